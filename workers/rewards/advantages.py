@@ -61,46 +61,50 @@ def advantages(
     scale = {True: "group", False: "none"}[scale] if isinstance(scale, bool) else scale
     if aggregation not in AGGREGATIONS or scale not in SCALES:
         raise ValueError(f"TRL has no aggregation {aggregation!r} with scale_rewards {scale!r}")
-    summed = totals(values, weights)
-    if group < 1 or len(summed) % group:
-        raise ValueError(f"{len(summed)} completions are not whole groups of {group}")
-    spreads = [deviation(part) for part in _groups(summed, group)]
+    sums = totals(values, weights)
+    if group < 1 or len(sums) % group:
+        raise ValueError(f"{len(sums)} completions are not whole groups of {group}")
+    spreads = [deviation(part) for part in _groups(sums, group)]
     if aggregation == "sum_then_normalize":
-        compared = summed
-        result = _of_sums(summed, group, scale)
+        compared_totals = sums
+        result = _of_sums(sums, group, scale)
     else:
-        compared = _normalised_sums(values, weights, group)
-        result = _over(compared, mean(compared), deviation(compared) if len(compared) > 1 else 0.0)
+        compared_totals = _normalised_sums(values, weights, group)
+        result = _over(
+            compared_totals, mean(compared_totals), deviation(compared_totals) if len(compared_totals) > 1 else 0.0
+        )
     return Advantages(
-        totals=summed,
-        means=[mean(part) for part in _groups(summed, group)],
+        totals=sums,
+        means=[mean(part) for part in _groups(sums, group)],
         stds=spreads,
         advantages=result,
-        zero_spread=[(spread := deviation(part)) is None or spread <= NO_SPREAD for part in _groups(compared, group)],
+        zero_spread=[
+            (spread := deviation(part)) is None or spread <= NO_SPREAD for part in _groups(compared_totals, group)
+        ],
     )
 
 
 def mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of the values other than None, or None if there are no such values."""
-    present = [value for value in values if value is not None]
-    return math.fsum(present) / len(present) if present else None
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
 
 
 def deviation(values: Sequence[float | None]) -> float | None:
     """Return the standard deviation with Bessel's correction, or None for fewer than two values."""
-    present = [value for value in values if value is not None]
-    if len(present) < 2:
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
         return None
-    middle = math.fsum(present) / len(present)
-    return math.sqrt(math.fsum((value - middle) ** 2 for value in present) / (len(present) - 1))
+    average = math.fsum(known) / len(known)
+    return math.sqrt(math.fsum((value - average) ** 2 for value in known) / (len(known) - 1))
 
 
-def _of_sums(summed: Sequence[float | None], group: int, scale: str) -> list[float]:
+def _of_sums(sums: Sequence[float | None], group: int, scale: str) -> list[float]:
     result: list[float] = []
-    for part in _groups(summed, group):
-        compared = summed if scale == "batch" else part
-        spread = deviation(compared) if len(compared) > 1 else 0.0
-        result += _over(part, mean(part), spread, divides=scale != "none")
+    for part in _groups(sums, group):
+        compared_totals = sums if scale == "batch" else part
+        std_dev = deviation(compared_totals) if len(compared_totals) > 1 else 0.0
+        result += _over(part, mean(part), std_dev, divides=scale != "none")
     return result
 
 
@@ -113,9 +117,9 @@ def _normalised_sums(values: Values, weights: Sequence[float], group: int) -> li
     for column in values:
         normalised_part: list[float | None] = []
         for part in _groups(column, group):
-            middle, spread = mean(part), deviation(part) if group > 1 else 0.0
+            average, std_dev = mean(part), deviation(part) if group > 1 else 0.0
             normalised_part += [
-                None if value is None or middle is None or spread is None else (value - middle) / (spread + EPSILON)
+                None if value is None or average is None or std_dev is None else (value - average) / (std_dev + EPSILON)
                 for value in part
             ]
         normalised.append(normalised_part)
@@ -125,13 +129,13 @@ def _normalised_sums(values: Values, weights: Sequence[float], group: int) -> li
 
 
 def _over(
-    part: Sequence[float | None], middle: float | None, spread: float | None, *, divides: bool = True
+    part: Sequence[float | None], average: float | None, std_dev: float | None, *, divides: bool = True
 ) -> list[float]:
     """Return each value's distance from the mean in standard deviations, or 0 where that is undefined."""
-    if middle is None or (divides and spread is None):
+    if average is None or (divides and std_dev is None):
         return [0.0] * len(part)
-    divisor = (spread or 0.0) + EPSILON if divides else 1.0
-    return [0.0 if value is None else (value - middle) / divisor for value in part]
+    divisor = (std_dev or 0.0) + EPSILON if divides else 1.0
+    return [0.0 if value is None else (value - average) / divisor for value in part]
 
 
 def _weighted(scores: Sequence[float | None], weights: Sequence[float]) -> float | None:

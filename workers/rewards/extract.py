@@ -68,6 +68,6 @@ def last_code_block(text: str) -> str | None:
     pieces = text.split(FENCE)  # odd pieces are inside fences; the last piece has no fence after it
     if len(pieces) < 3:
         return None
-    inside = pieces[-2] if len(pieces) % 2 else pieces[-3]
-    language, newline, code = inside.partition("\n")
-    return code if newline and len(language.split()) <= 1 else inside
+    content = pieces[-2] if len(pieces) % 2 else pieces[-3]
+    language, newline, code = content.partition("\n")
+    return code if newline and len(language.split()) <= 1 else content

@@ -34,7 +34,6 @@ SECTIONS: dict[RewardGroup, tuple[ModuleType, ...]] = {
     RewardGroup.TRL: (trl_builtin,),
     RewardGroup.CUSTOM: (custom,),
 }
-"""The modules of each section, in the order shown on pages."""
 
 LIBRARY: dict[str, Reward] = {
     reward.key: replace(reward, group=group)

@@ -89,9 +89,9 @@ def near_misses(pattern: str) -> Iterator[str]:
     except (re.error, RecursionError, OverflowError, AttributeError):
         pumps, whole = [], "".join(char for char in pattern if char not in _SIGNS)
     pumps += [("", piece) for piece in (*_PIECES, *sorted(set(pattern) - set(_SIGNS)))]
-    for before, body in pumps:
+    for prefix, body in pumps:
         for end in ("\0", "\n\0\n", "\0" + whole):  # the last because `regex` first looks for what every match contains
-            yield before + body * max(1, (TRIAL_LENGTH - len(before)) // len(body)) + end
+            yield prefix + body * max(1, (TRIAL_LENGTH - len(prefix)) // len(body)) + end
 
 
 def _unrolled_size(pattern: str) -> int:
@@ -131,20 +131,20 @@ def _size(parsed: Any) -> int:
     return size
 
 
-def _pumps(parsed: Any, before: str) -> Iterator[tuple[str, str]]:
+def _pumps(parsed: Any, prefix: str) -> Iterator[tuple[str, str]]:
     for operation, argument in parsed:
         name = str(operation)
         if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
             _, maximum, body = argument
             if int(maximum) > 5:
-                yield from ((before, text) for pick in range(3) if (text := _sample(body, pick)))
-            yield from _pumps(body, before)
+                yield from ((prefix, text) for pick in range(3) if (text := _sample(body, pick)))
+            yield from _pumps(body, prefix)
         elif name == "BRANCH":
             for alternative in argument[1]:
-                yield from _pumps(alternative, before)
+                yield from _pumps(alternative, prefix)
         elif name in {"SUBPATTERN", "ATOMIC_GROUP", "ASSERT", "ASSERT_NOT"}:
-            yield from _pumps(argument if name == "ATOMIC_GROUP" else argument[-1], before)
-        before = (before + _sample_item(name, argument, 0))[:TRIAL_LENGTH]
+            yield from _pumps(argument if name == "ATOMIC_GROUP" else argument[-1], prefix)
+        prefix = (prefix + _sample_item(name, argument, 0))[:TRIAL_LENGTH]
 
 
 def _sample(parsed: Any, pick: int) -> str:

@@ -73,7 +73,6 @@ class Failure:
     kind: str
     """error | timeout | memory | output | killed | wrong_length | not_a_number | unavailable | http"""
     message: str
-    """One sentence for people."""
     traceback: str = ""
 
 
@@ -99,7 +98,6 @@ class Example:
     turns: tuple[Mapping[str, Any], ...] = ()
     tokens: int | None = None
     why: str = ""
-    """One sentence that explains the score."""
 
 
 Function = Callable[[str, Row, Any], float | None]

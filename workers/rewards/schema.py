@@ -113,7 +113,6 @@ def _reference_problem(schema: Any, text: str) -> str:
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield all objects in the schema, at any depth."""
     stack = [schema]
     while stack:
         value = stack.pop()
@@ -161,12 +160,12 @@ def _pattern(validator: Any, value: str, instance: Any, schema: Any) -> Iterator
         yield _error(f"{instance[:60]!r} doesn't match {value!r}")
 
 
-def _short_names(usual: Callable[..., Any] | None) -> Callable[..., Any]:
+def _short_names(original: Callable[..., Any] | None) -> Callable[..., Any]:
     def keyword(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if isinstance(instance, dict) and any(len(name) > MAX_PATTERNED_NAME for name in instance):
             yield _error("a property name is too long to be matched")
-        elif usual is not None:
-            yield from usual(validator, value, instance, schema) or ()
+        elif original is not None:
+            yield from original(validator, value, instance, schema) or ()
 
     return keyword
 

@@ -38,8 +38,8 @@ def score(
     if reward.compare and tools:
         bounds = _group_bounds(rows)
         groups = [items[start:stop] for start, stop in bounds]
-        compared = functools.partial(reward.compare, groups, [rows[start] for start, _ in bounds], built, tools)
-        return _safely(compared, len(items))
+        score_groups = functools.partial(reward.compare, groups, [rows[start] for start, _ in bounds], built, tools)
+        return _safely(score_groups, len(items))
     values: list[float | None] = []
     failures: list[Failure] = []
     for index, (completion, row) in enumerate(zip(items, rows, strict=True)):

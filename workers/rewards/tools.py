@@ -70,7 +70,6 @@ class Tools:
         """Function that returns the file of a corpus by its title (workers.contract.run.corpora). Raises
         Unavailable."""
         self.trainer = dict(trainer or {})
-        """Scorers of the trainer's process by name; empty in other processes."""
         self._sandboxes: dict[str | tuple[str, ...], Sandbox] = {}
         """Open sandboxes by their preloaded modules, or by the name of a package's module."""
         self._program: PackageProcess | None = None

@@ -77,16 +77,16 @@ def offered(runs: Sequence[Run]) -> tuple[list[tuple[int, int]], bool]:
     first. Each prompt is (dataset row, number of runs that visited it, or 0 if all did). The flag is True if all
     did."""
     by_row = _stored(runs).values("row").annotate(runs=Count("run", distinct=True))
-    several = by_row.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
-    offers = list(several.values_list("row", "runs")[:OFFERED])
+    shared_rows = by_row.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
+    offers = list(shared_rows.values_list("row", "runs")[:OFFERED])
     by_all = [(row, 0) for row, count in offers if count == len(runs)]
     return by_all or offers, bool(by_all)
 
 
 def _answers(runs: Sequence[Run], row: int, visit: str) -> list[PromptAnswer]:
     steps = {"first": Min("step"), "last": Max("step")}[visit]
-    visited = _stored(runs).filter(row=row).values("run").annotate(at=steps, visits=Count("step", distinct=True))
-    visits = {run: (at, count) for run, at, count in visited.values_list("run", "at", "visits")}
+    visit_rows = _stored(runs).filter(row=row).values("run").annotate(at=steps, visits=Count("step", distinct=True))
+    visits = {run: (visit_step, count) for run, visit_step, count in visit_rows.values_list("run", "at", "visits")}
     answers = []
     for run in runs:
         step, count = visits.get(run.pk, (None, 0))
@@ -98,7 +98,6 @@ def _answers(runs: Sequence[Run], row: int, visit: str) -> list[PromptAnswer]:
 
 
 def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
-    """Return a run's completions of a prompt, the best first and those without a reward last."""
     data = sample.data
     completions = [completion for completion in data.get("completions") or () if isinstance(completion, dict)]
     rewarded = [completion for completion in completions if isinstance(completion.get("reward"), int | float)]
@@ -126,5 +125,5 @@ def _in_turns(completion: dict[str, Any]) -> dict[str, Any]:
 
 def _stored(runs: Sequence[Run]) -> Any:
     """Find the groups that the runs were trained on or that an evaluation sampled."""
-    counted = Q(mode="train") | Q(run__kind=EVALUATION)
-    return SampleRow.objects.filter(counted, run__in=runs, row__isnull=False, superseded=False)
+    was_trained_or_evaluated = Q(mode="train") | Q(run__kind=EVALUATION)
+    return SampleRow.objects.filter(was_trained_or_evaluated, run__in=runs, row__isnull=False, superseded=False)

@@ -38,9 +38,9 @@ def compare(request: HttpRequest) -> HttpResponse:
     chosen = comparison.chosen(request)
     metrics = comparison.metrics(chosen.runs)
     selected = comparison.shown_metrics(request, metrics)
-    different, equal_count = comparison.differences(chosen.runs)
-    offered = queries.runs_for(request).filter(archived_at=None)
-    offered = offered.exclude(pk__in=chosen.runs).exclude(kind__in=("trial", *KINDS))
+    differing_settings, equal_count = comparison.differences(chosen.runs)
+    other_runs = queries.runs_for(request).filter(archived_at=None)
+    other_runs = other_runs.exclude(pk__in=chosen.runs).exclude(kind__in=("trial", *KINDS))
     context = {
         **_table(chosen),
         "chosen": chosen,
@@ -49,9 +49,9 @@ def compare(request: HttpRequest) -> HttpResponse:
         "most_metrics": comparison.MAX_METRICS,
         "axes": AXES,
         "trained": any(run.trains for run in chosen.runs),
-        "differences": different,
+        "differences": differing_settings,
         **_texts(chosen, equal_count),
-        "offered": offered.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
+        "offered": other_runs.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
         "prompts_query": _query(request, "row", "visit"),
         "page": _document(chosen, metrics, selected),
     }
@@ -84,7 +84,6 @@ def series(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def prompts(request: HttpRequest) -> HttpResponse:
-    """Render each run's completions of one prompt."""
     chosen = comparison.chosen(request)
     row = whole(request, "row", -1, -1, 2**31 - 1)
     looks = comparison.looks(chosen.runs)
@@ -113,7 +112,6 @@ def step_times(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def waterfalls(request: HttpRequest) -> HttpResponse:
-    """Render the median step of each run, all on the same time axis."""
     chosen = comparison.chosen(request, MAX_WATERFALLS)
     looks = comparison.looks(chosen.runs)
     views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
@@ -131,7 +129,7 @@ def _table(chosen: Chosen) -> dict[str, Any]:
             "s": queries.summary(run, now, {}),
             "took": comparison.took(run, now),
             "tokens": run.last_metrics.get("num_tokens"),
-            "without": ",".join(compared.pk for compared in chosen.runs if compared is not run),
+            "without": ",".join(other_run.pk for other_run in chosen.runs if other_run is not run),
         }
         for run in chosen.runs
     ]
@@ -139,14 +137,14 @@ def _table(chosen: Chosen) -> dict[str, Any]:
 
 
 def _texts(chosen: Chosen, equal: int) -> dict[str, str]:
-    several = len(chosen.runs) > 1
-    heading = f"Compare {len(chosen.runs)} runs" if several else "Compare runs"
+    has_several = len(chosen.runs) > 1
+    heading = f"Compare {len(chosen.runs)} runs" if has_several else "Compare runs"
     names = ", ".join(run.name for run in chosen.runs[:2])
     return {
         "heading": heading,
         "browser_title": f"{heading} · {names}" if names else heading,
-        "equal": f"{counted(equal, 'setting')} {'is' if equal == 1 else 'are'} the same" if several else "",
-        "nothing_differs": NOTHING_DIFFERS if several else "Add a second run to compare settings.",
+        "equal": f"{counted(equal, 'setting')} {'is' if equal == 1 else 'are'} the same" if has_several else "",
+        "nothing_differs": NOTHING_DIFFERS if has_several else "Add a second run to compare settings.",
     }
 
 

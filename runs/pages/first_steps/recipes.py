@@ -164,7 +164,6 @@ def find(slug: str) -> StarterRecipe | None:
 
 
 def all_recipes() -> list[RecipeParts]:
-    """List all recipes, first those that fit a reachable host."""
     return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda parts: not parts.hosts)
 
 

@@ -46,7 +46,6 @@ class Fact:
     label: str
     texts: tuple[str, ...]
     inline: bool = False
-    """True if the texts share a line."""
 
     bar: list[dict[str, Any]] | None = None
     total_mib: int = 0
@@ -107,14 +106,13 @@ def host_card(host: HostView, user: User, taken: HostDiskUse | None = None) -> d
 
 
 def these_end(runs: int) -> str:
-    """Return the beginning of a sentence about the runs that will end."""
     return "This run ends" if runs == 1 else f"These {runs} runs end"
 
 
 def _hardware(host: HostView) -> str:
     if host.gpus:
-        free = f", {host.free_gpus} free" if host.fresh else ""
-        return f"{len(host.gpus)} × {', '.join(host.gpu_names)}{free}"
+        free_note = f", {host.free_gpus} free" if host.fresh else ""
+        return f"{len(host.gpus)} × {', '.join(host.gpu_names)}{free_note}"
     return "GPUs unknown" if host.gpu_error else f"CPU host, {counted(len(host.slots), 'slot')}"
 
 
@@ -157,13 +155,14 @@ def _stale(host: HostView) -> str:
 
 def _quarantines(host: HostView, user: User) -> Iterator[Notice]:
     for quarantine in host.quarantines:
-        several, holder = quarantine.several, quarantine.holder
+        is_plural, holder = quarantine.several, quarantine.holder
         address = reverse("release_lease", args=[holder.lease_id])
         yield Notice(
             "warn",
             "triangle-alert",
-            f"{quarantine.label} of {host.name} {'are' if several else 'is'} in quarantine.",
-            f"{'they were' if several else 'it was'} not confirmed free, so no run gets {'them' if several else 'it'}.",
+            f"{quarantine.label} of {host.name} {'are' if is_plural else 'is'} in quarantine.",
+            f"{'they were' if is_plural else 'it was'} not confirmed free, so no run gets "
+            f"{'them' if is_plural else 'it'}.",
             after=holder,
             button=Button("Release…", address, f"release-{holder.lease_id}") if user.may_operate else None,
         )
@@ -183,12 +182,12 @@ def _notices(host: HostView, user: User) -> Iterator[Notice]:
 
 def _no_sandbox(host: HostView, user: User) -> Notice:
     box, address, id_ = host.sandbox, reverse("host_unsandboxed", args=[host.row.pk]), f"unsandboxed-{host.row.pk}"
-    by, grade, button = host.row.unsandboxed_by, "warn", Button("Allow it…", address, id_, "danger")
+    allowed_by, grade, button = host.row.unsandboxed_by, "warn", Button("Allow it…", address, id_, "danger")
     title, text = f"{host.name} has no sandbox.", "Runs with rewards that run code don’t start there."
     if box.allowed:
         grade, button = "bad", Button("Forbid it…", address, id_)
         title = f"Code that models write runs on {host.name} without a sandbox."
-        text = f"{by.username} allowed it. {box.reach}" if by else box.reach
+        text = f"{allowed_by.username} allowed it. {box.reach}" if allowed_by else box.reach
     lines = tuple(f"{name}: {why}" for name, why in box.lacks)
     return Notice(grade, "shield-alert", title, text, lines, button=button if user.may_administer else None)
 
@@ -240,8 +239,8 @@ def _cpu(host: HostView) -> str:
 def _memory(host: HostView) -> Fact:
     if not host.memory_mib:
         return Fact("Memory", ("–",))
-    used = format_html("{} of {} in use", mib(host.memory_used_mib), mib(host.memory_mib))
-    return Fact("Memory", (used,), bar=host.memory_parts, total_mib=host.memory_mib)
+    usage = format_html("{} of {} in use", mib(host.memory_used_mib), mib(host.memory_mib))
+    return Fact("Memory", (usage,), bar=host.memory_parts, total_mib=host.memory_mib)
 
 
 def _disk(host: HostView, taken: HostDiskUse | None) -> Fact:
@@ -249,8 +248,8 @@ def _disk(host: HostView, taken: HostDiskUse | None) -> Fact:
         return Fact("Disk", ("–",))
     if not host.disk_total_mib:
         return Fact("Disk", (format_html("{} free", mib(host.disk_free_mib)),))
-    free = format_html("{} of {} free", mib(host.disk_free_mib), mib(host.disk_total_mib))
-    texts, parts = [free], host.disk_parts
+    free_space = format_html("{} of {} free", mib(host.disk_free_mib), mib(host.disk_total_mib))
+    texts, parts = [free_space], host.disk_parts
     if taken is not None:
         texts.append(_muted(f"{counted(taken.runs, 'run')} take {size_in_words(taken.bytes)}"))
         runs = min(taken.bytes / 2**20, parts[0]["value"])
@@ -259,8 +258,8 @@ def _disk(host: HostView, taken: HostDiskUse | None) -> Fact:
 
 
 def _slot(slot: SlotView, host: HostView) -> str:
-    free, holder = "free" if host.fresh else "unknown", slot.holder
-    run = link(reverse("run", args=[holder.run_id]), holder.run_name) if holder else _muted(free)
+    idle_word, holder = "free" if host.fresh else "unknown", slot.holder
+    run = link(reverse("run", args=[holder.run_id]), holder.run_name) if holder else _muted(idle_word)
     return format_html("{} {}", slot.index, run)
 
 

@@ -82,9 +82,9 @@ def added(request: HttpRequest, code_id: int) -> HttpResponse:
     """Render the state of a join code; the page that shows its command polls it."""
     row = get_object_or_404(JoinCode, pk=code_id)
     host = next(iter(host_views(hosts_for(request).filter(name=row.used_by))), None) if row.used_by else None
-    over = row.used_at is None and row.expires_at <= timezone.now()
-    status = STOP_POLLING if over or (host is not None and host.fresh) else 200
-    return render(request, "pages/hosts/_added.html", {"row": row, "host": host, "over": over}, status=status)
+    has_expired = row.used_at is None and row.expires_at <= timezone.now()
+    status = STOP_POLLING if has_expired or (host is not None and host.fresh) else 200
+    return render(request, "pages/hosts/_added.html", {"row": row, "host": host, "over": has_expired}, status=status)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -97,8 +97,8 @@ def revoke(request: HttpRequest, host_id: int) -> HttpResponseBase:
         messages.info(request, f"{host.name} has no credentials, so nothing was changed.")
         return redirect("hardware")
     if request.method == "POST":
-        ended, note = actions.revoke(host, person(request))
-        runs = f" {counted(ended, 'run')} on it ended." if ended else ""
+        ended_count, note = actions.revoke(host, person(request))
+        runs = f" {counted(ended_count, 'run')} on it ended." if ended_count else ""
         messages.success(request, f"The credentials of {host.name} were revoked.{runs} {note}".strip())
         return redirect("hardware")
     attempts = actions.on_host(host)

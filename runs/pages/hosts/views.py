@@ -51,8 +51,8 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
     lease = get_object_or_404(Lease.objects.select_related("host", "attempt__run"), pk=lease_id)
     leases = Lease.objects.filter(host=lease.host, attempt=lease.attempt, state=Lease.QUARANTINED).order_by("pk")
     if request.method == "POST":
-        chosen = {lease.pk, *(int(pk) for pk in request.POST.getlist("lease") if pk.isascii() and pk.isdigit())}
-        released = actions.release([candidate for candidate in leases if candidate.pk in chosen], person(request))
+        chosen_ids = {lease.pk, *(int(pk) for pk in request.POST.getlist("lease") if pk.isascii() and pk.isdigit())}
+        released = actions.release([candidate for candidate in leases if candidate.pk in chosen_ids], person(request))
         if released:
             messages.success(request, f"{resource_words(released)} of {lease.host.name} can be used again.")
         else:
@@ -66,9 +66,9 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
     # The lease that was clicked is always released.
     rows.sort(key=lambda row: row[0].pk != lease.pk)
     resource = resource_words([lease.resource])
-    several = len(rows) > 1
-    act = "Release the selected" if several else f"Release {resource}"
-    context = {"lease": lease, "rows": rows, "resource": resource, "several": several, "act": act}
+    has_several = len(rows) > 1
+    act = "Release the selected" if has_several else f"Release {resource}"
+    context = {"lease": lease, "rows": rows, "resource": resource, "several": has_several, "act": act}
     return render(request, "pages/hosts/release.html", context)
 
 
@@ -124,9 +124,9 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
         if is_fresh(host):
             messages.info(request, f"{host.name} is reachable again, so nothing was changed. Stop its runs instead.")
             return redirect("hardware")
-        ended, released = actions.give_up(host, person(request), free=request.POST.get("free") == "1")
-        if ended or released:
-            runs = f"{counted(ended, 'run')} on {host.name} ended as lost" if ended else ""
+        ended_count, released = actions.give_up(host, person(request), free=request.POST.get("free") == "1")
+        if ended_count or released:
+            runs = f"{counted(ended_count, 'run')} on {host.name} ended as lost" if ended_count else ""
             resources = f"{counted(released, 'resource')} released" if released else ""
             messages.success(request, f"{', '.join(filter(None, (runs, resources)))}.")
         else:

@@ -103,8 +103,8 @@ class RunConsumer(SignedInConsumer):
 
     async def begin(self) -> None:
         run_id = self.scope["url_route"]["kwargs"]["run_id"]
-        after = _whole(self.scope["query_string"], "after")
-        cursors = await from_store(lambda: frames.start(run_id, after))
+        after_seq = _whole(self.scope["query_string"], "after")
+        cursors = await from_store(lambda: frames.start(run_id, after_seq))
         if cursors is None:
             await self.close(NO_SUCH_RUN)
             return

@@ -100,13 +100,13 @@ def _summary(checkpoint: Checkpoint, run: Run) -> str:
 
 def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
     data, hardware = part(run.spec, "data"), part(run.spec, "hardware")
-    of = f" of {run.max_steps}" if run.max_steps else ""
+    total = f" of {run.max_steps}" if run.max_steps else ""
     revision = part(run.spec, "model").get("revision")
-    started = run.attempts.exclude(started_at=None).order_by("number").values_list("started_at", flat=True).first()
+    started_at = run.attempts.exclude(started_at=None).order_by("number").values_list("started_at", flat=True).first()
     facts = [
         ("Run", f"{_plain(run.name)} (`{run.pk}`)"),
-        ("Steps", f"{checkpoint.step}{of}"),
-        ("Started", _date(started)),
+        ("Steps", f"{checkpoint.step}{total}"),
+        ("Started", _date(started_at)),
         ("Saved", _date(checkpoint.event.at)),
         ("Base model", _base_link(run) + (f", revision {_plain(revision)}" if revision else "")),
         ("Began with", _beginning(run)),
@@ -119,13 +119,13 @@ def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
 
 def _rewards(run: Run) -> list[str]:
     version = run.reward_version
-    named = [f"Reward config: {_plain(version)}.", ""] if version else []
+    heading = [f"Reward config: {_plain(version)}.", ""] if version else []
     rows = []
     for reward in run.spec.get("rewards") or ():
         entry = LIBRARY.get(str(reward.get("function")))
         kind = entry.title if entry else reward.get("function")
         rows.append((_plain(reward.get("name")), _plain(kind), _number(reward.get("weight", 1.0))))
-    return ["## Rewards", "", *named, *_table(rows, "Component", "Kind", "Weight")]
+    return ["## Rewards", "", *heading, *_table(rows, "Component", "Kind", "Weight")]
 
 
 def _settings(run: Run) -> list[str]:
@@ -159,17 +159,17 @@ def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
     if not run.trains:
         return []
     at_step = [result for result in results.of_run(run) if result.ended_well and result.step in (None, checkpoint.step)]
-    own = [result for result in at_step if result.folder in ("", checkpoint.folder)]
-    of_itself = any(result.folder for result in own)
-    shown = own if of_itself else [result for result in at_step if not result.merged]
-    if not any(result.folder for result in shown):
+    own_results = [result for result in at_step if result.folder in ("", checkpoint.folder)]
+    of_itself = any(result.folder for result in own_results)
+    shown_results = own_results if of_itself else [result for result in at_step if not result.merged]
+    if not any(result.folder for result in shown_results):
         return []
     setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions per prompt")
     heads = (*setup, "pass@1", "pass@k", "Reward", "Change in reward")
-    sentences = dict.fromkeys(_plain(solving.of(result.run.spec).sentence()) for result in shown)
-    merged = [] if of_itself else ["These evaluations are of the adapter, before it was merged.", ""]
+    sentences = dict.fromkeys(_plain(solving.of(result.run.spec).sentence()) for result in shown_results)
+    merged_note = [] if of_itself else ["These evaluations are of the adapter, before it was merged.", ""]
     notes = ["", *sentences, "", "The last column is the mean difference per prompt, with its 95% confidence interval."]
-    return ["## Evaluation", "", *merged, *_table(map(_evaluated, shown), *heads), *notes]
+    return ["## Evaluation", "", *merged_note, *_table(map(_evaluated, shown_results), *heads), *notes]
 
 
 def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
@@ -215,9 +215,9 @@ def _versions(checkpoint: Checkpoint) -> list[str]:
 
 def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
     base = _base(run)
-    named = json.dumps(hub_id(base) or "path/to/the/base/model")
+    base_argument = json.dumps(hub_id(base) or "path/to/the/base/model")
     revision = part(run.spec, "model").get("revision")
-    base_load = f"{named}, revision={json.dumps(revision)}" if revision else named
+    base_load = f"{base_argument}, revision={json.dumps(revision)}" if revision else base_argument
     lines = [
         *(["from peft import PeftModel"] if checkpoint.is_adapter else []),
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
@@ -265,7 +265,6 @@ def _beginning(run: Run) -> str:
 
 
 def _hub_dataset(version: DatasetVersion) -> str:
-    """Return the hub id of the dataset that the rows come from, or "" if they don't come from the hub."""
     visited: set[int] = set()
     ancestor: DatasetVersion | None = version
     while ancestor and ancestor.source_kind == DatasetVersion.DERIVED and ancestor.pk not in visited:
@@ -276,7 +275,6 @@ def _hub_dataset(version: DatasetVersion) -> str:
 
 
 def _gpus(run: Run) -> str:
-    """Return the number and names of the GPUs of the last attempt that had any, or ""."""
     for attempt in run.attempts.select_related("host").order_by("-number"):
         announced = attempt.host.inventory.get("gpus") or () if attempt.host else ()
         names = [str(gpu.get("name")) for gpu in announced if gpu.get("index") in attempt.gpus]
@@ -286,7 +284,6 @@ def _gpus(run: Run) -> str:
 
 
 def _table(rows: Iterable[tuple[str, ...]], *heads: str) -> list[str]:
-    """Return the lines of a table, without rows that have only a name. Without `heads` the table has two columns."""
     heads = heads or ("", "")
     lines = [heads, ("---",) * len(heads), *(row for row in rows if any(row[1:]))]
     return [f"| {' | '.join(cells)} |" for cells in lines]
@@ -295,8 +292,8 @@ def _table(rows: Iterable[tuple[str, ...]], *heads: str) -> list[str]:
 def _plain(value: object) -> str:
     """Escape a string for one line: no Markdown, no links, no characters that reverse or hide others."""
     line = " ".join(str(value).split())
-    shown = "".join(sign for sign in line if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
-    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", shown)
+    visible = "".join(sign for sign in line if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
+    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", visible)
 
 
 def _value(value: object) -> str:
@@ -321,5 +318,5 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def _date(at: datetime | None) -> str:
-    return at.strftime(_DATE) if at else ""
+def _date(moment: datetime | None) -> str:
+    return moment.strftime(_DATE) if moment else ""

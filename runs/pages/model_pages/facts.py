@@ -118,7 +118,6 @@ def _folder(path: str) -> SafeString:
 
 
 def _beside(text: str | SafeString, detail: str, title: str = "") -> SafeString:
-    """Return a text followed by a muted detail."""
     titled = format_html(' title="{}"', title) if title else ""
     muted = format_html(' <span class="muted"{}>{}</span>', titled, detail) if detail else ""
     return format_html("{}{}", text, muted)

@@ -92,12 +92,11 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
 
 
 def _whole_page(saved: SavedModel) -> dict[str, Any]:
-    """Build the part of the context that only the whole page needs."""
     checkpoint = saved.checkpoint
     of_run = evaluation_results.of_run(saved.trained_by)
     evaluations = [result for result in of_run if result.folder in ("", checkpoint.folder)]
-    own = [result for result in evaluations if result.folder and (result.live or result.ended_well)]
-    newest = max(own, key=lambda result: result.run.created_at, default=None)
+    own_evaluations = [result for result in evaluations if result.folder and (result.live or result.ended_well)]
+    newest = max(own_evaluations, key=lambda result: result.run.created_at, default=None)
     failure = f"The model wasn't deleted: {checkpoint.deletion.data.get('problem', '')}" if checkpoint.deletion else ""
     convertible = bool(model_jobs.converting_hosts(checkpoint))
     return {

@@ -80,14 +80,12 @@ class CompletionSource:
     groups: list[SampleRow] = field(default_factory=list)
     group: SampleRow | None = None
     stored: dict[str, Completion] = field(default_factory=dict)
-    """The stored completions by their number in the group."""
 
     def add_problem(self, sentence: str) -> None:
         self.problem = f"{self.problem} {sentence}".strip()
 
     @property
     def template(self) -> str:
-        """The template with the fields for choosing another row or group."""
         return f"pages/playground/_source_{self.kind}.html"
 
     @property
@@ -141,12 +139,12 @@ def suggested(row: Mapping[str, Any]) -> list[str]:
     """Suggest four completions: a right one, one with the wrong format, one with a wrong answer, and one with neither
     right."""
     answer = row.get("answer")
-    right = "42" if answer is None else str(answer)
+    right_answer = "42" if answer is None else str(answer)
     thought = "I take what is given and work it out step by step."
     return [
-        f"<think>\n{thought}\n</think>\n<answer>{right}</answer>",
-        f"The answer is {right}",
-        f"<think>\n{thought}\n</think>\n<answer>{_wrong(right)}</answer>",
+        f"<think>\n{thought}\n</think>\n<answer>{right_answer}</answer>",
+        f"The answer is {right_answer}",
+        f"<think>\n{thought}\n</think>\n<answer>{_wrong(right_answer)}</answer>",
         "I don't know.",
     ]
 
@@ -171,16 +169,16 @@ def stored_row(group: SampleRow) -> dict[str, Any]:
 def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
     versions = ready_versions(request)
     version = versions.filter(pk=number(fields.get("version")) or 0).first() or versions.first()
-    at = rows.at(version, number(fields.get("sample")) or 0)
+    place = rows.at(version, number(fields.get("sample")) or 0)
     return CompletionSource(
         SourceKind.DATASET,
-        at.row,
-        rows.shown_prompt(at.row),
-        offered=[Offered(text) for text in suggested(at.row)],
-        problem=at.problem,
+        place.row,
+        rows.shown_prompt(place.row),
+        offered=[Offered(text) for text in suggested(place.row)],
+        problem=place.problem,
         version=version,
-        index=at.index,
-        count=at.count,
+        index=place.index,
+        count=place.count,
     )
 
 
@@ -219,8 +217,8 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
         source.add_problem(
             "That group no longer exists: it was too old, or a resume discarded its step. Another one is shown."
         )
-    first = next((stored_group for stored_group in source.groups if stored_group.size), None)
-    _load_group(source, group or first)
+    first_stored = next((stored_group for stored_group in source.groups if stored_group.size), None)
+    _load_group(source, group or first_stored)
     return source
 
 
@@ -267,9 +265,8 @@ def number(value: object, digits: int = 18) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None
 
 
-def _wrong(right: str) -> str:
-    """Return a wrong answer of the same kind as the right one."""
+def _wrong(right_answer: str) -> str:
     try:
-        return str(int(right.replace(",", "")) + 1)
+        return str(int(right_answer.replace(",", "")) + 1)
     except ValueError:
-        return f"not {right}"
+        return f"not {right_answer}"

@@ -22,7 +22,6 @@ from workers.rewards.entries import custom
 from workers.rewards.library import LIBRARY
 
 INITIAL_COMPONENTS = ("think_tags", "numeric_match")
-"""The components of a new config."""
 CHECKED = "catalogue/rewards/_code_check.html"
 
 
@@ -85,8 +84,10 @@ def check(request: HttpRequest) -> HttpResponse:
         return render(request, CHECKED, {"problem": f"The code is longer than {custom.MAX_SOURCE_CHARS} characters."})
     samples = samples_of(request)
     trial = code_check.check(source, samples)
-    tried = samples or code_check.made_up()
-    scored = [(completion.text, value) for (completion, _), value in zip(tried, trial.scores.values, strict=False)]
+    tried_samples = samples or code_check.made_up()
+    scored = [
+        (completion.text, value) for (completion, _), value in zip(tried_samples, trial.scores.values, strict=False)
+    ]
     context = {"problem": trial.problem, "trial": trial, "made_up": not samples, "scored": scored}
     return render(request, CHECKED, context)
 

@@ -54,7 +54,6 @@ class PlayedTurn:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The turn's messages, in the format of workers.contract.run.episodes."""
         message: dict[str, Any] = {"role": "assistant", "content": self.move.text}
         if self.move.calls:
             message["tool_calls"] = [
@@ -79,7 +78,6 @@ class Play:
     not_written: str = ""
     """Reason why the model has written no turn; the episode can continue."""
     cut: int = 0
-    """Number of truncated results."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
 
     @property
@@ -88,7 +86,6 @@ class Play:
 
     @property
     def reward(self) -> float | None:
-        """Sum of the environment's rewards, or None if there are none."""
         rewards = [answer.reward for turn in self.turns for _, answer in turn.answers if answer.reward is not None]
         return sum(rewards) if rewards else None
 
@@ -106,12 +103,10 @@ class Play:
 
     @property
     def characters(self) -> int:
-        """Maximum length of a call's result, in characters."""
         return most_characters(self.limits)
 
     @property
     def moves(self) -> str:
-        """The moves so far as JSON, which the page sends back."""
         return json.dumps([turn.move.as_dict() for turn in self.turns], ensure_ascii=False)
 
 
@@ -157,54 +152,56 @@ def play(
     `until` is a deadline on the monotonic clock. Errors of the environment become the result's `problem`.
     """
     try:
-        carried = executor(version, tools)
+        runner = executor(version, tools)
     except Unusable as error:
         return Play(problem=str(error), limits=version.episode_limits)
-    [played] = carried.begin([row], [seed])
-    result = Play(carried.descriptions, played.opening, limits=version.episode_limits, problem=played.problem)
+    [open_episode] = runner.begin([row], [seed])
+    result = Play(
+        runner.descriptions, open_episode.opening, limits=version.episode_limits, problem=open_episode.problem
+    )
     try:
         for move in moves:
             if result.end or result.problem:
                 break
-            _carry_out(result, carried, played, move, until)
+            _carry_out(result, runner, open_episode, move, until)
         if write is not None and not result.end and not result.problem:
-            _carry_out(result, carried, played, write(result), until)
+            _carry_out(result, runner, open_episode, write(result), until)
     except NotWritten as error:
         result.not_written = str(error)
     finally:
-        carried.close([played])
+        runner.close([open_episode])
     return result
 
 
 def call(version: EnvironmentVersion, tools: Tools, request: Call, until: float) -> tuple[EnvironmentAnswer, bool]:
     """Make one call in a new episode and return the answer, and whether it was truncated. Raises Unusable."""
-    carried = executor(version, tools)
-    [played] = carried.begin([{}], [0])
+    runner = executor(version, tools)
+    [open_episode] = runner.begin([{}], [0])
     try:
-        [[answer]] = carried.carry_out([Move(played, (request,), deadline=until)])
+        [[answer]] = runner.carry_out([Move(open_episode, (request,), deadline=until)])
     finally:
-        carried.close([played])
+        runner.close([open_episode])
     return _readable(answer, version.episode_limits)
 
 
-def _carry_out(result: Play, carried: Executor, played: OpenEpisode, move: WrittenMove, until: float) -> None:
+def _carry_out(result: Play, runner: Executor, open_episode: OpenEpisode, move: WrittenMove, deadline: float) -> None:
     """Carry out a move and add the turn to the result, ending the episode like workers.trainer.episodes.rollout."""
-    last = len(result.turns) + 1 >= result.limits.turns
-    if not move.calls and not carried.has_game:
+    is_last_turn = len(result.turns) + 1 >= result.limits.turns
+    if not move.calls and not runner.has_game:
         result.turns.append(PlayedTurn(move, []))
         result.end = "eos"
         return
-    if move.calls and last and not carried.keeps_state:
+    if move.calls and is_last_turn and not runner.keeps_state:
         result.turns.append(PlayedTurn(move, []))
         result.end = EpisodeEnd.TURNS
         return
     text = "" if move.calls else without_thinking(move.text)
-    [results] = carried.carry_out([Move(played, move.calls, text, until)])
+    [results] = runner.carry_out([Move(open_episode, move.calls, text, deadline)])
     answers = [_readable(answer, result.limits) for answer in results]
-    result.cut += sum(cut for _, cut in answers)
+    result.cut += sum(was_truncated for _, was_truncated in answers)
     names = [request.name for request in move.calls] or [""]
     result.turns.append(PlayedTurn(move, [(name, answer) for name, (answer, _) in zip(names, answers, strict=True)]))
-    result.end = _end(result, results, until)
+    result.end = _end(result, results, deadline)
 
 
 def _readable(answer: EnvironmentAnswer, limits: EpisodeLimits) -> tuple[EnvironmentAnswer, bool]:
@@ -221,11 +218,11 @@ def _message(name: str, answer: EnvironmentAnswer) -> dict[str, Any]:
     return message if answer.reward is None else {**message, "reward": answer.reward}
 
 
-def _end(result: Play, answers: Sequence[EnvironmentAnswer], until: float) -> str:
+def _end(result: Play, answers: Sequence[EnvironmentAnswer], deadline: float) -> str:
     if any(answer.failed for answer in answers):
         return EpisodeEnd.FAILED
     if any(answer.done for answer in answers):
         return EpisodeEnd.DONE
-    if time.monotonic() >= until:
+    if time.monotonic() >= deadline:
         return EpisodeEnd.TIME
     return EpisodeEnd.TURNS if len(result.turns) >= result.limits.turns else ""

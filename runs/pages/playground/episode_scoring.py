@@ -24,7 +24,6 @@ class ComponentScore:
     """The score, or the mean if the component scores each turn."""
     turns: list[float | None] = field(default_factory=list)
     note: str = ""
-    """The reason for a missing score, or the component's note."""
     failed: bool = False
     in_total: bool = True
 
@@ -74,14 +73,16 @@ def score(
     specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, own: TrialTurn
 ) -> EpisodeScores:
     last = next(message for message in reversed(messages) if message["role"] == "assistant")
-    several = len(messages) > 1 or bool(last.get("tool_calls"))
-    completion = Completion(str(last.get("content") or ""), tuple(messages) if several else ())
+    has_several = len(messages) > 1 or bool(last.get("tool_calls"))
+    completion = Completion(str(last.get("content") or ""), tuple(messages) if has_several else ())
     scored = [_scored(spec, completion, row, own) for spec in specs]
-    counted = [component for component in scored if component.value is not None]
-    weights = outcome_weights([component.spec for component in counted])
-    [total] = totals([[component.value] for component in counted], weights) if counted else [None]
-    apart = {id(component) for component, weight in zip(counted, weights, strict=True) if not weight}
-    return EpisodeScores([replace(component, in_total=id(component) not in apart) for component in scored], total)
+    counted_components = [component for component in scored if component.value is not None]
+    weights = outcome_weights([component.spec for component in counted_components])
+    [total] = totals([[component.value] for component in counted_components], weights) if counted_components else [None]
+    excluded_ids = {id(component) for component, weight in zip(counted_components, weights, strict=True) if not weight}
+    return EpisodeScores(
+        [replace(component, in_total=id(component) not in excluded_ids) for component in scored], total
+    )
 
 
 def _scored(spec: RewardSpec, completion: Completion, row: Row, own: TrialTurn) -> ComponentScore:

@@ -45,8 +45,8 @@ def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
     tools: list[ToolDescription] = []
     context: dict[str, Any] = {}
     try:
-        opened = episode_play.executor(version, turns.turn(OPENING_S).tools)
-        tools, context["has_game"] = opened.descriptions, opened.has_game
+        runner = episode_play.executor(version, turns.turn(OPENING_S).tools)
+        tools, context["has_game"] = runner.descriptions, runner.has_game
     except Unusable as error:
         context["problem"] = str(error)
     context |= {
@@ -81,9 +81,11 @@ def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
     calls, forms = _calls(request.POST, _tools(version))
     context: dict[str, Any] = {"forms": [form for form in forms if form.errors]}
     if calls:
-        until = time.monotonic() + SECONDS
+        deadline = time.monotonic() + SECONDS
         try:
-            context["answer"], context["cut"] = episode_play.call(version, turns.turn(SECONDS).tools, calls[0], until)
+            context["answer"], context["cut"] = episode_play.call(
+                version, turns.turn(SECONDS).tools, calls[0], deadline
+            )
             context["limits"] = version.episode_limits
             context["characters"] = episode_play.most_characters(version.episode_limits)
         except Unusable as error:
@@ -110,33 +112,32 @@ def model(request: HttpRequest, environment_id: int, number: int) -> HttpRespons
 
 def _play(request: HttpRequest, environment_id: int, number: int, *, by_model: bool) -> HttpResponse:
     version = version_for(EnvironmentVersion, request, environment_id, number)
-    at, form, begins = _row(request), PlayerForm(request.POST), bool(request.GET.get("begin"))
+    place, form, starts_over = _row(request), PlayerForm(request.POST), bool(request.GET.get("begin"))
     try:
-        moves = [] if begins else episode_play.read_moves(request.POST.get("moves", ""))
+        moves = [] if starts_over else episode_play.read_moves(request.POST.get("moves", ""))
     except ValueError as error:
-        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), at, [])
-    wrong: list[ArgumentsForm] = []
+        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), place, [])
+    invalid_forms: list[ArgumentsForm] = []
     if request.GET.get("back") and not by_model:
         moves = moves[:-1]
-    elif not (by_model or begins or request.GET.get("stay")):
-        move, wrong = _move(request.POST, _tools(version))
-        moves += [] if wrong else [move]
-    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
+    elif not (by_model or starts_over or request.GET.get("stay")):
+        move, invalid_forms = _move(request.POST, _tools(version))
+        moves += [] if invalid_forms else [move]
+    deadline, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
 
     def write(so_far: Play) -> WrittenMove:
         if not form.is_valid():
             raise NotWritten(form.problem)
-        return model_turn.write(form.player(), at.row["prompt"], so_far, tools, until - time.monotonic())
+        return model_turn.write(form.player(), place.row["prompt"], so_far, tools, deadline - time.monotonic())
 
     seed = _whole(request.POST.get("seed"))
-    result = episode_play.play(version, tools, at.row, seed, moves, until, write if by_model else None)
-    return _played(request, version, result, at, wrong, on=by_model and bool(request.GET.get("on")))
+    result = episode_play.play(version, tools, place.row, seed, moves, deadline, write if by_model else None)
+    return _played(request, version, result, place, invalid_forms, on=by_model and bool(request.GET.get("on")))
 
 
 @operator_required
 @require_POST
 def scores(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Score the page's messages with the chosen reward config."""
     version_for(EnvironmentVersion, request, environment_id, number)
     offered = offered_versions(RewardVersion, request.POST.get("reward_version"))
     chosen = offered.filter(pk=_whole(request.POST.get("reward_version"))).first()
@@ -177,8 +178,8 @@ def _played(
     request: HttpRequest,
     version: Any,
     result: Play,
-    at: rows.RowPlace,
-    wrong: list[ArgumentsForm],
+    place: rows.RowPlace,
+    invalid_forms: list[ArgumentsForm],
     *,
     on: bool = False,
 ) -> HttpResponse:
@@ -186,10 +187,10 @@ def _played(
         "environment": version.environment,
         "version": version,
         "play": result,
-        "prompt": rows.shown_prompt(at.row),
-        "row_problem": at.problem,
-        "wrong": wrong,
-        "text": request.POST.get("text", "") if wrong or result.not_written else "",
+        "prompt": rows.shown_prompt(place.row),
+        "row_problem": place.problem,
+        "wrong": invalid_forms,
+        "text": request.POST.get("text", "") if invalid_forms or result.not_written else "",
         "on": on and not (result.end or result.problem or result.not_written),
         "reward_version": _whole(request.POST.get("reward_version")),
         "reward_versions": offered_versions(RewardVersion) if result.turns else (),
@@ -205,7 +206,6 @@ def _tools(version: Any) -> list[ToolDescription]:
 
 
 def _row(request: HttpRequest) -> rows.RowPlace:
-    """Return the chosen dataset row, or a row made from the entered prompt."""
     chosen = request.POST.get("dataset_version", "")
     if chosen:
         version = ready_versions(request).filter(pk=_whole(chosen)).first()

@@ -35,7 +35,6 @@ Message = dict[str, Any]
 @dataclass(frozen=True)
 class ModelPlayer:
     endpoint: str
-    """The endpoint's name on the Secrets page."""
     model: str
     max_tokens: int
     temperature: float | None = None

@@ -27,7 +27,6 @@ SHOWN_GROUPS = 24
 SHOWN_MEMBERS = 32
 """Maximum number of members shown per group: those that change most."""
 FAILURES = 5
-"""Maximum number of a component's failures shown with tracebacks."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,6 @@ class StoredGroup:
 class Rescored:
     stored: StoredGroup
     columns: list[ComponentScores]
-    """The scores of each component, in the config's order."""
 
 
 class ReplayNote(NamedTuple):
@@ -77,8 +75,8 @@ class GroupMember:
     @property
     def change(self) -> float:
         """The change in advantage; 0 if it is within single precision, in which the run computed."""
-        by = self.advantage_now - (self.advantage_before or 0.0)
-        return by if abs(by) > TOLERANCE else 0.0
+        difference = self.advantage_now - (self.advantage_before or 0.0)
+        return difference if abs(difference) > TOLERANCE else 0.0
 
     @property
     def excerpt(self) -> str:
@@ -114,7 +112,6 @@ class GroupReplay:
 
     @property
     def note(self) -> ReplayNote:
-        """The most important change of the group."""
         if self.flat_now:
             return ReplayNote("chip warn", "loses its spread")
         if self.flat_before:
@@ -144,8 +141,6 @@ class GroupReplay:
 
 @dataclass
 class ComponentReplay:
-    """The results of a component over all scored completions."""
-
     spec: RewardSpec
     reward: Reward
     how: How
@@ -211,7 +206,6 @@ class RewardReplay:
 
     @property
     def shown(self) -> list[GroupReplay]:
-        """The groups that changed, the most changed first."""
         changed = [group for group in self.groups if group.moved or group.reordered]
         return sorted(changed, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
 
@@ -308,15 +302,17 @@ def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> li
     return [
         _group(
             group,
-            result.totals[at * size : (at + 1) * size],
-            result.advantages[at * size : (at + 1) * size],
-            flat=result.zero_spread[at],
+            result.totals[position * size : (position + 1) * size],
+            result.advantages[position * size : (position + 1) * size],
+            flat=result.zero_spread[position],
         )
-        for at, group in enumerate(batch)
+        for position, group in enumerate(batch)
     ]
 
 
-def _group(scored: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> GroupReplay:
+def _group(
+    scored: Rescored, totals: Sequence[float | None], new_advantages: Sequence[float], *, flat: bool
+) -> GroupReplay:
     stored = scored.stored.completions
     before = [item.reward for item in stored]
     ranks_before, ranks_now = ranks(before), ranks(totals)
@@ -329,7 +325,7 @@ def _group(scored: Rescored, totals: Sequence[float | None], pushed: Sequence[fl
             rank_before=ranks_before[index],
             rank_now=ranks_now[index],
             advantage_before=item.advantage,
-            advantage_now=pushed[index],
+            advantage_now=new_advantages[index],
             scores=[column.values[index] for column in scored.columns],
         )
         for index, item in enumerate(stored)

@@ -73,7 +73,6 @@ def pick(run: Run, selection: str, step: int | None, count: int) -> Picked:
 
 
 def _sampled(run: Run) -> QuerySet[SampleRow]:
-    """Find the groups sampled in training, or in the evaluation if the run is one."""
     return valid(run).filter(mode="eval" if run.kind == EVALUATION else "train")
 
 
@@ -82,12 +81,14 @@ def _steps(sizes: Sequence[tuple[int, int, int]], selection: str, step: int | No
     if not sizes:
         return []
     if selection == ONE:
-        earlier = [at for at, _, _ in sizes if step is None or at <= step] or [sizes[0][0]]
+        earlier = [sampled_step for sampled_step, _, _ in sizes if step is None or sampled_step <= step] or [
+            sizes[0][0]
+        ]
         return earlier[-1:]
     if selection == NEWEST:
         return _while_room(reversed(sizes), count)
-    usual = sorted(many for _, many, _ in sizes)[len(sizes) // 2]
-    number = min(len(sizes), max(1, round(count / usual)))
+    median_groups = sorted(many for _, many, _ in sizes)[len(sizes) // 2]
+    number = min(len(sizes), max(1, round(count / median_groups)))
     indices = [round(i * (len(sizes) - 1) / max(1, number - 1)) for i in range(number)]
     # The last step is chosen first, in case there is room for only one.
     return _while_room([sizes[index] for index in dict.fromkeys([len(sizes) - 1, *indices])], count)

@@ -30,7 +30,6 @@ SCALINGS = {
     "none": UNSCALED,
     "False": UNSCALED,
 }
-"""Sentences about the run's scale_rewards, except for scaling by group."""
 
 
 @operator_required
@@ -65,7 +64,7 @@ def _chosen(run: Run) -> dict[str, Any]:
 
 def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     config, fields = posted(request), request.POST
-    count, asks = fields.get("groups", ""), bool(fields.get("ask"))
+    count, may_call_servers = fields.get("groups", ""), bool(fields.get("ask"))
     rescoring = rescored(
         run,
         config.specs,
@@ -73,9 +72,14 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
         selection=fields.get("which", ""),
         step=number(fields.get("step"), digits=9),
         count=int(count) if count in map(str, COUNTS) else COUNTS[1],
-        ask=asks,
+        ask=may_call_servers,
     )
-    context: dict[str, Any] = {"run": run, "problems": config.problems, "asks": asks, "picked": rescoring.picked}
+    context: dict[str, Any] = {
+        "run": run,
+        "problems": config.problems,
+        "asks": may_call_servers,
+        "picked": rescoring.picked,
+    }
     if rescoring.replay is None or rescoring.picked is None:
         return context | {"problem": rescoring.problem}
     parts = list(zip(rescoring.replay.parts, config.positions, strict=True))
@@ -84,14 +88,14 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
 
 
 def _summary(replay: RewardReplay, picked: Picked, *, live: bool) -> dict[str, Any]:
-    verdict, shown = ReplayNote("good", "No group's order changes."), len(replay.shown)
+    verdict, shown_count = ReplayNote("good", "No group's order changes."), len(replay.shown)
     if replay.reordered:
         groups = _many(len(replay.groups), "group")
         verdict = ReplayNote("warn", f"The order changes in {sig(replay.reordered, 9)} of {groups}.")
     clauses = format_html_join("", "; {}", ((clause,) for clause in _left_out(replay, picked, live=live)))
     first, last = replay.steps
     steps = f"step {last}" if first == last else f"steps {first} to {last}"
-    few = f"The {shown} groups that change most" if shown < len(replay.groups) else ""
+    few = f"The {shown_count} groups that change most" if shown_count < len(replay.groups) else ""
     return {
         "verdict": verdict,
         "scored": format_html("{} completions of {}{}.", sig(replay.completions, 9), steps, clauses),
@@ -114,15 +118,14 @@ def _left_out(replay: RewardReplay, picked: Picked, *, live: bool) -> Iterator[s
 
 
 def replayable_text(groups: ReplayableGroups, *, live: bool) -> str:
-    """Return sentences about the groups that can be replayed."""
     if not groups.groups and groups.gone:
         return "This run's completions are no longer stored, only their scores, so nothing can be scored again."
     if not groups.groups:
         return f"This run has no completions {'yet' if live else 'stored'}."
     steps = f"step {groups.first}" if groups.first == groups.last else f"steps {groups.first} to {groups.last}"
-    gone = f"; for {sig(groups.gone, 9)} more, only the scores are stored" if groups.gone else ""
+    gone_note = f"; for {sig(groups.gone, 9)} more, only the scores are stored" if groups.gone else ""
     continues = " The run is still active: new completions appear in the next replay." if live else ""
-    return f"{_many(groups.groups, 'group')} from {steps} with stored completions{gone}.{continues}"
+    return f"{_many(groups.groups, 'group')} from {steps} with stored completions{gone_note}.{continues}"
 
 
 def _many(number: int, noun: str) -> str:

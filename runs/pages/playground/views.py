@@ -111,7 +111,6 @@ def _verdict(trial: PlaygroundTrial) -> tuple[str, str]:
 
 
 def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion | None) -> dict[str, Any]:
-    """Return a completion's scores with their components and positions, or {} if it has no scores."""
     if scored is None or not scored.scores:
         return {}
     return {

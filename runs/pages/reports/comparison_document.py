@@ -17,7 +17,6 @@ from runs.pages.reports.run_document import FINALS, ended, figure, moment, setti
 POINTS = 400
 SEED = "grpo.seed"
 Finals = dict[str, dict[str, Final]]
-"""Final values by metric and run id."""
 Groups = list[tuple[str, list[Run]]]
 """Groups as (settings, runs), whose runs have the same settings except for the seed."""
 
@@ -30,26 +29,29 @@ def report(
     groups = _groups_by_settings(runs, differing)
     names, looks = _names(runs), comparison.looks(runs)
     lines = curves(runs, [metric.name for metric in metrics], x=x, points=POINTS)["series"]
-    ends = {metric.name: finals(runs, metric.name) for metric in metrics}
+    finals_by_metric = {metric.name: finals(runs, metric.name) for metric in metrics}
     ids_by_group = [(label, [run.pk for run in group]) for label, group in groups]
     files: dict[str, str] = {}
-    shown = []
+    images = []
     for number, metric in enumerate(metrics, 1):
-        drawn = [charts.overlaid(metric, lines[metric.name], names, looks, x, smoothing)]
-        drawn += [charts.spread(metric, lines[metric.name], ids_by_group, x, smoothing)] if groups else []
-        for part, picture in zip(("", "-spread"), drawn, strict=False):
+        metric_pictures = [charts.overlaid(metric, lines[metric.name], names, looks, x, smoothing)]
+        metric_pictures += [charts.spread(metric, lines[metric.name], ids_by_group, x, smoothing)] if groups else []
+        for part, picture in zip(("", "-spread"), metric_pictures, strict=False):
             if picture is not None:
                 path = f"charts/{number:02}{part}.svg"
                 files[path] = pictures.svg(picture)
-                shown.append(image(picture.title, path))
-    same = f"{counted(equal_count, 'setting')} {'is' if equal_count == 1 else 'are'} the same."
+                images.append(image(picture.title, path))
+    same_note = f"{counted(equal_count, 'setting')} {'is' if equal_count == 1 else 'are'} the same."
     parts = [
         ("", facts([("Report created", moment(now)), ("Runs", str(len(runs)))])),
         ("Runs", table(["Run", "Id", "Status", "Steps", "Time", "GPU-hours", "Cost"], _rows(runs, now), numbers=4)),
-        ("Settings that differ", (settings_table(differing, names.values()) or "Nothing differs.") + "\n\n" + same),
-        ("Metrics", _figures(runs, metrics, ends, names)),
-        ("Groups: mean ± standard deviation", _groups(groups, metrics, ends)),
-        ("Curves", "\n\n".join(shown) or "No values have been recorded yet."),
+        (
+            "Settings that differ",
+            (settings_table(differing, names.values()) or "Nothing differs.") + "\n\n" + same_note,
+        ),
+        ("Metrics", _figures(runs, metrics, finals_by_metric, names)),
+        ("Groups: mean ± standard deviation", _groups(groups, metrics, finals_by_metric)),
+        ("Curves", "\n\n".join(images) or "No values have been recorded yet."),
     ]
     text = sections(f"Comparison of {counted(len(runs), 'run')}", parts)
     return archive("comparison-report", {"report.md": text, **files}, now)
@@ -71,7 +73,6 @@ def _groups_by_settings(runs: Sequence[Run], differing: Sequence[SettingDifferen
 
 
 def _names(runs: Sequence[Run]) -> dict[str, str]:
-    """Return a unique name for each run: with the id if several runs share a name."""
     names = [run.name for run in runs]
     return {run.pk: run.name if names.count(run.name) == 1 else f"{run.name} ({run.pk})" for run in runs}
 
@@ -85,24 +86,26 @@ def _rows(runs: Sequence[Run], now: datetime) -> list[list[str]]:
     return rows
 
 
-def _figures(runs: Sequence[Run], metrics: Sequence[ComparedMetric], ends: Finals, names: dict[str, str]) -> str:
+def _figures(
+    runs: Sequence[Run], metrics: Sequence[ComparedMetric], finals_by_metric: Finals, names: dict[str, str]
+) -> str:
     parts = []
     for metric in metrics:
         rows = []
         for run in runs:
-            final = ends[metric.name].get(run.pk)
+            final = finals_by_metric[metric.name].get(run.pk)
             rows.append([plain(names[run.pk]), *(ended(final, metric.format) if final else [NOTHING] * 3)])
         parts.append(f"### {plain(metric.title)}\n\n{table(['Run', *FINALS], rows, numbers=3)}")
     return "\n\n".join(parts) or "No metrics have been recorded yet."
 
 
-def _groups(groups: Groups, metrics: Sequence[ComparedMetric], ends: Finals) -> str:
+def _groups(groups: Groups, metrics: Sequence[ComparedMetric], finals_by_metric: Finals) -> str:
     rows = []
     for label, group in groups:
         cells = [plain(label), str(len(group))]
         for metric in metrics:
-            own = [ends[metric.name].get(run.pk) for run in group]
-            spread = Spread.of([final["mean"] if final else None for final in own])
+            group_finals = [finals_by_metric[metric.name].get(run.pk) for run in group]
+            spread = Spread.of([final["mean"] if final else None for final in group_finals])
             deviation = "" if spread.deviation is None else f" ± {figure(spread.deviation, metric.format)}"
             cells.append(figure(spread.mean, metric.format) + deviation)
         rows.append(cells)

@@ -35,7 +35,6 @@ def image(title: str, path: str) -> str:
 
 
 def sections(title: str, parts: Iterable[tuple[str, str]]) -> str:
-    """Return a document of (heading, text) parts, without parts that have no text."""
     body = [f"## {head}\n\n{text}" if head else text for head, text in parts if text]
     return "\n\n".join([f"# {title}", *body]) + "\n"
 

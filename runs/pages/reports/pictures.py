@@ -17,7 +17,6 @@ COLOURS = {
     "c5": "#3d9fd6", "c6": "#d55e00", "c7": "#a89a00", "c8": "#555b62",
     "ink-1": "#1a1c1f", "ink-3": "#5f656d", "line": "#e1e2de", "line-strong": "#c3c6c1", "surface-1": "#ffffff",
 }  # fmt: skip
-"""The light theme's colours from static/css/tokens.css."""
 DASHES = {"solid": "", "dash": "6 4", "dot": "2 3"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 WIDTH, HEIGHT = 720, 300
@@ -47,7 +46,6 @@ class ReportCurve:
     high: Points = ()  # type: ignore[assignment]
     dash: str = "solid"
     dotted: bool = False
-    """True if each point gets a marker."""
     filled: bool = False
     """True if the area down to the previous curve is filled, for parts of a whole."""
 
@@ -90,7 +88,7 @@ def svg(picture: Picture) -> str:
     curves = [curve for curve in curves if curve.points]
     labels = 1 < len(curves) <= MAX_LABELLED
     legend = _legend(curves) if len(curves) > MAX_LABELLED else []
-    right = WIDTH - (LABEL_ROOM if labels else RIGHT)
+    right_edge = WIDTH - (LABEL_ROOM if labels else RIGHT)
     height = HEIGHT + LEGEND_ROW * len(legend)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
@@ -99,8 +97,8 @@ def svg(picture: Picture) -> str:
         _label(LEFT - 46, 22, picture.title, "ink-1", size=14, weight=600, letters=90),
     ]
     if curves:
-        x, y = _x_axis(curves, right), _y_axis(picture, curves)
-        parts += [*_grid(picture, x, y), *_lines(curves, x, y), *(_end_labels(curves, right, y) if labels else ())]
+        x, y = _x_axis(curves, right_edge), _y_axis(picture, curves)
+        parts += [*_grid(picture, x, y), *_lines(curves, x, y), *(_end_labels(curves, right_edge, y) if labels else ())]
         parts += [part for row, names in enumerate(legend) for part in _legend_row(row, names)]
     else:
         parts.append(_label(WIDTH / 2, HEIGHT / 2, "No values were recorded", "ink-3", anchor="middle"))
@@ -144,8 +142,8 @@ def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
         if ON_AXIS <= height <= 1:
             yield _rule(x, y.at(bound.value), "line-strong", dash=DASHES["dot"])
             # The worse bound is labelled at the other end, so that the labels don't overlap.
-            anchor, at = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
-            yield _label(at, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
+            anchor, label_x = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
+            yield _label(label_x, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
 
 
 def _nice(step: float) -> float:
@@ -171,7 +169,7 @@ def _lines(curves: Sequence[ReportCurve], x: _Axis, y: _Axis) -> Iterator[str]:
         if curve.low and curve.high:
             yield _area(curve.high, curve.low, x, y, colour, 0.12)
         if curve.filled:
-            floor = below or [(at, 0.0) for at, _ in curve.points]
+            floor = below or [(x_value, 0.0) for x_value, _ in curve.points]
             yield _area(curve.points, floor, x, y, colour, 0.3)
             below = curve.points
         if len(curve.raw) > 2 and len(curves) <= MAX_LABELLED:
@@ -181,8 +179,8 @@ def _lines(curves: Sequence[ReportCurve], x: _Axis, y: _Axis) -> Iterator[str]:
             yield _path(curve.points, x, y, colour, f'stroke-width="{1 if curve.dotted else 1.5}"{dash}')
         if curve.dotted or len(curve.points) == 1:
             ground = COLOURS["surface-1"] if curve.dotted else colour
-            for at, value in curve.points:
-                centre = f'cx="{x.at(at):.1f}" cy="{y.at(value):.1f}"'
+            for x_value, value in curve.points:
+                centre = f'cx="{x.at(x_value):.1f}" cy="{y.at(value):.1f}"'
                 yield f'<circle {centre} r="3" fill="{ground}" stroke="{colour}" stroke-width="1.5"/>'
 
 
@@ -191,12 +189,12 @@ def _path(points: Points, x: _Axis, y: _Axis, colour: str, style: str) -> str:
 
 
 def _area(top: Points, bottom: Points, x: _Axis, y: _Axis, colour: str, opacity: float) -> str:
-    around = f"M{_coordinates(top, x, y)}L{_coordinates(bottom[::-1], x, y)}Z"
-    return f'<path d="{around}" fill="{colour}" fill-opacity="{opacity}"/>'
+    outline = f"M{_coordinates(top, x, y)}L{_coordinates(bottom[::-1], x, y)}Z"
+    return f'<path d="{outline}" fill="{colour}" fill-opacity="{opacity}"/>'
 
 
 def _coordinates(points: Points, x: _Axis, y: _Axis) -> str:
-    return "L".join(f"{x.at(at):.1f} {y.at(value):.1f}" for at, value in points)
+    return "L".join(f"{x.at(x_value):.1f} {y.at(value):.1f}" for x_value, value in points)
 
 
 def _positive(curve: ReportCurve) -> ReportCurve:
@@ -210,23 +208,23 @@ def _positive(curve: ReportCurve) -> ReportCurve:
 
 def _end_labels(curves: Sequence[ReportCurve], right: float, y: _Axis) -> Iterator[str]:
     """Yield labels at the lines' ends, pushed apart where they are close together."""
-    ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
+    line_ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
     height = math.inf
-    for natural, curve in ends:
+    for natural, curve in line_ends:
         height = min(natural, height - LABEL_HEIGHT)
         yield _label(right + 6, max(height, TOP) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
 
 
 def _legend(curves: Sequence[ReportCurve]) -> list[list[ReportCurve]]:
     rows: list[list[ReportCurve]] = [[]]
-    used = 0.0
+    used_width = 0.0
     for curve in curves:
         width = 34 + LETTER * min(len(curve.label), LEGEND_LETTERS)
-        if rows[-1] and used + width > WIDTH - 2 * RIGHT:
+        if rows[-1] and used_width + width > WIDTH - 2 * RIGHT:
             rows.append([])
-            used = 0.0
+            used_width = 0.0
         rows[-1].append(curve)
-        used += width
+        used_width += width
     return rows
 
 
@@ -247,9 +245,11 @@ def _label(
     letters: int = 200,
 ) -> str:  # fmt: skip
     head = letters // 2
-    cut = text if len(text) <= letters else f"{text[: letters - head - 1]}…{text[-head:]}"  # names differ at their ends
+    shortened = (
+        text if len(text) <= letters else f"{text[: letters - head - 1]}…{text[-head:]}"
+    )  # names differ at their ends
     style = f'fill="{COLOURS[colour]}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_escaped(cut)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_escaped(shortened)}</text>'
 
 
 def _rule(x: _Axis, height: float, colour: str, *, dash: str = "") -> str:
@@ -258,5 +258,4 @@ def _rule(x: _Axis, height: float, colour: str, *, dash: str = "") -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape a string for XML and replace the control characters that XML forbids."""
     return escape("".join(letter if letter.isprintable() else " " for letter in text))

@@ -48,7 +48,6 @@ def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> byte
 
 
 def figure(value: float | None, form: str) -> str:
-    """Format a value as in its chart, but as plain text."""
     number = {"percent": percent, "mib": mib}.get(form, sig)(value)
     unit = {"percent100": " %", "seconds": " s", "watts": " W", "tokens": " tokens", "rate": " tokens/s"}.get(form, "")
     if form == "tokens" and value == 1:
@@ -74,7 +73,6 @@ def status(attempt: Attempt) -> str:
 
 
 def settings_table(differing: Iterable[comparison.SettingDifference], names: Iterable[str]) -> str:
-    """Return a table of the settings in which these runs differ, or "" if there are none."""
     rows = [[plain(difference.name), *(plain(value.text) for value in difference.values)] for difference in differing]
     return table(["Setting", *map(plain, names)], rows)
 
@@ -124,10 +122,14 @@ def _changed(run: Run) -> str:
 def _figures(run: Run) -> str:
     """Return a table of the training metrics' final values; the other metrics are in the charts."""
     groups = [group for group in run_charts.plan_of(run) if not group.folded]
-    planned = {metric.name: metric for metric in comparison.of_charts(groups)}
-    training = [metric for metric in planned.values() if kind_of(metric.name) == "train"]
-    ends = [(metric, finals([run], metric.name).get(run.pk)) for metric in training]
-    rows = [[plain(metric.title), *ended(final, metric.format)] for metric, final in ends if final is not None]
+    metrics = {metric.name: metric for metric in comparison.of_charts(groups)}
+    training = [metric for metric in metrics.values() if kind_of(metric.name) == "train"]
+    metrics_with_finals = [(metric, finals([run], metric.name).get(run.pk)) for metric in training]
+    rows = [
+        [plain(metric.title), *ended(final, metric.format)]
+        for metric, final in metrics_with_finals
+        if final is not None
+    ]
     return table(["Metric", *FINALS], rows, numbers=3) or "No metrics have been recorded yet."
 
 
@@ -172,15 +174,17 @@ def _receipt(attempt: Attempt) -> str:
     receipt = attempt.receipt
     if not receipt:
         return " ".join([*lines, *(["It has no receipt."] if attempt.status in FINAL else [])])
-    free = "all resources were released" if receipt.get("free") else "**not all resources were confirmed free**"
-    ended = receipt.get("processes_ended") or 0
-    processes = f"{ended} process{'es' if ended > 1 else ''} ended in {duration(receipt.get('seconds_to_gone'))}"
-    lines.append(f"{processes if ended else 'No leftover processes'}; {free}.")
+    release_note = "all resources were released" if receipt.get("free") else "**not all resources were confirmed free**"
+    ended_count = receipt.get("processes_ended") or 0
+    processes = (
+        f"{ended_count} process{'es' if ended_count > 1 else ''} ended in {duration(receipt.get('seconds_to_gone'))}"
+    )
+    lines.append(f"{processes if ended_count else 'No leftover processes'}; {release_note}.")
     for gpu in receipt.get("gpus") or ():
-        after = gpu.get("seconds_to_free")
-        when = "still in use" if after is None else f"free after {duration(after)}"
-        used = f"{figure(gpu.get('peak_mib'), 'mib')} at its peak, {figure(gpu.get('after_mib'), 'mib')} at the end"
-        lines.append(f"GPU {gpu.get('gpu')}: {used}, {when}.")
+        free_after_s = gpu.get("seconds_to_free")
+        when = "still in use" if free_after_s is None else f"free after {duration(free_after_s)}"
+        usage = f"{figure(gpu.get('peak_mib'), 'mib')} at its peak, {figure(gpu.get('after_mib'), 'mib')} at the end"
+        lines.append(f"GPU {gpu.get('gpu')}: {usage}, {when}.")
     return " ".join(lines)
 
 
@@ -192,11 +196,11 @@ def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
     groups = with_bounds(run_charts.plan_of(run), run)
     points = series(run, run_charts.metrics(groups), POINTS)["series"]
     numbers = charts.Numbers(points, run.trainings())
-    shown = set(run_charts.metrics([group for group in groups if not group.folded]))
+    shown_metrics = set(run_charts.metrics([group for group in groups if not group.folded]))
     for group in groups:
         for chart in group.charts:
             # Most folded charts repeat another chart on held-out rows.
-            if group.folded and all(line.metric.removeprefix("eval_") in shown for line in chart.lines):
+            if group.folded and all(line.metric.removeprefix("eval_") in shown_metrics for line in chart.lines):
                 continue
             picture = charts.picture(chart, numbers, smoothing)
             yield chart.id, (group.title, chart.title, pictures.svg(picture) if picture else "")
@@ -205,9 +209,9 @@ def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
 def _shown(drawn: dict[str, Drawn]) -> str:
     lines: list[str] = []
     for title in dict.fromkeys(group for group, _, _ in drawn.values()):
-        own = [(name, chart) for name, chart in drawn.items() if chart[0] == title]
-        images = [image(title, f"charts/{name}.svg") for name, (_, title, picture) in own if picture]
-        without = [plain(title) for _, (_, title, picture) in own if not picture]
+        group_charts = [(name, chart) for name, chart in drawn.items() if chart[0] == title]
+        images = [image(title, f"charts/{name}.svg") for name, (_, title, picture) in group_charts if picture]
+        without = [plain(title) for _, (_, title, picture) in group_charts if not picture]
         lines += [f"### {plain(title)}", *images] if images or without else []
         lines += [f"No values: {', '.join(without)}."] if without else []
     return "\n\n".join(lines)

@@ -33,7 +33,6 @@ FIGURES = {"disk": "Disk"}
 MAX_COLUMNS = 20
 Ordered = Expression | F | Subquery
 _FORM_LABELS = {f"grpo.{field.name}": field.label for field in ARGUMENTS}
-"""Labels of settings on the New run page."""
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
 """Paths in the spec by the setting's name in comparison.settings, where they differ."""
 
@@ -124,7 +123,6 @@ class Values:
         return dict(comparison.settings(self.run))
 
     def value(self, column: Column) -> Any:
-        """Return a column's value, or None if the run has none."""
         if column.kind == FIGURE:
             return getattr(self.run, column.name, None)  # see with_figures
         return (self.run.last_metrics if column.kind == METRIC else self.settings).get(column.name)
@@ -135,7 +133,6 @@ class Values:
 
 
 def with_figures(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:
-    """Annotate runs with the figures that these columns need."""
     return runs.annotate(disk=disk.sum_of_run()) if any(column.kind == FIGURE for column in columns) else runs
 
 
@@ -158,13 +155,15 @@ def expression(key: str) -> Ordered:
 
 def offered(runs: Iterable[Values]) -> tuple[list[Column], list[Column], list[Column]]:
     """Return the settings that differ between these runs, the settings that don't, and the metrics, sorted by name."""
-    first: dict[str, Any] = {}
+    first_values: dict[str, Any] = {}
     differing: set[str] = set()
     metrics: set[str] = set()
     for count, run in enumerate(runs):
         metrics |= set(run.run.last_metrics)
         if count:
-            differing |= first.keys() ^ run.settings.keys()
-        differing |= {name for name, value in run.settings.items() if first.setdefault(name, value) != value}
-    settings = [[Column(SETTING, name) for name in sorted(names)] for names in (differing, first.keys() - differing)]
+            differing |= first_values.keys() ^ run.settings.keys()
+        differing |= {name for name, value in run.settings.items() if first_values.setdefault(name, value) != value}
+    settings = [
+        [Column(SETTING, name) for name in sorted(names)] for names in (differing, first_values.keys() - differing)
+    ]
     return settings[0], settings[1], [Column(METRIC, name) for name in sorted(metrics)]

@@ -52,7 +52,6 @@ def grouping(
 def _group(
     query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_RunFigures]
 ) -> dict[str, Any]:
-    """Describe a group, with the mean and spread of its runs' last rewards, gains and chosen metrics."""
     if query.group == TAG:
         label, address = value or "no tag", query.address(group="", tag=value) if value else ""
     else:

@@ -41,21 +41,18 @@ KINDS: dict[str, tuple[str, Q]] = {
     **{kind: (job.many, Q(kind=kind)) for kind, job in jobs.KINDS.items()},
     "all": ("Every kind", Q()),
 }
-"""Labels and conditions by the filter's value."""
 ARCHIVED: dict[str, tuple[str, Q]] = {
     "": ("Not archived", Q(archived_at=None)),
     "only": ("Archived", ~Q(archived_at=None)),
     "all": ("Archived or not", Q()),
 }
 HEALTH = {"bad": "Bad", "warning": "Needs attention", "well": "Healthy"}
-"""Labels by verdict, the worst first."""
 HEALTH_FILTERS: dict[str, tuple[str, list[str]]] = {
     "unwell": ("Unhealthy", ["bad", "warning"]),
     **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
 }
 STATUSES = ["active", *RunStatus]
 CHOICES = {"status": STATUSES, "health": HEALTH_FILTERS, "kind": KINDS, "archived": ARCHIVED}
-"""Valid values by filter, in addition to none."""
 MAX_CHARS = {"columns": 2000, "having": 500}
 """Maximum lengths of long parameters, in characters; the others have DEFAULT_MAX_CHARS."""
 DEFAULT_MAX_CHARS = 100
@@ -216,8 +213,8 @@ class RunListQuery:
         column = SORTS[key] if key in SORTS else Sort(key, columns.expression(key))
         # The database uses an index for the order only without a clause about nulls.
         nulls_last = True if column.has_nulls else None
-        by = OrderBy(column.by, descending=is_descending != column.flipped, nulls_last=nulls_last)
-        return runs.order_by(by, "-created_at", "pk")
+        order = OrderBy(column.by, descending=is_descending != column.flipped, nulls_last=nulls_last)
+        return runs.order_by(order, "-created_at", "pk")
 
 
 def _with_status(status: str) -> QuerySet[Attempt, Any]:

@@ -88,12 +88,10 @@ class RunListRow:
 
     @property
     def failed_at_once(self) -> bool:
-        """True if the run failed before its first step."""
         return self.attempt.status == RunStatus.FAILED and not self.run.step
 
     @property
     def health(self) -> dict[str, Any] | None:
-        """The run's health, or the reason of the failure if the run failed."""
         if self.attempt.status == RunStatus.FAILED:
             return {"word": self.attempt.reason.replace("_", " "), "chip": "bad", "titles": []}
         return _health(self.run.health)

@@ -55,9 +55,7 @@ Option = tuple[str, str]
 class RunListing:
     query: RunListQuery
     shown: set[str]
-    """Keys of the standard columns that are shown."""
     extra: list[Column]
-    """The chosen settings, metrics and figures."""
     rows: list[RunListRow]
     """The page's runs; if runs are grouped, the runs whose settings and metrics are offered as columns."""
     total: int
@@ -77,8 +75,8 @@ class RunListing:
     def extent(self) -> str:
         if self.last_page == 1:
             return counted(self.total, "run")
-        first = (self.query.page - 1) * PAGE_SIZE
-        return f"{sig(first + 1, 9)}–{sig(first + len(self.rows), 9)} of {sig(self.total, 9)}"
+        first_number = (self.query.page - 1) * PAGE_SIZE
+        return f"{sig(first_number + 1, 9)}–{sig(first_number + len(self.rows), 9)} of {sig(self.total, 9)}"
 
     @property
     def before(self) -> str | None:
@@ -129,7 +127,6 @@ def _heading(query: RunListQuery, key: str, label: str, title: str = "") -> dict
 
 
 def empty_list(listed: RunListing, *, may_operate: bool) -> EmptyState:
-    """Explain why the list is empty, and suggest the next step."""
     runs, query = reverse("runs"), listed.query
     if query.only_archived:
         text = (
@@ -160,8 +157,8 @@ def listing(request: HttpRequest) -> RunListing:
     query = replace(query, page=min(query.page, _last_page(total)))
     shown, extra = chosen(query.columns)
     # Sort only the ids: sorting whole rows would make the database read all of them in full.
-    first = (query.page - 1) * PAGE_SIZE
-    ids = list(query.ordered(matching).values_list("pk", flat=True)[first : first + PAGE_SIZE])
+    offset = (query.page - 1) * PAGE_SIZE
+    ids = list(query.ordered(matching).values_list("pk", flat=True)[offset : offset + PAGE_SIZE])
     by_id = with_figures(everything, extra).in_bulk(ids)
     runs = [by_id[pk] for pk in ids if pk in by_id]
     extra = labelled(extra, runs)

@@ -90,8 +90,8 @@ def stop_several(request: HttpRequest) -> HttpResponseBase:
     mode = request.POST.get("mode")
     if mode not in set(StopMode):
         return HttpResponse("Use mode=save or mode=now.", status=400, content_type="text/plain")
-    chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
-    counts = stopping.request_stops([run.latest() for run in chosen], StopMode(mode), person(request))
+    chosen_runs = queries.runs_for(request).filter(pk__in=_chosen(request))
+    counts = stopping.request_stops([run.latest() for run in chosen_runs], StopMode(mode), person(request))
     if counts.requested or counts.cancelled:
         messages.success(request, str(counts))
     else:
@@ -102,8 +102,8 @@ def stop_several(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 @operator_required
 def archive_several(request: HttpRequest) -> HttpResponseBase:
-    chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
-    if served := [run.name for run in chosen if tags.serving(run)]:
+    chosen_runs = queries.runs_for(request).filter(pk__in=_chosen(request))
+    if served := [run.name for run in chosen_runs if tags.serving(run)]:
         names = ", ".join(served)
         reason = "its model is" if len(served) == 1 else "their models are"
         stop = "it" if len(served) == 1 else "them"
@@ -143,7 +143,6 @@ def save_view(request: HttpRequest) -> HttpResponseBase:
 
 @require_POST
 def delete_view(request: HttpRequest, view_id: int) -> HttpResponseBase:
-    """Delete one of the user's own views."""
     deleted, _ = SavedView.objects.filter(pk=view_id, owner=person(request)).delete()
     if not deleted:
         raise Http404("You have no such view.")
@@ -155,7 +154,6 @@ def _chosen(request: HttpRequest) -> list[str]:
 
 
 def _list_query(request: HttpRequest) -> RunListQuery:
-    """Return the query of the list from which the form was submitted."""
     return RunListQuery.of(QueryDict(request.POST.get("back", "").removeprefix("?")).dict())
 
 

@@ -31,8 +31,6 @@ from workers.contract.run import evaluation
 
 @dataclass(frozen=True)
 class StoreNote:
-    """The state of a checkpoint's copy in the artifact store."""
-
     tone: str
     word: str
     title: str = ""
@@ -55,7 +53,6 @@ class CheckpointRow:
     leftover: StoredCopy | None = None
     """A copy that still has to be removed from the store."""
     tags: tuple[tuple[str, str], ...] = ()
-    """The tags after the step as (label, reason)."""
 
     @property
     def css(self) -> str:
@@ -89,8 +86,8 @@ class CheckpointRow:
             return StoreNote("", "uploading", place_title="Being uploaded to the artifact store")
         if event.kind == checkpoints.NOT_STORED:
             return StoreNote("bad", "not stored", error=f"{event.data.get('problem', '')} Retried automatically.")
-        removed = event.kind == checkpoints.UNSTORED and not self.checkpoint.removed
-        return StoreNote("", "no longer in the store", "Its copy was removed") if removed else None
+        was_removed = event.kind == checkpoints.UNSTORED and not self.checkpoint.removed
+        return StoreNote("", "no longer in the store", "Its copy was removed") if was_removed else None
 
 
 NONE_YET = EmptyState(
@@ -158,17 +155,17 @@ def _notes(saved: list[Checkpoint], columns: dict[str, str], best_by: str, may_a
 
 def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[CheckpointRow], str]:
     """Return the metrics' labels, the rows, and the name of the metric that decides which checkpoint is best."""
-    chosen = quality.best_metric(run)
+    best_metric = quality.best_metric(run)
     labels = quality.labels_of(run) if saved else {}
-    best_by = next((name for name in (chosen, "eval_reward", "reward") if name in labels), "")
+    best_by = next((name for name in (best_metric, "eval_reward", "reward") if name in labels), "")
     figures = quality.figures_of(run, saved)
     leftovers, problems = copies.leftovers(run), _host_problems(saved)
-    scored = [
+    scored_checkpoints = [
         (checkpoint, values.get(best_by))
         for checkpoint, values in zip(saved, figures, strict=True)
         if checkpoint.usable
     ]
-    winner, recommended = best_of(best_by, scored), _recommended(run, saved)
+    winner, recommended = best_of(best_by, scored_checkpoints), _recommended(run, saved)
     rows = [
         CheckpointRow(
             checkpoint,
@@ -187,9 +184,8 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
 
 
 def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> tuple[tuple[str, str], ...]:
-    """Return the tags of a checkpoint. `best_by` is the metric by which it is the best, or ""."""
     deleted = f"The trainer keeps the newest {run.spec.get('grpo', {}).get('save_total_limit', '')}"
-    removed = checkpoint.removed and not checkpoint.going
+    is_removed = checkpoint.removed and not checkpoint.going
     tags = {
         ("best", f"Best of the existing checkpoints by {best_by}; ties go to the earlier one"): best_by,
         ("recommended", "Nearest to the best step according to the rule that ended the run"): recommended,
@@ -198,8 +194,8 @@ def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> 
             "A later attempt resumed from an earlier step, so this checkpoint is obsolete",
         ): checkpoint.superseded,
         ("being deleted", "The host was asked to delete it"): checkpoint.going,
-        ("deleted", "A person deleted it"): removed and checkpoint.deletion,
-        ("deleted", f"{deleted}{' and the best' if quality.best_metric(run) else ''}"): removed
+        ("deleted", "A person deleted it"): is_removed and checkpoint.deletion,
+        ("deleted", f"{deleted}{' and the best' if quality.best_metric(run) else ''}"): is_removed
         and not checkpoint.deletion,
         (
             "unusable",

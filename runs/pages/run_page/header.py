@@ -131,8 +131,8 @@ def _calm(summary: queries.Summary) -> queries.Summary:
 
 def cause(attempt: Attempt) -> dict[str, Any]:
     reason = attempt.reason
-    first = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
-    order = sorted(LOG_NAMES, key=lambda name: name != first)
+    first_log = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
+    order = sorted(LOG_NAMES, key=lambda name: name != first_log)
     name, lines = next(((name, lines) for name in order if (lines := last_lines(attempt, name))), ("", []))
     return {
         "sentence": queries.summary(attempt.run)["sentence"] if reason else "The run failed.",
@@ -164,7 +164,6 @@ def last_lines(attempt: Attempt, name: str) -> list[tuple[str, str]]:
 
 
 def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
-    """Return the dialogs for the possible ways to stop, with the consequences of each."""
     if attempt.status == RunStatus.QUEUED:
         text = "The run is removed from the queue. It has not started, so nothing is lost."
         return [
@@ -173,29 +172,31 @@ def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
     if attempt.phase in ENDED:
         return []
     where = placement_text(attempt) or "its host"
-    after = [
+    closing_lines = [
         f"All of its processes on {where} are terminated.",
         "A receipt confirms that they have exited and that their resources are released.",
     ]
     if queries.out_of_reach_since(attempt, timezone.now()):
-        after.append(AWAY)
-    offered = []
+        closing_lines.append(AWAY)
+    dialogs = []
     if run.trains and attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
         text = "Finishes the current step, saves a checkpoint, then stops (up to 2 minutes)."
         title = f"Save and stop “{run.name}”?"
-        offered.append(_dialog(StopMode.SAVE, "Save and stop", title, [text, *after], danger=False))
+        dialogs.append(_dialog(StopMode.SAVE, "Save and stop", title, [text, *closing_lines], danger=False))
     if jobs.kind_of(run.kind).pushes and attempt.stop_mode == "" and attempt.status != RunStatus.STOPPING:
         text = "The upload ends. A repository that this push has created is deleted; an existing one is not changed."
-        return [_dialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [text, *after])]
+        return [_dialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [text, *closing_lines])]
     if attempt.stop_mode == StopMode.SAVE and jobs.kind_of(run.kind).pushes:
         text = "A repository that this push has created may remain on the hub, empty."
-        return [_dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [text, *after])]
+        return [_dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [text, *closing_lines])]
     if attempt.stop_mode == StopMode.SAVE:
         lost = ["The requested checkpoint is abandoned.", _lost(run)]
-        offered.append(_dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now instead?", [*lost, *after]))
+        dialogs.append(
+            _dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now instead?", [*lost, *closing_lines])
+        )
     elif attempt.stop_mode != StopMode.NOW:
-        offered.append(_dialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *after]))
-    return offered
+        dialogs.append(_dialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *closing_lines]))
+    return dialogs
 
 
 def _dialog(mode: str, act: str, title: str, consequences: list[str], *, danger: bool = True) -> dict[str, Any]:
@@ -205,7 +206,6 @@ def _dialog(mode: str, act: str, title: str, consequences: list[str], *, danger:
 
 
 def stop_follows(attempt: Attempt, *, away: bool) -> str:
-    """Return a sentence about the effect of a requested stop."""
     if away:
         return AWAY
     if attempt.status == RunStatus.STOPPING:

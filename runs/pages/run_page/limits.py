@@ -33,13 +33,17 @@ def bars(run: Run, attempt: Attempt) -> list[LimitBar]:
         "tokens": ("Tokens", limits.tokens, ""),
         "money": ("Money", limits.money, currency),
     }
-    shown = [_bar(run, name, label, bound, unit) for name, (label, bound, unit) in bounds.items() if bound is not None]
+    limit_bars = [
+        _bar(run, name, label, bound, unit) for name, (label, bound, unit) in bounds.items() if bound is not None
+    ]
     if (rule := limits.no_better) is not None:
-        shown.append(_bar(run, "no_better", f"{rule.metric} without a new best", rule.steps, "steps"))
+        limit_bars.append(_bar(run, "no_better", f"{rule.metric} without a new best", rule.steps, "steps"))
     if (bound := limits.beyond) is not None:
-        side = "above" if bound.above else "below"
-        shown.append(_bar(run, "beyond", f"{bound.metric} {side} {bound.bound:g}", bound.steps, "steps in a row"))
-    return shown
+        direction = "above" if bound.above else "below"
+        limit_bars.append(
+            _bar(run, "beyond", f"{bound.metric} {direction} {bound.bound:g}", bound.steps, "steps in a row")
+        )
+    return limit_bars
 
 
 def _bar(run: Run, name: str, label: str, bound: float, unit: str) -> LimitBar:
@@ -49,9 +53,9 @@ def _bar(run: Run, name: str, label: str, bound: float, unit: str) -> LimitBar:
 
 def sentences(limits: LimitsSpec) -> list[str]:
     amounts = [(limits.hours, "hours"), (limits.tokens, "tokens"), (limits.money, "in money")]
-    ends = [f"The run ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
+    limit_sentences = [f"The run ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
     rules = (limits.no_better, limits.beyond)
-    return ends + [f"The run ends when {rule.condition}." for rule in rules if rule is not None]
+    return limit_sentences + [f"The run ends when {rule.condition}." for rule in rules if rule is not None]
 
 
 def recommended_step(run: Run) -> int | None:

@@ -34,7 +34,6 @@ _LEFT_OUT = LOG_LEFT_OUT.encode()
 _BREAK = re.compile(rb"[\r\n]")
 
 Finder = Callable[[bytes], Iterator[int]]
-"""A function that yields the positions of hits in a block, in order."""
 
 
 class LogHit(TypedDict):
@@ -48,7 +47,6 @@ class LogHits:
     next: int = 0
     size: int = 0
     done: bool = False
-    """True if the search reached the end of the log."""
     left_out: bool = False
     """True if the searched part has gaps that are stored only on the host."""
 
@@ -58,9 +56,9 @@ def of_text(text: str) -> Finder:
     needle = text.encode().lower()
 
     def find(block: bytes) -> Iterator[int]:
-        lower, at = block.lower(), -1
-        while (at := lower.find(needle, at + 1)) >= 0:
-            yield at
+        lower, position = block.lower(), -1
+        while (position := lower.find(needle, position + 1)) >= 0:
+            yield position
 
     return find
 
@@ -74,33 +72,33 @@ def of_errors(block: bytes) -> Iterator[int]:
 def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: float = MAX_SECONDS) -> LogHits:
     """Find hits from `start` on, at most one per line, until there are MAX_HITS or the time is up."""
     hits, deadline = LogHits(next=start, size=start), time.monotonic() + seconds
-    block, at = b"", start
+    block, block_start = b"", start
     for offset, data in _chunks(attempt, name, start):
         block += data[max(0, start - offset) :]
         hits.size = offset + len(data)
         end = _end_of_lines(block)
-        if not _add_hits(hits, block[:end], at, find):
+        if not _add_hits(hits, block[:end], block_start, find):
             return hits
-        block, at = block[end:], at + end
-        hits.next = at
+        block, block_start = block[end:], block_start + end
+        hits.next = block_start
         if time.monotonic() > deadline:
             return hits
     # The last line may be incomplete, so a continued search reads it again.
-    hits.done = _add_hits(hits, block, at, find)
+    hits.done = _add_hits(hits, block, block_start, find)
     return hits
 
 
 def _chunks(attempt: Attempt, name: str, start: int) -> Iterator[tuple[int, bytes]]:
     """Yield chunks from the one that contains `start` on. No database cursor stays open in between."""
     chunks = LogChunk.objects.filter(attempt=attempt, name=name)
-    first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first()
-    at = first or 0
+    first_offset = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first()
+    position = first_offset or 0
     while batch := list(
-        chunks.filter(offset__gte=at).order_by("offset").values_list("offset", "data")[:CHUNKS_AT_ONCE]
+        chunks.filter(offset__gte=position).order_by("offset").values_list("offset", "data")[:CHUNKS_AT_ONCE]
     ):
         for offset, data in batch:
             yield offset, bytes(data)
-        at = batch[-1][0] + 1
+        position = batch[-1][0] + 1
 
 
 def _end_of_lines(block: bytes) -> int:
@@ -109,7 +107,7 @@ def _end_of_lines(block: bytes) -> int:
     return end if end or len(block) <= MAX_LINE_BYTES else len(block) - OVERLAP
 
 
-def _add_hits(hits: LogHits, block: bytes, at: int, find: Finder) -> bool:
+def _add_hits(hits: LogHits, block: bytes, block_start: int, find: Finder) -> bool:
     """Add the block's hits, and return False if the limit was reached before the block's end."""
     hits.left_out = hits.left_out or _LEFT_OUT in block
     line_end = 0
@@ -117,16 +115,16 @@ def _add_hits(hits: LogHits, block: bytes, at: int, find: Finder) -> bool:
         if hit < line_end:
             continue
         line_start = max(block.rfind(b"\n", 0, hit), block.rfind(b"\r", 0, hit)) + 1
-        after = _BREAK.search(block, hit)
-        line_end = after.start() if after else len(block)
+        line_break = _BREAK.search(block, hit)
+        line_end = line_break.start() if line_break else len(block)
         if len(hits.hits) >= MAX_HITS:
-            hits.next = at + line_start
+            hits.next = block_start + line_start
             return False
-        hits.hits.append({"at": at + line_start, "text": _excerpt(block, line_start, hit, line_end)})
+        hits.hits.append({"at": block_start + line_start, "text": _excerpt(block, line_start, hit, line_end)})
     return True
 
 
 def _excerpt(block: bytes, start: int, hit: int, end: int) -> str:
-    first = start if hit - start < EXCERPT else hit - EXCERPT // 4
-    text = block[first : min(end, first + EXCERPT)].decode("utf-8", "replace")
-    return ("…" if first > start else "") + text.strip() + ("…" if first + EXCERPT < end else "")
+    excerpt_start = start if hit - start < EXCERPT else hit - EXCERPT // 4
+    text = block[excerpt_start : min(end, excerpt_start + EXCERPT)].decode("utf-8", "replace")
+    return ("…" if excerpt_start > start else "") + text.strip() + ("…" if excerpt_start + EXCERPT < end else "")

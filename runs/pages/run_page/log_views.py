@@ -113,6 +113,5 @@ def _attempt_with_log(request: HttpRequest, run_id: str, name: str) -> Attempt:
 
 
 def _attempt(run: Run, request: HttpRequest) -> Attempt:
-    """Return the attempt with the number `?attempt=`, by default the latest."""
     number = whole(request, "attempt", 0, 0, 10**6)
     return next((a for a in run.attempts.all() if a.number == number), run.latest())

@@ -74,7 +74,6 @@ def compared(run: Run) -> list[GpuMemory]:
 
 
 def _inspected(model: ModelSpec) -> dict[str, Any] | None:
-    """Return the newest successful inspection of this model on any host, or None."""
     rows = ModelInspection.objects.filter(model=model.path, revision=model.revision or "", answered_at__isnull=False)
     newest = rows.order_by("-answered_at")[:20]
     return next((row.answer for row in newest if isinstance(row.answer, dict) and row.answer.get("ok")), None)

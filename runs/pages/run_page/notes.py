@@ -43,10 +43,10 @@ def write(run: Run, text: str, based_on: str | None, user: User) -> bool:
     # Writers of events lock the attempt's row, which also serializes the changes of two users.
     attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
     text = clean(text)
-    stored = Run.objects.values_list("notes", flat=True).get(pk=run.pk)
-    if text == stored:
+    stored_notes = Run.objects.values_list("notes", flat=True).get(pk=run.pk)
+    if text == stored_notes:
         return False
-    if based_on not in (None, edition(stored)):
+    if based_on not in (None, edition(stored_notes)):
         raise NotesConflict
     Run.objects.filter(pk=run.pk).update(notes=text)
     add_event(attempt, NOTED, user.get_username(), empty=not text)
@@ -80,7 +80,6 @@ def as_html(text: str) -> SafeString:
 
 
 def beginning(text: str) -> str:
-    """Return the first line of the notes, without its Markdown."""
     parts = next((token.children for token in _parser().parse(text) if token.type == "inline"), None) or ()
     return "".join(LINE_BREAKS.get(part.type, part.content) for part in parts).partition("\n")[0]
 

@@ -29,7 +29,6 @@ NOT_CONFIRMED = {
 
 
 def receipt_of(attempt: Attempt) -> dict[str, Any] | None:
-    """Describe an attempt's receipt; None if it has none."""
     receipt = attempt.receipt
     if not receipt:
         return None
@@ -45,15 +44,19 @@ def receipt_of(attempt: Attempt) -> dict[str, Any] | None:
 
 
 def _summary(receipt: dict[str, Any], leftovers: list[KeptMemory]) -> Iterator[str | SafeString]:
-    ended = receipt.get("processes_ended") or 0
+    ended_count = receipt.get("processes_ended") or 0
     took = duration(receipt.get("seconds_to_gone"))
-    yield f"{ended} process{'es' if ended != 1 else ''} ended in {took}" if ended else "No leftover processes"
+    yield (
+        f"{ended_count} process{'es' if ended_count != 1 else ''} ended in {took}"
+        if ended_count
+        else "No leftover processes"
+    )
     for gpu in receipt.get("gpus") or ():
-        peak, after = mib(gpu.get("peak_mib")), mib(gpu.get("after_mib"))
+        peak, after_run = mib(gpu.get("peak_mib")), mib(gpu.get("after_mib"))
         if gpu.get("seconds_to_free") is None:
-            yield format_html("· GPU {} still holds {}", gpu.get("gpu"), after)
+            yield format_html("· GPU {} still holds {}", gpu.get("gpu"), after_run)
         else:
-            yield format_html("· GPU {} from {} to {}", gpu.get("gpu"), peak, after)
+            yield format_html("· GPU {} from {} to {}", gpu.get("gpu"), peak, after_run)
     for memory in leftovers:
         text = '<span class="warn">· {} of GPU {} still used by an attached server</span>'
         yield format_html(text, mib(memory.mib), memory.gpu)
@@ -76,5 +79,5 @@ def _facts(attempt: Attempt, receipt: dict[str, Any]) -> Iterator[Fact]:
 
 
 def _free_after(gpu: dict[str, Any]) -> str | SafeString:
-    after = gpu.get("seconds_to_free")
-    return SafeString('<span class="bad">not confirmed</span>') if after is None else duration(after)
+    seconds = gpu.get("seconds_to_free")
+    return SafeString('<span class="bad">not confirmed</span>') if seconds is None else duration(seconds)

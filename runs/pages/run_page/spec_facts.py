@@ -121,14 +121,14 @@ def _data(run: Run, spec: RunSpec) -> SafeString:
 
 
 def _choice(prompts: PromptsSpec) -> SafeString:
-    replaced = drawn = SafeString("")
+    replaced = sampled = SafeString("")
     if prompts.extra_rounds:
         among = format_html(" of <code>{}</code>", prompts.spread_in) if prompts.spread_in else ""
         rounds = count(prompts.extra_rounds, "extra round,extra rounds")
         replaced = format_html("groups without spread{} are replaced, with up to {}", among, rounds)
     if prompts.by_difficulty:
-        drawn = format_html("sampled by difficulty, with a minimum weight of {}", sig(prompts.least_weight))
-    return format_html_join("; ", "{}", ((part,) for part in (replaced, drawn) if part))
+        sampled = format_html("sampled by difficulty, with a minimum weight of {}", sig(prompts.least_weight))
+    return format_html_join("; ", "{}", ((part,) for part in (replaced, sampled) if part))
 
 
 def _checkpoints(spec: RunSpec) -> SafeString:
@@ -162,9 +162,9 @@ def _server(server: ServerSpec) -> str:
 
 
 def _shared(spec: HardwareSpec) -> str:
-    own = " with its own DeepSpeed config" if spec.deepspeed else ""
+    config_note = " with its own DeepSpeed config" if spec.deepspeed else ""
     offload = f", {spec.offload} in the host’s memory" if spec.offload != "none" else ""
-    return f"{spec.strategy}{own}{offload}"
+    return f"{spec.strategy}{config_note}{offload}"
 
 
 def _gateway(gateway: GatewaySpec) -> list[Fact]:
@@ -176,15 +176,15 @@ def _gateway(gateway: GatewaySpec) -> list[Fact]:
     limit = "not limited"
     if gateway.requests:
         limit = f"{gateway.requests} per {duration(gateway.interval_s)}; further ones wait"
-    answers = "with the answer and the tests" if gateway.shows_answer else "without the answer and the tests"
+    answers_note = "with the answer and the tests" if gateway.shows_answer else "without the answer and the tests"
     return [
         ("Driven by", f"{driver}, {duration(gateway.session_s)} per session{reach}"),
         *([("Requests", limit)] if atropos else []),
-        ("A task shows", f"the prompt and the row’s other columns, {answers}"),
+        ("A task shows", f"the prompt and the row’s other columns, {answers_note}"),
     ]
 
 
 def _environment(spec: EpisodeSpec, version: EnvironmentVersion | None) -> SafeString:
-    gone = version is None or version.environment.deleted_at
-    deleted = SafeString(' <span class="muted">deleted since</span>') if gone else ""
+    is_deleted = version is None or version.environment.deleted_at
+    deleted = SafeString(' <span class="muted">deleted since</span>') if is_deleted else ""
     return format_html("{} v{}{}", spec.name, spec.version, deleted)

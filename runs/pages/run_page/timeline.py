@@ -68,14 +68,14 @@ def lines(run: Run, before: int = 0) -> tuple[list[dict[str, Any]], int]:
     events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
     page_events = list((events.filter(pk__lt=before) if before else events)[: PAGE_SIZE + 1])
     older = [*page_events[1:], None]
-    several = len(run.attempts.all()) > 1
-    timeline = [_line(event, below, several) for event, below in zip(page_events, older, strict=True)][:PAGE_SIZE]
+    has_several = len(run.attempts.all()) > 1
+    timeline = [_line(event, below, has_several) for event, below in zip(page_events, older, strict=True)][:PAGE_SIZE]
     return timeline, timeline[-1]["id"] if len(page_events) > PAGE_SIZE else 0
 
 
-def _line(event: RunEvent, below: RunEvent | None, several_attempts: bool) -> dict[str, Any]:
+def _line(event: RunEvent, previous: RunEvent | None, several_attempts: bool) -> dict[str, Any]:
     text = sentences.of_event(event)
-    since = (event.at - below.at).total_seconds() if below else 0
+    since = (event.at - previous.at).total_seconds() if previous else 0
     return {
         "id": event.pk,
         "at": event.at,
@@ -91,7 +91,6 @@ def _line(event: RunEvent, below: RunEvent | None, several_attempts: bool) -> di
 
 
 def _beside(event: RunEvent, text: str, several_attempts: bool) -> Iterator[str]:
-    """Yield the attempt, if there are several, and the step, unless the text already contains it."""
     if several_attempts:
         yield f"attempt {event.attempt.number}"
     if event.step is not None and not re.search(rf"\bstep {event.step}\b", text):
@@ -99,26 +98,25 @@ def _beside(event: RunEvent, text: str, several_attempts: bool) -> Iterator[str]
 
 
 def phases(run: Run, now: datetime | None = None) -> list[dict[str, Any]]:
-    """Describe the phases of all attempts that have any, the latest first."""
     kinds = ("status", EventKind.PHASE, EventKind.STAGE, EventKind.TRAINING)
     events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("pk")
     by_attempt: dict[str, list[RunEvent]] = {}
     for event in events:
         by_attempt.setdefault(event.attempt_id, []).append(event)
     attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
-    now, several = now or timezone.now(), len(attempts) > 1
+    now, has_several = now or timezone.now(), len(attempts) > 1
     spans = {attempt: _spans(attempt, by_attempt.get(attempt.pk, []), now) for attempt in attempts}
     return [
         {
             "attempt": attempt,
-            "title": f"Attempt {attempt.number}" if several else "Phases",
-            "spans": own,
-            "took": took(sum(span.seconds for span in own)),
-            "minutes": sum(span.seconds for span in own) / 60,
-            "bar": [{"label": span.label, "value": span.seconds / 60, "colour": span.colour} for span in own],
+            "title": f"Attempt {attempt.number}" if has_several else "Phases",
+            "spans": attempt_spans,
+            "took": took(sum(span.seconds for span in attempt_spans)),
+            "minutes": sum(span.seconds for span in attempt_spans) / 60,
+            "bar": [{"label": span.label, "value": span.seconds / 60, "colour": span.colour} for span in attempt_spans],
         }
-        for attempt, own in spans.items()
-        if own
+        for attempt, attempt_spans in spans.items()
+        if attempt_spans
     ]
 
 

@@ -41,8 +41,8 @@ TABS_OF_A_JOB = {"logs": "Logs", "events": "Events", "spec": "Spec", "charts": "
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     tabs = TABS_OF_A_JOB if run.kind in jobs.KINDS else TABS
-    first, tab = next(iter(tabs)), request.GET.get("tab", "")
-    tab = tab if tab in tabs else first
+    first_tab, tab = next(iter(tabs)), request.GET.get("tab", "")
+    tab = tab if tab in tabs else first_tab
     groups = drawn.with_bounds(run_charts.plan_of(run), run)
     context = header.head(run, person(request))
     stepless = context["final"] and not run.step
@@ -62,7 +62,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "events": _marks(run),
         "starts": run.trainings(),
         "tab": tab,
-        "first": first,
+        "first": first_tab,
     }
     context |= {
         "groups": groups,
@@ -80,12 +80,11 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _marks(run: Run) -> list[dict[str, Any]]:
-    marked = [event for event in timeline.events(run) if event["kind"] in run_charts.MARKED]
-    return [{name: event[name] for name in ("id", "at", "step", "kind", "text")} for event in marked]
+    marked_events = [event for event in timeline.events(run) if event["kind"] in run_charts.MARKED]
+    return [{name: event[name] for name in ("id", "at", "step", "kind", "text")} for event in marked_events]
 
 
 def _crumbs(run: Run) -> list[tuple[str, str]]:
-    """Return the (address, label) of each parent page."""
     runs, hardware = reverse("runs"), reverse("hardware")
     if run.trial_id:
         return [(hardware, "Hardware"), (reverse("trial", args=[run.trial_id]), "Trial")]
@@ -148,11 +147,11 @@ def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
     attempt = run.latest()
     if not stopping.request_stop(attempt, StopMode(mode), person(request)):
         attempt.refresh_from_db()
-        by = attempt.stop_requested_by
+        requester = attempt.stop_requested_by
         if attempt.status not in ACTIVE:
             messages.info(request, f"{run.name} had already ended, so nothing was stopped.")
-        elif by != person(request) or attempt.stop_mode != mode:
-            actor = f" by {by.get_username()}" if by else ""
+        elif requester != person(request) or attempt.stop_mode != mode:
+            actor = f" by {requester.get_username()}" if requester else ""
             messages.info(
                 request, f"{run.name} has already been asked to {STOPS.get(attempt.stop_mode, 'stop')}{actor}."
             )

@@ -53,12 +53,10 @@ class Noun:
     kind: str
     icon: str
     route: str
-    """Route of the object's page, which takes `key`."""
     rows: Rows
     key: str = "pk"
     name: str = "name"
     about: str = ""
-    """Name of a column that is shown with the name."""
 
     def hits(self, rows: QuerySet[Any]) -> list[SearchHit]:
         columns = (self.key, self.name, *([self.about] if self.about else []))
@@ -104,12 +102,12 @@ def search(request: HttpRequest, text: str) -> list[SearchHit]:
     user, everything = person(request), queries.runs_for(request)
     hits: list[SearchHit] = []
     for kind, entries in (("Action", ACTS), ("Page", PAGES)):
-        offered = (entry for entry in entries if entry.open_to(user))
-        fitting = [entry for entry in offered if _all_in(terms, f"{entry.title} {entry.synonyms}")]
+        visible_entries = (entry for entry in entries if entry.open_to(user))
+        fitting = [entry for entry in visible_entries if _all_in(terms, f"{entry.title} {entry.synonyms}")]
         hits += _ranked([_hit(kind, entry) for entry in fitting], terms)
     newest = everything.order_by("-created_at").values("pk")[:RUNS_SEARCHED]
-    named = everything.filter(_has(terms, "name"), pk__in=newest).order_by("-created_at")
-    named_ids = list(named.values_list("pk", flat=True)[: 8 * HITS_PER_KIND])
+    named_runs = everything.filter(_has(terms, "name"), pk__in=newest).order_by("-created_at")
+    named_ids = list(named_runs.values_list("pk", flat=True)[: 8 * HITS_PER_KIND])
     runs = everything.filter(pk__in=[terms[0].lower(), *named_ids[:HITS_PER_KIND]])
     hits += NOUNS["run"].hits(runs.order_by("-created_at"))
     for noun in list(NOUNS.values())[1:]:
@@ -150,7 +148,6 @@ def _hit(kind: str, entry: PaletteEntry) -> SearchHit:
 
 
 def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[SearchHit]:
-    """Yield the newest usable model of each of these runs, the newest run first."""
     saving = Exists(RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.CHECKPOINT))
     for run in queries.runs_for(request).filter(saving, pk__in=run_ids).order_by("-created_at")[:HITS_PER_KIND]:
         saved = next((checkpoint for checkpoint in checkpoints.of_run(run) if checkpoint.usable), None)
@@ -173,9 +170,9 @@ def _stops(request: HttpRequest, user: User, terms: list[str]) -> Iterator[Searc
     verbs = [word for word in terms if len(word) > 1 and any(v.startswith(word.lower()) for v in ("stop", "save"))]
     if not user.may_operate or not verbs:
         return
-    named = [word for word in terms if word not in verbs and word.lower() not in ("and", "now")]
+    name_terms = [word for word in terms if word not in verbs and word.lower() not in ("and", "now")]
     active = Attempt.objects.filter(status__in=ACTIVE).order_by().values("run_id")
-    stoppable = queries.runs_for(request).filter(_has(named, "name"), pk__in=active).order_by("-created_at")
+    stoppable = queries.runs_for(request).filter(_has(name_terms, "name"), pk__in=active).order_by("-created_at")
     for run in stoppable[:HITS_PER_KIND]:
         page = reverse("run", args=[run.pk])
         for title, mode in ((f"Stop “{run.name}” now…", "now"), (f"Save and stop “{run.name}”…", "save")):
@@ -193,10 +190,10 @@ def _all_in(terms: list[str], text: str) -> bool:
 
 def _ranked(hits: list[SearchHit], terms: list[str]) -> list[SearchHit]:
     """Sort hits: first titles that begin with the first term, then titles with a word that does, then the rest."""
-    first = terms[0].casefold()
+    first_term = terms[0].casefold()
 
     def rank(hit: SearchHit) -> int:
         title = hit.title.casefold()
-        return 0 if title.startswith(first) else 1 if f" {first}" in title else 2
+        return 0 if title.startswith(first_term) else 1 if f" {first_term}" in title else 2
 
     return sorted(hits, key=rank)

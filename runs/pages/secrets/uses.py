@@ -25,7 +25,6 @@ from workers.contract.wire.artifacts import STORE
 from workers.contract.wire.documents import ContractError, from_dict
 
 LISTED = 3
-"""Maximum number of names in a sentence."""
 PURPOSES = {
     Secret.Kind.HUB: "model downloads",
     Secret.Kind.STORE: "checkpoints",
@@ -37,7 +36,6 @@ PURPOSES = {
 class SecretView:
     row: Secret
     trouble: str
-    """The reason why the secret can't be decrypted, or ""."""
     configs: tuple[RewardConfig, ...]
     attempts: tuple[Attempt, ...]
     last_run: Run | None
@@ -53,7 +51,6 @@ class SecretView:
 
     @property
     def last_use(self) -> SafeString:
-        """Time and recipient of the secret's last use."""
         if not self.row.used_at:
             return SafeString('<span class="muted">never</span>')
         to: str | SafeString = ""
@@ -86,14 +83,14 @@ class SecretView:
 def shown() -> list[SecretView]:
     configs, attempts = _configs(), _attempts()
     rows = list(Secret.objects.select_related("by"))
-    last = Run.objects.in_bulk([row.used_by for row in rows if row.used_by])
+    last_runs = Run.objects.in_bulk([row.used_by for row in rows if row.used_by])
     return [
         SecretView(
             row,
             _trouble(row),
             tuple(configs[row.name]),
             tuple(attempts[row.name]),
-            last.get(row.used_by),
+            last_runs.get(row.used_by),
             tuple(_holdings()) if row.name == STORE else (),
         )
         for row in rows
@@ -104,8 +101,8 @@ def _holdings() -> Iterator[str]:
     copies, folders = StoredCopy.objects.all(), StoredFolder.objects.all()
     whole = copies.filter(wanted=True, next_at=None).count()
     yield f"It holds {counted(whole, 'checkpoint')} and {counted(folders.exclude(stored_at=None).count(), 'dataset')}."
-    if waiting := copies.filter(wanted=True).exclude(next_at=None).count():
-        yield f"{counted(waiting, 'checkpoint')} of unfinished runs, or not yet uploaded."
+    if waiting_count := copies.filter(wanted=True).exclude(next_at=None).count():
+        yield f"{counted(waiting_count, 'checkpoint')} of unfinished runs, or not yet uploaded."
     if leftover := list(copies.filter(wanted=False).select_related("attempt__run")):
         names = _listed(list(dict.fromkeys(copy.attempt.run.name for copy in leftover)))
         yield f"{counted(len(leftover), 'checkpoint')} of {names} still to be removed."
@@ -148,5 +145,5 @@ def _attempts() -> dict[str, list[Attempt]]:
 
 
 def _listed(names: list[str]) -> str:
-    rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + rest
+    remainder = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + remainder

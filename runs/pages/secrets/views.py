@@ -35,7 +35,6 @@ def secrets(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_http_methods(["GET", "POST"])
 def secret(request: HttpRequest, secret_id: int) -> HttpResponse:
-    """Change a secret's key, name or address."""
     secret = get_object_or_404(Secret, pk=secret_id)
     name = secret.name  # the stored name, not the submitted one
     form = SecretForm(request.POST or None, instance=secret)

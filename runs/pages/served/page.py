@@ -40,8 +40,8 @@ class ServedState:
     @property
     def state_token(self) -> str:
         """Hash that changes whenever the page must be redrawn."""
-        drawn = repr((self.run.pk, self.status, self.text, self.facts, self.answering))
-        return hashlib.sha256(drawn.encode(errors="replace")).hexdigest()[:16]
+        state = repr((self.run.pk, self.status, self.text, self.facts, self.answering))
+        return hashlib.sha256(state.encode(errors="replace")).hexdigest()[:16]
 
     @property
     def live(self) -> bool:
@@ -61,8 +61,8 @@ class ServedState:
             return self.text
         has_template = bool(self.facts.get("template"))
         plain = "" if has_template else "The model has no chat template, so it gets plain text."
-        now = "Answering…" if self.answering else "Ask something." if has_template else ""
-        return f"{plain} {now}".strip()
+        activity = "Answering…" if self.answering else "Ask something." if has_template else ""
+        return f"{plain} {activity}".strip()
 
     @property
     def how_it_answers(self) -> str:
@@ -122,9 +122,9 @@ class TurnView:
     @property
     def origin(self) -> str:
         sampling, row = self.turn.sampling, self.turn.row
-        by = self.turn.by.username if self.turn.by else ""
-        of = "" if row is None else f" · row {row} of the dataset"
-        return f"{by} · temperature {sampling.get('temperature')} · seed {sampling.get('seed')}{of}"
+        username = self.turn.by.username if self.turn.by else ""
+        row_note = "" if row is None else f" · row {row} of the dataset"
+        return f"{username} · temperature {sampling.get('temperature')} · seed {sampling.get('seed')}{row_note}"
 
     @property
     def live(self) -> bool:
@@ -160,8 +160,8 @@ def state_of_run(run: Run) -> ServedState:
 
 def view_of(turn: Turn) -> TurnView:
     attempt = turn.run.latest()
-    over = attempt.status not in ACTIVE or turn.at < attempt.created_at
-    return TurnView(turn, [AnswerView(answer, bool(answer.finish) or over) for answer in turn.answers.all()])
+    has_ended = attempt.status not in ACTIVE or turn.at < attempt.created_at
+    return TurnView(turn, [AnswerView(answer, bool(answer.finish) or has_ended) for answer in turn.answers.all()])
 
 
 def turns_after(checkpoint: Checkpoint, after: int) -> list[TurnView]:

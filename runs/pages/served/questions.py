@@ -33,8 +33,8 @@ def question(model: SavedModel, form: AskForm) -> Question:
     prompt: list[Message] | str = [{"role": "user", "content": data["text"]}]
     if number is not None:
         row = rows.by_number(model.run.dataset_version, [number]).rows.get(number)
-        shown = prompt_of(row) if row else {}
-        if row is None or (shown["text"], shown["system"]) != (data["text"], data["system"]):
+        row_fields = prompt_of(row) if row else {}
+        if row is None or (row_fields["text"], row_fields["system"]) != (data["text"], data["system"]):
             number = None  # the prompt was edited and is no longer the row's, so its answer is unknown
         elif isinstance(row["prompt"], str):
             prompt = row["prompt"]
@@ -44,13 +44,11 @@ def question(model: SavedModel, form: AskForm) -> Question:
 
 
 def anew(turn: Turn) -> Question:
-    """Return a turn's question with the next seed."""
     sampling = {**turn.sampling, "seed": (turn.sampling["seed"] + 1) % 2**31}
     return Question(turn.prompt, turn.system, Sampling(**sampling), turn.row, turn.parent)
 
 
 def prompt_of(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the form's fields for a row's prompt."""
     prompt = row["prompt"]
     if isinstance(prompt, str):
         return {"text": prompt, "system": "", "row": row["row"]}

@@ -17,7 +17,6 @@ NEEDS = "needs columns of a dataset row ({}): use a prompt from the dataset"
 
 
 def score(answer: Answer) -> None:
-    """Score a finished answer and store the scores."""
     turn = answer.turn
     stored = None if turn.row is None else rows.by_number(turn.run.dataset_version, [turn.row]).rows.get(turn.row)
     row = stored or {"row": 0, "prompt": turn.prompt, "answer": "", "test_cases": []}

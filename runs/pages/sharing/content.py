@@ -29,7 +29,6 @@ def run_of(link: SharedLink) -> Run:
 
 
 def now(link: SharedLink, run: Run) -> dict[str, Any]:
-    """Build the context of the parts that change while the run is live."""
     attempt, figures = run.latest(), queries.summary(run, positions={})
     data = run.spec.get("data") if isinstance(run.spec, dict) else None
     return {
@@ -77,7 +76,6 @@ def _tiles(run: Run) -> list[Tile]:
 
 
 def _model(run: Run) -> str:
-    """Return the model's hub id, or the last part of its folder."""
     model = run.spec.get("model") if isinstance(run.spec, dict) else None
     path = str(model.get("path") or "") if isinstance(model, dict) else ""
     return path if path.count("/") == 1 and path[0].isalnum() else path.rstrip("/").rpartition("/")[2]

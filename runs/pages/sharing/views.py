@@ -53,12 +53,12 @@ class ShareForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        longest = settings.SHARE_MAX_DAYS
-        offered = [(str(days), f"in {days} day{'s' if days > 1 else ''}") for days in DAYS if days <= longest]
-        self.fields["lasts"].choices = [*offered, (OWN, "on a day of my choice")]  # type: ignore[attr-defined]
-        self.fields["lasts"].initial = next((days for days, _ in offered if days == "7"), OWN)
+        max_days = settings.SHARE_MAX_DAYS
+        day_choices = [(str(days), f"in {days} day{'s' if days > 1 else ''}") for days in DAYS if days <= max_days]
+        self.fields["lasts"].choices = [*day_choices, (OWN, "on a day of my choice")]  # type: ignore[attr-defined]
+        self.fields["lasts"].initial = next((days for days, _ in day_choices if days == "7"), OWN)
         today = timezone.now().date()
-        bounds = {"min": today.isoformat(), "max": (today + timedelta(days=longest - 1)).isoformat()}
+        bounds = {"min": today.isoformat(), "max": (today + timedelta(days=max_days - 1)).isoformat()}
         self.fields["date"].widget.attrs.update(bounds)
 
     def clean(self) -> dict[str, Any]:

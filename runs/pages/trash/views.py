@@ -27,7 +27,6 @@ MAX_LISTED = 200
 
 @require_safe
 def deleted(request: HttpRequest) -> HttpResponse:
-    """List recently deleted objects, newest first."""
     now = timezone.now()
     # (kind, object, what its purge is waiting for, or None if the object can still be restored)
     rows = [
@@ -50,50 +49,54 @@ def delete(request: HttpRequest, kind_slug: str) -> HttpResponseBase:
         messages.info(request, f"There is no {kind.label} left to delete.")
         return redirect("deleted")
     until = timezone.now() + timedelta(days=settings.DELETED_KEPT_DAYS)
-    able, unable = [], []
+    deletable, undeletable = [], []
     for row in rows:
         obstacles = list(kind.obstacles(row))
         pending = {"row": row, "address": kind.address(row), "obstacles": obstacles}
         if obstacles:
-            unable.append(pending)
+            undeletable.append(pending)
         else:
-            able.append({**pending, "consequences": list(kind.consequences(row))})
-    context = {"kind": kind, "able": able, "unable": unable, "until": until, "section": kind.listed}
-    return render(request, "pages/trash/delete.html", context | _deletion_texts(kind, able, unable))
+            deletable.append({**pending, "consequences": list(kind.consequences(row))})
+    context = {"kind": kind, "able": deletable, "unable": undeletable, "until": until, "section": kind.listed}
+    return render(request, "pages/trash/delete.html", context | _deletion_texts(kind, deletable, undeletable))
 
 
-def _deletion_texts(kind: DeletableKind, able: list[dict[str, Any]], unable: list[dict[str, Any]]) -> dict[str, str]:
+def _deletion_texts(
+    kind: DeletableKind, deletable: list[dict[str, Any]], undeletable: list[dict[str, Any]]
+) -> dict[str, str]:
     listed = reverse(kind.listed)
-    several = f"{len(able)} {kind.title.lower()}"
-    alone = next(iter(able or unable)) if len(able or unable) == 1 else None
-    frees: Iterable[str] = ()
-    if kind.model is Run and len(able) > 1:
-        frees = disk.sum_of([disk.of_run(pending["row"]) for pending in able]).parts
+    plural_title = f"{len(deletable)} {kind.title.lower()}"
+    only_item = next(iter(deletable or undeletable)) if len(deletable or undeletable) == 1 else None
+    freed_parts: Iterable[str] = ()
+    if kind.model is Run and len(deletable) > 1:
+        freed_parts = disk.sum_of([disk.of_run(pending["row"]) for pending in deletable]).parts
     return {
-        "heading": f"Delete {alone['row'].name if alone else several}?" if able else "This can’t be deleted now",
-        "act": f"Delete {kind.label if alone else several}",
-        "cancel": alone["address"] if alone else listed,
+        "heading": f"Delete {only_item['row'].name if only_item else plural_title}?"
+        if deletable
+        else "This can’t be deleted now",
+        "act": f"Delete {kind.label if only_item else plural_title}",
+        "cancel": only_item["address"] if only_item else listed,
         "back": f"{listed}#profiles" if kind.slug == "profile" else listed,
-        "frees": ", ".join(frees),
+        "frees": ", ".join(freed_parts),
     }
 
 
 def _delete(request: HttpRequest, kind: DeletableKind, rows: list[Any]) -> HttpResponseBase:
-    removed = []
+    deleted_rows = []
     for row in rows:
         try:
             if deleted_row := deleting.delete(kind, row.pk, person(request)):
-                removed.append(deleted_row)
+                deleted_rows.append(deleted_row)
         except deleting.NotDeletable as error:
             messages.warning(request, str(error))
-    if removed:
-        alone = len(removed) == 1
-        name = removed[0].name if alone else counted(len(removed), kind.label)
+    if deleted_rows:
+        is_single = len(deleted_rows) == 1
+        name = deleted_rows[0].name if is_single else counted(len(deleted_rows), kind.label)
         where = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
-        until, they = clock(removed[0].purge_at, "day"), "it" if alone else "they"
+        until, they = clock(deleted_rows[0].purge_at, "day"), "it" if is_single else "they"
         text = format_html("Deleted {}. Until {}, {} can be restored under {}.", name, until, they, where)
         messages.success(request, text)
-    return redirect(kind.listed) if removed or len(rows) != 1 else redirect(kind.address(rows[0]))
+    return redirect(kind.listed) if deleted_rows or len(rows) != 1 else redirect(kind.address(rows[0]))
 
 
 @require_POST

@@ -13,7 +13,6 @@ from workers.rewards.reward import Example, Reward
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
 MAX_NUMBER_CHARS = 100
-"""Maximum length of a token that is parsed as a number."""
 END_CHARS = 120
 """Characters at the end of a long text that are searched first for its last number."""
 

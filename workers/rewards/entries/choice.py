@@ -59,10 +59,10 @@ class TokenF1Params(Params):
 def multiple_choice(completion: str, row: Mapping[str, Any], params: MultipleChoiceParams) -> float | None:
     """Return 1 if the completion chooses the dataset's option, or 0 if it chooses another, none, or one that doesn't
     exist. Return None if the row's answer names no option. Guessing earns 1 / `options` on average."""
-    right = _right_option(row, params)
-    if right is None:
+    right_option = _right_option(row, params)
+    if right_option is None:
         return None
-    return float(_chosen(completion, params) == right)
+    return float(_chosen(completion, params) == right_option)
 
 
 def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> float | None:
@@ -105,15 +105,15 @@ def _chosen(completion: str, params: MultipleChoiceParams) -> int | None:
     everywhere = params.source == "anywhere"
     for source in ("answer tag", "boxed", "after marker") if everywhere else (params.source,):
         answer = answer_at(completion, source, tag=params.tag, marker=params.marker) or ""
-        inside = (_unwrapped(answer) if source == "boxed" else answer).strip()
-        if match := _ALONE.fullmatch(inside) or _LED.match(inside):
+        content = (_unwrapped(answer) if source == "boxed" else answer).strip()
+        if match := _ALONE.fullmatch(content) or _LED.match(content):
             return _option(match[1], params)
     if not everywhere:
         return None
     if (letter := _stated_letter(completion)) is not None:
         return _option(letter, params)
-    last = completion.rstrip().rpartition("\n")[2].strip()
-    match = _ALONE.fullmatch(last)
+    last_line = completion.rstrip().rpartition("\n")[2].strip()
+    match = _ALONE.fullmatch(last_line)
     return _option(match[1], params) if match else None
 
 
@@ -122,16 +122,16 @@ def _stated_letter(completion: str) -> str | None:
     it, unlike in "is a city"."""
     text = completion.lower()
     keeps_case = len(text) == len(completion)  # if lower-casing changed the length, treat all letters as lower case
-    ends = {word: text.rfind(word) for word in _SAYING}
+    last_positions = {word: text.rfind(word) for word in _SAYING}
     for _ in range(MAX_SAYINGS):
-        word, start = max(ends.items(), key=lambda item: item[1])
+        word, start = max(last_positions.items(), key=lambda item: item[1])
         if start < 0:
             break
         match = _SAID.match(text, start)
         is_capital = match is not None and keeps_case and completion[match.start(1)].isupper()
         if match and (is_capital or not _WORD_FOLLOWS.match(text, match.end())):
             return match[1]
-        ends[word] = text.rfind(word, 0, start)
+        last_positions[word] = text.rfind(word, 0, start)
     return None
 
 

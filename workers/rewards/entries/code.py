@@ -168,8 +168,8 @@ def _summary(outcome: TestOutcome, passed: int, count: int) -> str:
     summary = f"{passed} of {count} tests passed"
     if passed == count:
         return f"{summary}."
-    wrong = next((result for result in outcome.results if not result.passed), None)
-    problem = (wrong.needs or wrong.message) if wrong else ""
+    failed_test = next((result for result in outcome.results if not result.passed), None)
+    problem = (failed_test.needs or failed_test.message) if failed_test else ""
     return f"{summary}: {(problem or sandboxed.ending(outcome.candidate) or 'there was no result')[:300]}"
 
 

@@ -24,7 +24,6 @@ FUNCTION_NAME = "reward"
 FIRST_ARGUMENT = "completions"
 MAX_SOURCE_CHARS = 100_000
 BATCH_BYTES = 64 * 2**20
-"""Maximum size of a batch sent to the sandbox, in bytes."""
 _CALL = """
 
 def __grpo_call__(completions, columns):
@@ -63,8 +62,6 @@ class PythonParams(Params):
 
 @dataclass(frozen=True)
 class CodeTrial:
-    """The result of trying a reward's source on samples."""
-
     scores: Scores
     problem: str = ""
     """A sentence that says why the source can't be used; "" if it scored every sample without a failure."""
@@ -97,8 +94,8 @@ def trial(
     scores = score(_REWARD, texts, rows, params, tools)
     printed = [note for note in scores.notes if note]
     if scores.failures:
-        first = scores.failures[0]
-        return CodeTrial(scores, first.message, first.traceback, printed)
+        first_failure = scores.failures[0]
+        return CodeTrial(scores, first_failure.message, first_failure.traceback, printed)
     if samples and all(value is None for value in scores.values):
         return CodeTrial(scores, "It scored no sample: it returned None for each of them.", "", printed)
     return CodeTrial(scores, printed=printed)
@@ -122,8 +119,10 @@ def python(completions: Sequence[Completion], rows: Sequence[Row], params: Pytho
     count = len(completions)
     columns = columns_of(completions, rows)
     function = _function(params.source)
-    if missing := [name for name in _needed(function) if name not in columns]:
-        return all_failed(count, "error", f"It requires the column {missing[0]}, which the dataset doesn't have.")
+    if missing_columns := [name for name in _needed(function) if name not in columns]:
+        return all_failed(
+            count, "error", f"It requires the column {missing_columns[0]}, which the dataset doesn't have."
+        )
     if function.args.kwarg is None:
         requested = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
         columns = {name: values for name, values in columns.items() if name in requested}

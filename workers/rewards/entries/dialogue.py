@@ -75,8 +75,8 @@ def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: Tool
     calls = list(_calls(completion, params.tag))[:MAX_CALLS]
     if not calls:
         return 0.0 if params.needs_call else None
-    right = sum(call is not None and _is_right(call, params.tools) for call in calls)
-    return right / len(calls) if params.partial else float(right == len(calls))
+    valid_count = sum(call is not None and _is_right(call, params.tools) for call in calls)
+    return valid_count / len(calls) if params.partial else float(valid_count == len(calls))
 
 
 def turn_count(completion: Completion, row: Mapping[str, Any], params: TurnCountParams) -> float:
@@ -101,8 +101,10 @@ def answer_in_results(completion: Completion, row: Mapping[str, Any], params: An
 
 
 def _holds(result: str, phrases: list[str]) -> bool:
-    folded = result.casefold()  # splitting a page of results into words is worth it only if all words of a phrase occur
-    close = [phrase for phrase in phrases if all(word in folded for word in phrase.split())]
+    folded_result = (
+        result.casefold()
+    )  # splitting a page of results into words is worth it only if all words of a phrase occur
+    close = [phrase for phrase in phrases if all(word in folded_result for word in phrase.split())]
     plain = f" {' '.join(words(result))} " if close else ""
     return any(f" {phrase} " in plain for phrase in close)
 
@@ -120,13 +122,13 @@ def _calls(completion: Completion, tag: str) -> Iterator[Mapping[str, Any] | Non
 
 def _written(text: str, tag: str) -> Iterator[Mapping[str, Any] | None]:
     """Yield the calls in a text, with None for an unclosed or unopened tag."""
-    opened, closed = f"<{tag}>", f"</{tag}>"
-    before, *pieces = text.split(opened)
-    if closed in before:
+    open_tag, close_tag = f"<{tag}>", f"</{tag}>"
+    before, *pieces = text.split(open_tag)
+    if close_tag in before:
         yield None
     for piece in pieces:
-        inside, closing, after = piece.partition(closed)
-        yield _plain(schema.parsed(inside)) if closing and closed not in after else None
+        content, closing, after = piece.partition(close_tag)
+        yield _plain(schema.parsed(content)) if closing and close_tag not in after else None
 
 
 def _plain(call: Any) -> Mapping[str, Any] | None:
@@ -182,8 +184,8 @@ def _results(completion: Completion, params: AnswerInResultsParams) -> Iterator[
     for text in texts:
         for tag in names(params.tags):
             for piece in text.split(f"<{tag}>")[1:]:
-                inside, closing, _ = piece.partition(f"</{tag}>")
-                yield inside if closing else ""
+                content, closing, _ = piece.partition(f"</{tag}>")
+                yield content if closing else ""
 
 
 def _text(turn: Mapping[str, Any]) -> str:

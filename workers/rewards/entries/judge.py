@@ -111,10 +111,10 @@ def _system(params: JudgeParams, mark: str) -> str:
 
 
 def _score(reply: str, params: JudgeParams) -> float:
-    last = reply.strip().splitlines()[-1].strip()
-    number = _number(last, params)
+    last_line = reply.strip().splitlines()[-1].strip()
+    number = _number(last_line, params)
     if number is None:
-        raise NoScore("not_a_number", f"Its last line is not a score: {last[:100]!r}.")
+        raise NoScore("not_a_number", f"Its last line is not a score: {last_line[:100]!r}.")
     if not params.lowest <= number <= params.highest:
         scale = f"{params.lowest:g} to {params.highest:g}"
         raise NoScore("not_a_number", f"It gave {number:g}, which is not on the scale of {scale}.")

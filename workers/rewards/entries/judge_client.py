@@ -20,7 +20,6 @@ from workers.rewards.reward import Row
 from workers.rewards.tools import Endpoint, Tools
 
 MAX_AT_ONCE = 64
-"""Maximum concurrency that a reward may request."""
 TRIES = 3
 """Maximum number of attempts at a request whose failure may be temporary."""
 FIRST_PAUSE_S = 0.5
@@ -62,12 +61,11 @@ class JudgeClient:
     timeout_s: float
     batch_s: float
     slots: threading.Semaphore
-    """Semaphore that limits concurrent requests across batches."""
 
     def answers(self, bodies: Sequence[bytes]) -> list[JudgeReply]:
         """Send each JSON body and return the replies in order, within the batch's time limit."""
-        if wrong := _problem(self.endpoint):
-            return [JudgeReply(trouble=wrong)] * len(bodies)
+        if address_problem := _problem(self.endpoint):
+            return [JudgeReply(trouble=address_problem)] * len(bodies)
         end = time.monotonic() + self.batch_s
         late = JudgeReply(trouble=f"It didn't answer within the batch's {self.batch_s:g} s.", late=True)
         replies = [late] * len(bodies)
@@ -94,8 +92,8 @@ class JudgeClient:
         return list(replies)
 
     def _answer(self, body: bytes, end: float) -> JudgeReply:
-        for tried in range(1, TRIES + 1):
-            pause = FIRST_PAUSE_S * 2 ** (tried - 1)
+        for attempt in range(1, TRIES + 1):
+            pause = FIRST_PAUSE_S * 2 ** (attempt - 1)
             try:
                 return JudgeReply(self._once(body, min(self.timeout_s, end - time.monotonic())))
             except TimedOut:
@@ -105,7 +103,7 @@ class JudgeClient:
                 pause = min(max(getattr(error, "wait_s", 0.0), pause), MAX_PAUSE_S)
             except Exception as error:  # if the thread died, nobody would learn why the row has no score
                 message, again = f"The request failed: {type(error).__name__}.", False
-            if not again or tried == TRIES or time.monotonic() + pause >= end:
+            if not again or attempt == TRIES or time.monotonic() + pause >= end:
                 return JudgeReply(trouble=message)
             time.sleep(pause)
         raise AssertionError("the last try returns")
@@ -113,7 +111,7 @@ class JudgeClient:
     def _once(self, body: bytes, seconds: float) -> bytes:
         key = self.endpoint.key
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "grpo-trainer"}
-        answer = outbound.send(
+        response = outbound.send(
             "POST",
             self.endpoint.address.rstrip("/") + "/chat/completions",
             body=body,
@@ -122,14 +120,14 @@ class JudgeClient:
             limit=MAX_ANSWER_BYTES,
             rule=self.endpoint.refusal,
         )
-        if answer.status == 200:
-            return answer.whole()
-        if 300 <= answer.status < 400:
-            raise OutboundError(f"It answered {answer.status}: redirects are not followed.")
-        text = " ".join(answer.start[:4_000].decode(errors="replace").split())
-        message = f"It answered {answer.status}: {text.replace(key, '[key]') if key else text}"
-        if answer.status in _AGAIN:
-            raise _Busy(message, _seconds(answer.headers.get("Retry-After", "")))
+        if response.status == 200:
+            return response.whole()
+        if 300 <= response.status < 400:
+            raise OutboundError(f"It answered {response.status}: redirects are not followed.")
+        text = " ".join(response.start[:4_000].decode(errors="replace").split())
+        message = f"It answered {response.status}: {text.replace(key, '[key]') if key else text}"
+        if response.status in _AGAIN:
+            raise _Busy(message, _seconds(response.headers.get("Retry-After", "")))
         raise OutboundError(message)
 
 

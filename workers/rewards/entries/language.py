@@ -18,7 +18,6 @@ LANGUAGES = {
     "Slovenian": "sl", "Spanish": "es", "Swahili": "sw", "Swedish": "sv", "Tamil": "ta", "Telugu": "te",
     "Thai": "th", "Turkish": "tr", "Ukrainian": "uk", "Urdu": "ur", "Vietnamese": "vi",
 }  # fmt: skip
-"""CLD2's language codes by display name."""
 MAX_BYTES = 200_000
 _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
 

@@ -83,8 +83,8 @@ def math_equivalent(
         if outcome is not None and outcome.kind is not Kind.OK:
             message = f"math-verify: {outcome.message or outcome.kind}"
             failures.append(Failure(index, str(outcome.kind), message, outcome.traceback))
-        right = outcome.value if outcome is not None and outcome.kind is Kind.OK else None
-        values.append(None if right is None else float(bool(right)))
+        is_equal = outcome.value if outcome is not None and outcome.kind is Kind.OK else None
+        values.append(None if is_equal is None else float(bool(is_equal)))
     return Scores(values, failures)
 
 

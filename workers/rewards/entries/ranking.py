@@ -78,8 +78,8 @@ def judge_ranking(
     for number, order in enumerate(orders):
         unscored = Scores([None] * len(order), [], [""] * len(order))
         group_scores = _read(replies[number], order, endpoint.key) if number in replies else unscored
-        before = len(scores.values)
-        scores.failures.extend(replace(failure, index=before + failure.index) for failure in group_scores.failures)
+        offset = len(scores.values)
+        scores.failures.extend(replace(failure, index=offset + failure.index) for failure in group_scores.failures)
         scores.values.extend(group_scores.values)
         scores.notes.extend(group_scores.notes)
     return scores
@@ -134,12 +134,12 @@ def _scores(line: str, count: int) -> list[float]:
     levels = [[int(number) for number in level.split("=")] for level in re.split("[>,]", match[1])]
     if sorted(number for level in levels for number in level) != list(range(1, count + 1)):
         raise NoScore("not_a_number", f"Its ranking doesn't name each of the {count} answers once: {line[:100]!r}.")
-    scores, before = [0.0] * count, 0
+    scores, ranked_above = [0.0] * count, 0
     for level in levels:
-        middle = before + (len(level) - 1) / 2
+        place = ranked_above + (len(level) - 1) / 2
         for number in level:
-            scores[number - 1] = 1 - middle / (count - 1)
-        before += len(level)
+            scores[number - 1] = 1 - place / (count - 1)
+        ranked_above += len(level)
     return scores
 
 

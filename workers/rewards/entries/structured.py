@@ -88,10 +88,10 @@ def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams)
 def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParams) -> float:
     """Return 1 if the pattern matches and 0 if it doesn't, or with `inverted` the opposite. Raises TimeoutError if
     matching takes too long."""
-    matched = pattern.matches(
+    is_match = pattern.matches(
         params.pattern, completion, params.mode, ignore_case=params.ignore_case, dot_all=params.dot_all
     )
-    return float(matched != params.inverted)
+    return float(is_match != params.inverted)
 
 
 def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureParams) -> float:
@@ -101,13 +101,15 @@ def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureP
     top_names = _top_elements(completion, params.one_root)
     if top_names is None:
         return 0.0
-    required = names(params.elements)
-    if not required:
+    required_names = names(params.elements)
+    if not required_names:
         return float(bool(top_names))
-    good = [name for name in required if top_names.count(name) == 1]
+    good = [name for name in required_names if top_names.count(name) == 1]
     if params.partial:
-        return len(good) / len(required)
-    return float(good == required and [name for name in top_names if name in set(required)] == required)
+        return len(good) / len(required_names)
+    return float(
+        good == required_names and [name for name in top_names if name in set(required_names)] == required_names
+    )
 
 
 def _top_elements(text: str, one_root: bool) -> list[str] | None:

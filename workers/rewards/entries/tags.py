@@ -76,8 +76,8 @@ def think_present(completion: str, row: Mapping[str, Any], params: ThinkPresentP
     """Return 1 if there is an opening tag with a closing tag somewhere after it, else 0. The text inside and around
     them doesn't matter."""
     text = f"<{params.tag}>{completion}" if params.opened_by_prompt else completion
-    opened = text.find(f"<{params.tag}>")
-    return float(opened >= 0 and text.find(f"</{params.tag}>", opened) >= 0)
+    start = text.find(f"<{params.tag}>")
+    return float(start >= 0 and text.find(f"</{params.tag}>", start) >= 0)
 
 
 def think_tags(completion: str, row: Mapping[str, Any], params: ThinkTagsParams) -> float:
@@ -85,12 +85,12 @@ def think_tags(completion: str, row: Mapping[str, Any], params: ThinkTagsParams)
     with `partial`, return the share of these conditions that are met. This is DeepSeek-R1's format reward
     (arXiv:2501.12948)."""
     text = f"<{params.tag}>{completion}" if params.opened_by_prompt else completion
-    opened, closed = f"<{params.tag}>", f"</{params.tag}>"
-    inside, after = _between(text, opened, closed)
+    open_tag, close_tag = f"<{params.tag}>", f"</{params.tag}>"
+    content, after = _between(text, open_tag, close_tag)
     conditions = [
-        text.lstrip().startswith(opened) and text.count(opened) == 1,
-        text.count(closed) == 1,
-        bool(inside.strip()),
+        text.lstrip().startswith(open_tag) and text.count(open_tag) == 1,
+        text.count(close_tag) == 1,
+        bool(content.strip()),
     ]
     if params.needs_text_after:
         conditions.append(bool(after.strip()))
@@ -106,16 +106,16 @@ def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParam
     conditions: list[bool] = []
     outside, ended = text, -1
     for number, tag in enumerate(tags):
-        opened, closed = f"<{tag}>", f"</{tag}>"
-        start = text.find(opened)
-        end = text.find(closed, start + len(opened)) if start >= 0 else -1
-        inside = text[start + len(opened) : end] if end >= 0 else ""
-        conditions += [text.count(opened) == 1, text.count(closed) == 1, bool(inside.strip())]
+        open_tag, close_tag = f"<{tag}>", f"</{tag}>"
+        start = text.find(open_tag)
+        end = text.find(close_tag, start + len(open_tag)) if start >= 0 else -1
+        content = text[start + len(open_tag) : end] if end >= 0 else ""
+        conditions += [text.count(open_tag) == 1, text.count(close_tag) == 1, bool(content.strip())]
         if number:
             conditions.append(0 <= ended <= start)
         ended = end
         if params.nothing_outside and end >= 0:
-            outside = outside.replace(f"{opened}{inside}{closed}", "", 1)
+            outside = outside.replace(f"{open_tag}{content}{close_tag}", "", 1)
     if params.nothing_outside:
         conditions.append(not outside.strip())
     return _share(conditions, partial=True)
@@ -124,11 +124,11 @@ def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParam
 def answer_tag(completion: str, row: Mapping[str, Any], params: AnswerTagParams) -> float:
     """Return 1 if there is exactly one answer tag and it is not empty, else 0; with `partial`, return the share of
     conditions that are met."""
-    opened, closed = f"<{params.tag}>", f"</{params.tag}>"
-    inside, after = _between(completion, opened, closed)
-    conditions = [completion.count(opened) == 1, completion.count(closed) == 1, bool(inside.strip())]
+    open_tag, close_tag = f"<{params.tag}>", f"</{params.tag}>"
+    content, after = _between(completion, open_tag, close_tag)
+    conditions = [completion.count(open_tag) == 1, completion.count(close_tag) == 1, bool(content.strip())]
     if params.at_end:
-        conditions.append(closed in completion and not after.strip())
+        conditions.append(close_tag in completion and not after.strip())
     return _share(conditions, params.partial)
 
 
@@ -139,13 +139,13 @@ def boxed_present(completion: str, row: Mapping[str, Any], params: BoxedPresentP
     return float(bool((last_boxed(completion) or "").strip()))
 
 
-def _between(text: str, opened: str, closed: str) -> tuple[str, str]:
+def _between(text: str, open_tag: str, close_tag: str) -> tuple[str, str]:
     """Return (the content of the first pair of tags, the text after it); both are empty if there is no pair."""
-    _, separator, rest = text.partition(opened)
+    _, separator, rest = text.partition(open_tag)
     if not separator:
         return "", ""
-    inside, separator, after = rest.partition(closed)
-    return (inside, after) if separator else ("", "")
+    content, separator, after = rest.partition(close_tag)
+    return (content, after) if separator else ("", "")
 
 
 def _share(conditions: list[bool], partial: bool) -> float:

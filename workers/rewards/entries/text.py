@@ -93,10 +93,10 @@ def overlong(completion: Completion, row: Mapping[str, Any], params: OverlongPar
     is DAPO's soft overlong punishment (arXiv:2503.14476, equation 13): it teaches the model to finish before it is
     truncated. Raises Unavailable if the unit is tokens and the completion's tokens haven't been counted."""
     size = _size(completion, params.unit)
-    beyond = size - (params.maximum - params.buffer)
-    if beyond <= 0:
+    excess = size - (params.maximum - params.buffer)
+    if excess <= 0:
         return 0.0
-    return params.punishment * min(1.0, beyond / params.buffer if params.buffer else 1.0)
+    return params.punishment * min(1.0, excess / params.buffer if params.buffer else 1.0)
 
 
 def repetition_penalty(completion: str, row: Mapping[str, Any], params: RepetitionPenaltyParams) -> float:
