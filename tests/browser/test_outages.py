@@ -129,7 +129,7 @@ def test_the_page_says_that_the_web_is_gone_and_goes_on_without_a_gap(
         # It hears of the web from nothing but the pointer's way to its button.
         until(form, lambda: (rows.hover(), check.hover()) and form.locator("#connection").is_visible())
         check.click()
-        expect(form.locator("#connection")).to_contain_text("What you entered stays here")
+        expect(form.locator("#connection")).to_contain_text("What you entered is still here")
         expect(rows).to_have_value("kept")
         form.close()
         page.bring_to_front()
@@ -137,7 +137,7 @@ def test_the_page_says_that_the_web_is_gone_and_goes_on_without_a_gap(
         page.route("**/healthz", lambda route: route.abort())  # as where nothing listens for it
         with page.expect_event("requestfailed", lambda request: "healthz" in request.url):
             page.locator("[data-nav=datasets]").click()
-        expect(page.locator("#connection")).to_contain_text("can’t be left")
+        expect(page.locator("#connection")).to_contain_text("can’t be opened")
         page.unroute("**/healthz")
         last = site.django(TRAINED, run=run)
     for each in (page, other):

@@ -43,7 +43,7 @@ class SourceKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Offered:
+class OfferedCompletion:
     """A completion that the page offers for editing."""
 
     text: str
@@ -70,7 +70,7 @@ class CompletionSource:
     kind: SourceKind
     row: dict[str, Any]
     prompt: str
-    offered: list[Offered]
+    offered: list[OfferedCompletion]
     problem: str = ""
     version: DatasetVersion | None = None
     index: int = 0
@@ -174,7 +174,7 @@ def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSo
         SourceKind.DATASET,
         place.row,
         rows.shown_prompt(place.row),
-        offered=[Offered(text) for text in suggested(place.row)],
+        offered=[OfferedCompletion(text) for text in suggested(place.row)],
         problem=place.problem,
         version=version,
         index=place.index,
@@ -191,7 +191,7 @@ def _of_hand(fields: Mapping[str, Any]) -> CompletionSource:
         "answer": answer or None,
         "test_cases": [line for line in lines if line.strip()][:MAX_TESTS],
     }
-    return CompletionSource(SourceKind.HAND, row, prompt, [Offered(""), Offered("")])
+    return CompletionSource(SourceKind.HAND, row, prompt, [OfferedCompletion(""), OfferedCompletion("")])
 
 
 def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
@@ -244,7 +244,7 @@ def _load_group(source: CompletionSource, group: SampleRow | None) -> None:
         text = _as_shown(full.text)
         length = len(full.text) if len(full.text) > EDITABLE_CHARS else 0
         source.offered.append(
-            Offered(text, str(item.number), item.reward, item.advantage, length, episodes.read(item.turns))
+            OfferedCompletion(text, str(item.number), item.reward, item.advantage, length, episodes.read(item.turns))
         )
 
 

@@ -46,7 +46,7 @@ class StoredGroup:
 
 
 @dataclass(frozen=True)
-class Rescored:
+class RescoredGroup:
     stored: StoredGroup
     columns: list[ComponentScores]
 
@@ -228,14 +228,14 @@ def score(
     *,
     ask: bool = False,
     of_run: Mapping[str, Any] | None = None,
-) -> list[Rescored]:
+) -> list[RescoredGroup]:
     """Score as many groups as the turn has time for, each with all components or not at all.
 
     `of_run` is the run's frozen spec. If a component can't be scored here, the run's scores of an identical component
     are reused.
     """
     recorded_names = {spec.name: recorded_as(of_run or {}, spec) for spec in specs}
-    rescored: list[Rescored] = []
+    rescored: list[RescoredGroup] = []
     for group in stored:
         if turn.over and rescored:
             break
@@ -247,7 +247,7 @@ def score(
             columns.append(column(spec, texts, [group.row] * len(texts), turn, ask=ask, recorded=recorded))
         if any(item.how is How.LATE for item in columns):
             break
-        rescored.append(Rescored(group, columns))
+        rescored.append(RescoredGroup(group, columns))
     return rescored
 
 
@@ -262,7 +262,7 @@ def recorded_as(spec: Mapping[str, Any], component: RewardSpec) -> str:
 
 
 def compare(
-    rescored: Sequence[Rescored],
+    rescored: Sequence[RescoredGroup],
     specs: Sequence[RewardSpec],
     *,
     aggregation: str,
@@ -289,7 +289,7 @@ def compare(
     return RewardReplay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
 
 
-def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
+def _batch(batch: Sequence[RescoredGroup], aggregation: str, scale: str | bool) -> list[GroupReplay]:
     size = len(batch[0].stored.completions)
     counting = [
         index for index, group in enumerate(batch[0].columns) if any(scored.columns[index].counts for scored in batch)
@@ -311,7 +311,7 @@ def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> li
 
 
 def _group(
-    scored: Rescored, totals: Sequence[float | None], new_advantages: Sequence[float], *, flat: bool
+    scored: RescoredGroup, totals: Sequence[float | None], new_advantages: Sequence[float], *, flat: bool
 ) -> GroupReplay:
     stored = scored.stored.completions
     before = [item.reward for item in stored]
@@ -340,7 +340,7 @@ def _group(
     )
 
 
-def _part(index: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> ComponentReplay:
+def _part(index: int, spec: RewardSpec, rescored: Sequence[RescoredGroup]) -> ComponentReplay:
     columns = [group.columns[index] for group in rescored]
     worst = next((group for group in columns if not group.counts), columns[0])
     part = ComponentReplay(spec, columns[0].reward, worst.how, worst.why)

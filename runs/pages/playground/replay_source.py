@@ -34,7 +34,7 @@ class ReplayableGroups:
 
 
 @dataclass
-class Picked:
+class PickedGroups:
     groups: list[StoredGroup]
     gone: int = 0
     """Number of groups of the same steps whose completions have been deleted."""
@@ -50,7 +50,7 @@ def replayable(run: Run) -> ReplayableGroups:
     return ReplayableGroups(steps.first(), steps.last(), **counts)
 
 
-def pick(run: Run, selection: str, step: int | None, count: int) -> Picked:
+def pick(run: Run, selection: str, step: int | None, count: int) -> PickedGroups:
     """Pick about `count` groups, from whole steps and in training order. Steps without completions are skipped."""
     sampled = _sampled(run)
     of_steps = sampled.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
@@ -67,7 +67,7 @@ def pick(run: Run, selection: str, step: int | None, count: int) -> Picked:
             break
         chosen.append(pk)
     rows = list(sampled.filter(pk__in=chosen, size__gt=0).order_by("step", "pk"))
-    picked = Picked([], gone=sampled.filter(step__in=steps, size=0).count(), cut=cut)
+    picked = PickedGroups([], gone=sampled.filter(step__in=steps, size=0).count(), cut=cut)
     _read(run, rows, picked)
     return picked
 
@@ -105,7 +105,7 @@ def _while_room(steps: Any, count: int) -> list[int]:
     return chosen
 
 
-def _read(run: Run, samples: Sequence[SampleRow], picked: Picked) -> None:
+def _read(run: Run, samples: Sequence[SampleRow], picked: PickedGroups) -> None:
     numbers = [row.row for row in samples if row.row is not None]
     read = rows.by_number(run.dataset_version, numbers) if numbers else rows.RowSearch({})
     missing = 0

@@ -18,7 +18,7 @@ from runs.insight.scoring.composition import posted
 from runs.pages.playground import replay_source
 from runs.pages.playground.completions_source import number
 from runs.pages.playground.replay import ReplayNote, RewardReplay
-from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, Picked, ReplayableGroups
+from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, PickedGroups, ReplayableGroups
 from runs.pages.playground.rescoring import rescored
 
 GONE = "This run no longer exists. Choose another run."
@@ -87,7 +87,7 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     return context | {"replay": rescoring.replay, "parts": parts, "summary": summary}
 
 
-def _summary(replay: RewardReplay, picked: Picked, *, live: bool) -> dict[str, Any]:
+def _summary(replay: RewardReplay, picked: PickedGroups, *, live: bool) -> dict[str, Any]:
     verdict, shown_count = ReplayNote("good", "No group's order changes."), len(replay.shown)
     if replay.reordered:
         groups = _many(len(replay.groups), "group")
@@ -104,7 +104,7 @@ def _summary(replay: RewardReplay, picked: Picked, *, live: bool) -> dict[str, A
     }
 
 
-def _left_out(replay: RewardReplay, picked: Picked, *, live: bool) -> Iterator[str]:
+def _left_out(replay: RewardReplay, picked: PickedGroups, *, live: bool) -> Iterator[str]:
     groups = len(replay.groups)
     if groups < replay.requested:
         text = f"scoring timed out after {groups} of {replay.requested} groups"

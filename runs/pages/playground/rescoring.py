@@ -8,7 +8,7 @@ from controlplane.catalogue.rewards import turns
 from runs.engine.models import Run
 from runs.pages.playground import replay_source
 from runs.pages.playground.replay import RewardReplay, compare, score
-from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, Picked
+from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, PickedGroups
 from workers.contract.run.spec import RewardSpec
 
 SECONDS = 25.0
@@ -23,7 +23,7 @@ _room = threading.BoundedSemaphore(AT_ONCE)
 @dataclass(frozen=True)
 class Rescoring:
     problem: str = ""
-    picked: Picked | None = None
+    picked: PickedGroups | None = None
     replay: RewardReplay | None = None
 
 
@@ -44,7 +44,7 @@ def rescored(
         _room.release()
 
 
-def _compared(run: Run, specs: Sequence[RewardSpec], picked: Picked, aggregation: str, ask: bool) -> Rescoring:
+def _compared(run: Run, specs: Sequence[RewardSpec], picked: PickedGroups, aggregation: str, ask: bool) -> Rescoring:
     if not picked.groups:
         return Rescoring("No completions of this run are stored there, so there is nothing to score again.", picked)
     rescored_groups = score(picked.groups, list(specs), turns.turn(SECONDS), ask=ask, of_run=run.spec)

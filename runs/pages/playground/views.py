@@ -17,7 +17,7 @@ from runs.insight.scoring import scoring
 from runs.insight.scoring.composition import posted
 from runs.insight.scoring.scoring import PlaygroundTrial, ScoredCompletion, ScoredComponent
 from runs.pages.playground import completions_source
-from runs.pages.playground.completions_source import CompletionSource, Offered, SourceKind
+from runs.pages.playground.completions_source import CompletionSource, OfferedCompletion, SourceKind
 from runs.pages.playground.replay_source import SELECTIONS, SPREAD
 from workers.rewards.advantages import AGGREGATIONS
 
@@ -126,7 +126,7 @@ def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str,
     if request.method == "POST" and isinstance(fields, QueryDict) and fields.getlist("completion"):
         numbers = [*fields.getlist("of"), *[""] * completions_source.MAX_COMPLETIONS]
         source.offered = [
-            Offered(text, number) for text, number in zip(fields.getlist("completion"), numbers, strict=False)
+            OfferedCompletion(text, number) for text, number in zip(fields.getlist("completion"), numbers, strict=False)
         ]
     return {
         "source": source,

@@ -72,7 +72,7 @@ class Column:
         return significant(value) if number else comparison.text(value)
 
 
-def valid(key: str) -> bool:
+def is_valid(key: str) -> bool:
     figure = key.startswith(FIGURE) and key.removeprefix(FIGURE) in FIGURES
     return is_setting(key) or (key.startswith(METRIC) and key != METRIC) or figure
 
@@ -83,7 +83,7 @@ def is_setting(key: str) -> bool:
 
 def parsed(columns: str) -> str:
     """Return an address's valid columns, in order and once each; "" if they are the standard ones."""
-    keys = dict.fromkeys(key for key in columns.split(",") if key in USUAL or valid(key))
+    keys = dict.fromkeys(key for key in columns.split(",") if key in USUAL or is_valid(key))
     chosen = ",".join(list(keys)[:MAX_COLUMNS])
     return "" if chosen == ",".join(USUAL) else chosen
 

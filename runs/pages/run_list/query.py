@@ -148,7 +148,7 @@ class RunListQuery:
         }
         return cls(
             **{name: text if valid.get(name, True) else "" for name, text in texts.items()},
-            sort=sort if sort.removeprefix("-") in SORTS or columns.valid(sort.removeprefix("-")) else DEFAULT_SORT,
+            sort=sort if sort.removeprefix("-") in SORTS or columns.is_valid(sort.removeprefix("-")) else DEFAULT_SORT,
             page=max(1, int(page[:9])) if page.isascii() and page.isdigit() else 1,
         )
 

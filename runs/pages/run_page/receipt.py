@@ -54,7 +54,7 @@ def _summary(receipt: dict[str, Any], leftovers: list[KeptMemory]) -> Iterator[s
     for gpu in receipt.get("gpus") or ():
         peak, after_run = mib(gpu.get("peak_mib")), mib(gpu.get("after_mib"))
         if gpu.get("seconds_to_free") is None:
-            yield format_html("· GPU {} still holds {}", gpu.get("gpu"), after_run)
+            yield format_html("· GPU {} still has {} in use", gpu.get("gpu"), after_run)
         else:
             yield format_html("· GPU {} from {} to {}", gpu.get("gpu"), peak, after_run)
     for memory in leftovers:

@@ -175,7 +175,7 @@ def _gateway(gateway: GatewaySpec) -> list[Fact]:
     reach = ", reachable from other machines" if gateway.open_beyond_loopback else ""
     limit = "not limited"
     if gateway.requests:
-        limit = f"{gateway.requests} per {duration(gateway.interval_s)}; further ones wait"
+        limit = f"{gateway.requests} per {duration(gateway.interval_s)}; the others wait"
     answers_note = "with the answer and the tests" if gateway.shows_answer else "without the answer and the tests"
     return [
         ("Driven by", f"{driver}, {duration(gateway.session_s)} per session{reach}"),

@@ -99,8 +99,8 @@ def shown() -> list[SecretView]:
 
 def _holdings() -> Iterator[str]:
     copies, folders = StoredCopy.objects.all(), StoredFolder.objects.all()
-    whole = copies.filter(wanted=True, next_at=None).count()
-    yield f"It holds {counted(whole, 'checkpoint')} and {counted(folders.exclude(stored_at=None).count(), 'dataset')}."
+    complete, datasets = copies.filter(wanted=True, next_at=None).count(), folders.exclude(stored_at=None).count()
+    yield f"It contains {counted(complete, 'checkpoint')} and {counted(datasets, 'dataset')}."
     if waiting_count := copies.filter(wanted=True).exclude(next_at=None).count():
         yield f"{counted(waiting_count, 'checkpoint')} of unfinished runs, or not yet uploaded."
     if leftover := list(copies.filter(wanted=False).select_related("attempt__run")):

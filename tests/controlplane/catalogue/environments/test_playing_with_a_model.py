@@ -79,7 +79,7 @@ def test_a_game_is_played_by_what_the_model_says(monkeypatch: pytest.MonkeyPatch
         (401, "PLAYER returned no turn. It answered 401"),
         ("no JSON", "The server's response is not a chat completion."),
         ('{"choices": [{"message": {"tool_calls": [3]}}]}', "The server's response is not a chat completion."),
-        ({"content": "<tool_call>{}</tool_call>"}, "its server passed it on as text"),
+        ({"content": "<tool_call>{}</tool_call>"}, "its server returned it as text"),
         ({"content": ""}, "The model wrote nothing."),
     ],
 )

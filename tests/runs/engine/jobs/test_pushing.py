@@ -110,7 +110,7 @@ def test_a_stop_lets_it_take_back_what_it_has_begun() -> None:
     run, page = trained()
     pushed(page)
     attempt = an_attempt(run=run.jobs.get())
-    assert "deleted again" in text(operator(), f"/runs/{attempt.run_id}/")
+    assert "an existing one is not changed" in text(operator(), f"/runs/{attempt.run_id}/")
     stopping.request_stop(attempt, StopMode.SAVE, a_user())
     attempt.refresh_from_db()
     assert attempt.stop_mode == StopMode.SAVE

@@ -62,7 +62,7 @@ def test_rows_come_from_the_runs_dataset_in_one_reading():
     version = ready_version("sums", [{"prompt": f"{n}+{n}", "answer": str(2 * n)} for n in range(3)])
     attempt = a_stored_run(*[a_line(1, n, str(2 * n), "77", answer="") for n in range(3)], version=version)
     page = replayed(attempt.run_id, "numeric_match")
-    assert "as the run stored" not in page
+    assert "that the run stored" not in page
     assert "The order changes in 3 of 3 groups." in page
     version.rows_path.unlink()
     SampleRow.objects.update(row=9)
@@ -97,7 +97,7 @@ def test_more_than_a_page_can_take_is_cut_and_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(replay_source, "MAX_COMPLETIONS", 5)
     page = replayed(attempt.run_id)
     assert "4 completions of step" in page
-    assert "the rest of these steps is left out" in page
+    assert "the other groups of these steps are omitted" in page
 
 
 def test_the_card_says_what_there_is_of_a_run():

@@ -380,7 +380,7 @@ def test_a_run_out_of_reach_says_since_when_and_what_a_stop_will_do(monkeypatch:
     assert "the run stops when the host reconnects" in text(viewer(), f"/runs/{attempt.run_id}/")
     Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now(), stop_mode="")
     assert queries.figures() != seen  # the list is told, though no line has come
-    assert "ut of reach" not in text(operator(), f"/runs/{attempt.run_id}/") + text(operator(), "/runs/")
+    assert "nreachable" not in text(operator(), f"/runs/{attempt.run_id}/") + text(operator(), "/runs/")
 
 
 def test_pages_allow_no_script_but_our_own() -> None:
