@@ -185,7 +185,7 @@ def call(version: EnvironmentVersion, tools: Tools, request: Call, until: float)
 
 
 def _carry_out(result: Play, runner: Executor, open_episode: OpenEpisode, move: WrittenMove, deadline: float) -> None:
-    """Carry out a move and add the turn to the result, ending the episode like workers.trainer.episodes.rollout."""
+    """Play a move and add the turn to the result, ending the episode like workers.trainer.episodes.rollout."""
     is_last_turn = len(result.turns) + 1 >= result.limits.turns
     if not move.calls and not runner.has_game:
         result.turns.append(PlayedTurn(move, []))

@@ -125,7 +125,7 @@ def spread(
 
 
 def between(xs: Sequence[float], ys: Sequence[float], positions: Sequence[float]) -> list[float]:
-    """Interpolate values linearly at other positions; before the first and after the last position they are
+    """Compute values at other positions by linear interpolation; before the first and after the last they are
     constant."""
     out = []
     for x in positions:
