@@ -29,14 +29,14 @@ class Params:
 ParamsT = typing.TypeVar("ParamsT", bound=Params)
 
 
-def param(default: Any, text: str, **limits: Any) -> Any:
+def param(default: Any, help_text: str, **limits: Any) -> Any:
     """Declare a parameter with its help text.
 
     `limits` may hold min and max for numbers, choices and longest for strings, rule (a function that returns a value's
     problem, or something falsy if there is none), and the form's widget ("code", "json", "pattern", "text", "secret" or
     "corpus").
     """
-    return dataclasses.field(default=default, metadata={"help": text, **limits})
+    return dataclasses.field(default=default, metadata={"help": help_text, **limits})
 
 
 def server_param() -> Any:

@@ -85,13 +85,13 @@ def _schema_problem(schema: Any) -> str:
 def _pattern_problem(schema: Any) -> str:
     for part in _parts(schema):
         names = part.get("patternProperties")
-        for text in (part.get("pattern"), *(names if isinstance(names, dict) else ())):
-            if isinstance(text, str) and (error := pattern.problem(text, dot_all=False)):
-                return f"has a pattern ({text[:60]!r}) that {error}"
+        for expression in (part.get("pattern"), *(names if isinstance(names, dict) else ())):
+            if isinstance(expression, str) and (error := pattern.problem(expression, dot_all=False)):
+                return f"has a pattern ({expression[:60]!r}) that {error}"
     return ""
 
 
-def _reference_problem(schema: Any, text: str) -> str:
+def _reference_problem(schema: Any, schema_json: str) -> str:
     for part in _parts(schema):
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if isinstance(reference := part.get(keyword), str) and not reference.startswith("#"):
@@ -101,10 +101,10 @@ def _reference_problem(schema: Any, text: str) -> str:
     try:
         smallest: tuple[Any, ...] = ({}, [], "", 0, None, True)
         for example in smallest:
-            fits(example, text)
+            fits(example, schema_json)
         for part in _parts(schema):
             if isinstance(part.get("$ref"), str):
-                _validator(text).evolve(schema={"$ref": part["$ref"]}).is_valid({})
+                _validator(schema_json).evolve(schema={"$ref": part["$ref"]}).is_valid({})
     except referencing.exceptions.Unresolvable as error:
         return f"refers to {str(error.ref)[:100]!r}, which it doesn't define"
     except TimeoutError:
@@ -124,11 +124,11 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 @functools.lru_cache(maxsize=256)
-def _validator(text: str) -> Any:
+def _validator(schema_json: str) -> Any:
     import jsonschema.validators
     import referencing
 
-    schema = json.loads(text)
+    schema = json.loads(schema_json)
     kind = _kind(schema)
     bounded = {keyword: _bounded(function) for keyword, function in kind.VALIDATORS.items()}
     bounded["pattern"] = _bounded(_pattern)

@@ -36,11 +36,11 @@ class Unavailable(Exception):
 
 def endpoint_from_environment(name: str) -> Endpoint:
     """Read an endpoint from the environment variable that the supervisor set, and return it. Raises Unavailable."""
-    text = os.environ.get(SECRET_PREFIX + name)
-    if text is None:
+    value = os.environ.get(SECRET_PREFIX + name)
+    if value is None:
         raise Unavailable(f"There is no endpoint named {name} in this run: {SECRET_PREFIX}{name} is not set.")
     try:
-        secret = json.loads(text)
+        secret = json.loads(value)
         return Endpoint(address=str(secret["address"]), key=str(secret.get("key", "")))
     except (ValueError, LookupError, TypeError, AttributeError):
         pass  # the exception's message may hold the key

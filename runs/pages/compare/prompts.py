@@ -40,8 +40,8 @@ class PromptAnswer:
         if self.step is None:
             return ""
         visits = f" · {self.visits} visits" if self.visits > 1 else ""
-        text = "Step {} · mean reward <strong>{}</strong>{}"
-        return format_html(text, sig(self.step, 7), sig(self.mean), visits)
+        template = "Step {} · mean reward <strong>{}</strong>{}"
+        return format_html(template, sig(self.step, 7), sig(self.mean), visits)
 
 
 def answers(runs: Sequence[Run], row: int | None, visit: str) -> dict[str, Any]:

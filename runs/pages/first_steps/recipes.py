@@ -100,13 +100,13 @@ class RecipeParts:
 
     @property
     def address(self) -> str:
-        chosen = {
+        parameters = {
             "model": self.recipe.model,
             "dataset_version": self.version.pk if self.version else "",
             "reward_version": self.rewards.pk if self.rewards else "",
             "profile": self.profile.pk if self.profile else "",
         }
-        return f"{reverse('new_run')}?{urlencode({name: value for name, value in chosen.items() if value})}"
+        return f"{reverse('new_run')}?{urlencode({name: value for name, value in parameters.items() if value})}"
 
 
 RECIPES: tuple[StarterRecipe, ...] = (
@@ -205,8 +205,8 @@ def prepare(recipe: StarterRecipe, user: User) -> None:
 def sums(*, count: int, seed: int) -> str:
     """Return JSON Lines with distinct questions about sums and differences of two numbers up to 99."""
     exercises = [(a, sign, b) for a in range(100) for b in range(100) for sign in ("+", "−") if sign == "+" or b <= a]
-    chosen = random.Random(seed).sample(exercises, count)  # noqa: S311  exercises, not secrets
+    sampled_exercises = random.Random(seed).sample(exercises, count)  # noqa: S311  exercises, not secrets
     return "".join(
         json.dumps({"question": f"What is {a} {sign} {b}?", "answer": str(a + b if sign == "+" else a - b)}) + "\n"
-        for a, sign, b in chosen
+        for a, sign, b in sampled_exercises
     )

@@ -27,15 +27,15 @@ from workers.contract.wire.names import Phase
 
 @require_safe
 def start(request: HttpRequest) -> HttpResponse:
-    offered, first_steps = recipes.all_recipes(), steps()
+    all_recipes, first_steps = recipes.all_recipes(), steps()
     launched, ready = first_steps[-1]["is_done"], all(step["is_done"] for step in first_steps[:-1])
     context = {
         "steps": first_steps,
-        "recipes": offered,
+        "recipes": all_recipes,
         "demo": demo_stages.preparing(),
         # Suggest the recipe that fits, unless the user has data and rewards already.
-        "by_recipe": not launched and bool(offered[0].hosts) and (offered[0].complete or not ready),
-        "by_hand": not launched and ready and not offered[0].complete,
+        "by_recipe": not launched and bool(all_recipes[0].hosts) and (all_recipes[0].complete or not ready),
+        "by_hand": not launched and ready and not all_recipes[0].complete,
     }
     return render(request, "pages/first_steps/start.html", context)
 
@@ -79,13 +79,13 @@ def recipe(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 @operator_required
 def prepare(request: HttpRequest, slug: str) -> HttpResponseBase:
-    chosen = _named(slug)
+    chosen_recipe = _named(slug)
     try:
-        recipes.prepare(chosen, person(request))
+        recipes.prepare(chosen_recipe, person(request))
     except DatasetError as error:
         messages.warning(request, str(error))
-    parts = recipes.parts(chosen)
-    return redirect(parts.address) if parts.complete else redirect("recipe", chosen.slug)
+    parts = recipes.parts(chosen_recipe)
+    return redirect(parts.address) if parts.complete else redirect("recipe", chosen_recipe.slug)
 
 
 def _named(slug: str) -> recipes.StarterRecipe:
@@ -124,12 +124,12 @@ def steps() -> list[dict[str, Any]]:
     ]
 
 
-def _step(title: str, icon: str, is_done: bool, text: str, route: str, act: str) -> dict[str, Any]:
+def _step(title: str, icon: str, is_done: bool, description: str, route: str, act: str) -> dict[str, Any]:
     return {
         "title": title,
         "icon": "circle-check" if is_done else icon,
         "is_done": is_done,
-        "text": text,
+        "text": description,
         "route": route,
         "act": act,
     }

@@ -149,8 +149,8 @@ def _stale(host: HostView) -> str:
     effect = "No new runs can be launched on it; its current runs continue."
     if host.announced_at is None:
         return f"Never connected. {effect}"
-    text = "Unreachable since {} ({} ago); the details below date from then. " + effect
-    return format_html(text, clock(host.announced_at), ago(host.announced_at))
+    sentence = "Unreachable since {} ({} ago); the details below date from then. " + effect
+    return format_html(sentence, clock(host.announced_at), ago(host.announced_at))
 
 
 def _quarantines(host: HostView, user: User) -> Iterator[Notice]:

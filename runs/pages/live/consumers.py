@@ -150,9 +150,9 @@ class UnknownConsumer(SignedInConsumer):
         await self.close(NO_SUCH_RUN)
 
 
-def _message(text: str | None) -> dict[str, Any]:
+def _message(text_data: str | None) -> dict[str, Any]:
     try:
-        message = json.loads(text or "")
+        message = json.loads(text_data or "")
     except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}

@@ -52,13 +52,13 @@ class PushForm(forms.Form):
         return name
 
     def clean_card(self) -> str:
-        text = str(self.cleaned_data["card"]).replace("\r\n", "\n")
-        size = len(text.encode("utf-8", "replace"))
+        card_text = str(self.cleaned_data["card"]).replace("\r\n", "\n")
+        size = len(card_text.encode("utf-8", "replace"))
         if size > model_jobs.MAX_CARD_BYTES:
             raise forms.ValidationError(
                 f"The card has {size:,} bytes; the limit is {model_jobs.MAX_CARD_BYTES:,}. Shorten it."
             )
-        return text
+        return card_text
 
 
 @require_POST

@@ -37,8 +37,8 @@ class _MetricFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _runs(self._now)
-        stored = Run.every.aggregate(lines=Sum("last_seq"))["lines"] or 0
-        yield CounterMetricFamily("grpo_ingest_lines", "Lines of supervisors that are stored", value=stored)
+        stored_lines = Run.every.aggregate(lines=Sum("last_seq"))["lines"] or 0
+        yield CounterMetricFamily("grpo_ingest_lines", "Lines of supervisors that are stored", value=stored_lines)
         yield from _hosts(self._now)
         yield from _leases()
         yield from _measured()
@@ -70,14 +70,14 @@ def _hosts(now: datetime) -> Iterator[Metric]:
     """Yield the hosts' metrics. GPU readings come only from fresh hosts, since an old one would look like a current
     one."""
     hosts = list(Host.objects.only("name", "inventory", "announced_at"))
-    fresh = [host for host in hosts if host.is_fresh(now)]
+    fresh_hosts = [host for host in hosts if host.is_fresh(now)]
     yield _gauge(
         "grpo_host_fresh",
         "Whether the host's announcement is recent, so that launches can arrive",
         ["host"],
-        [((host.name,), float(host in fresh)) for host in hosts],
+        [((host.name,), float(host in fresh_hosts)) for host in hosts],
     )
-    gpus = [((host.name, str(gpu["index"])), gpu) for host in fresh for gpu in host.inventory.get("gpus") or ()]
+    gpus = [((host.name, str(gpu["index"])), gpu) for host in fresh_hosts for gpu in host.inventory.get("gpus") or ()]
     for name, help_text, key in (
         ("grpo_gpu_memory_bytes", "Memory of the GPU", "memory_mib"),
         ("grpo_gpu_memory_used_bytes", "Memory of the GPU in use, as last announced", "used_mib"),

@@ -50,5 +50,5 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _is_ours(token: str) -> bool:
-    expected: str = settings.METRICS_TOKEN
-    return bool(expected) and hmac.compare_digest(expected.encode(), token.encode("utf-8", "surrogateescape"))
+    metrics_token: str = settings.METRICS_TOKEN
+    return bool(metrics_token) and hmac.compare_digest(metrics_token.encode(), token.encode("utf-8", "surrogateescape"))

@@ -110,15 +110,15 @@ class Play:
         return json.dumps([turn.move.as_dict() for turn in self.turns], ensure_ascii=False)
 
 
-def read_moves(text: str) -> list[WrittenMove]:
+def read_moves(moves_json: str) -> list[WrittenMove]:
     """Parse the moves that a page sends back. Raises ValueError."""
-    if len(text) > MAX_BYTES:
+    if len(moves_json) > MAX_BYTES:
         raise ValueError("The episode is too long to continue.")
     try:
-        stored = storable(json.loads(text or "[]"))
+        stored_moves = storable(json.loads(moves_json or "[]"))
         moves = [
             WrittenMove(str(move["text"]), tuple(Call(str(c["name"]), c["arguments"]) for c in move["calls"]))
-            for move in stored
+            for move in stored_moves
         ]
     except (ValueError, TypeError, LookupError, RecursionError):
         raise ValueError("The moves sent by the page are invalid. Start again.") from None

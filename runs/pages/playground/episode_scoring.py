@@ -50,12 +50,12 @@ class EpisodeScores:
         )
 
 
-def read(text: str) -> list[dict[str, Any]]:
+def read(messages_json: str) -> list[dict[str, Any]]:
     """Parse the messages that a page sends back. Raises ValueError."""
-    if len(text) > 10 * MAX_BYTES:
+    if len(messages_json) > 10 * MAX_BYTES:
         raise ValueError("The episode is too long to score here.")
     try:
-        messages = storable(json.loads(text or "[]"))
+        messages = storable(json.loads(messages_json or "[]"))
     except (ValueError, RecursionError):
         messages = None
     return checked(messages)
@@ -70,12 +70,12 @@ def checked(messages: Any) -> list[dict[str, Any]]:
 
 
 def score(
-    specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, own: TrialTurn
+    specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, scoring_turn: TrialTurn
 ) -> EpisodeScores:
     last = next(message for message in reversed(messages) if message["role"] == "assistant")
     has_several = len(messages) > 1 or bool(last.get("tool_calls"))
     completion = Completion(str(last.get("content") or ""), tuple(messages) if has_several else ())
-    scored = [_scored(spec, completion, row, own) for spec in specs]
+    scored = [_scored(spec, completion, row, scoring_turn) for spec in specs]
     counted_components = [component for component in scored if component.value is not None]
     weights = outcome_weights([component.spec for component in counted_components])
     [total] = totals([[component.value] for component in counted_components], weights) if counted_components else [None]
@@ -85,15 +85,15 @@ def score(
     )
 
 
-def _scored(spec: RewardSpec, completion: Completion, row: Row, own: TrialTurn) -> ComponentScore:
+def _scored(spec: RewardSpec, completion: Completion, row: Row, scoring_turn: TrialTurn) -> ComponentScore:
     reward = LIBRARY.get(spec.function)
     if reward is None:
         return ComponentScore(spec, None, note=GONE)
-    if missing := [name for name in reward.needs if not row.get(name)]:
-        return ComponentScore(spec, None, note=NEEDS.format(", ".join(missing).replace("_", " ")))
+    if missing_columns := [name for name in reward.needs if not row.get(name)]:
+        return ComponentScore(spec, None, note=NEEDS.format(", ".join(missing_columns).replace("_", " ")))
     parts = turns_of(completion) if spec.per_turn else [completion]
     # By pressing the button, the user agreed that other servers are called.
-    scores = column(replace(spec, per_turn=False), parts, [row] * len(parts), own, ask=True)
+    scores = column(replace(spec, per_turn=False), parts, [row] * len(parts), scoring_turn, ask=True)
     if scores.why:
         return ComponentScore(spec, None, note=scores.why)
     note = next((failure.message for failure in scores.failures), "") or next(filter(None, scores.notes), "")

@@ -139,8 +139,8 @@ def _play(request: HttpRequest, environment_id: int, number: int, *, by_model: b
 @require_POST
 def scores(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
     version_for(EnvironmentVersion, request, environment_id, number)
-    offered = offered_versions(RewardVersion, request.POST.get("reward_version"))
-    chosen = offered.filter(pk=_whole(request.POST.get("reward_version"))).first()
+    reward_versions = offered_versions(RewardVersion, request.POST.get("reward_version"))
+    chosen = reward_versions.filter(pk=_whole(request.POST.get("reward_version"))).first()
     context: dict[str, Any] = {"config": chosen}
     try:
         messages = episode_scoring.read(request.POST.get("episode", ""))
@@ -150,8 +150,8 @@ def scores(request: HttpRequest, environment_id: int, number: int) -> HttpRespon
         if chosen is None:
             context["problem"] = "Choose a reward config."
         else:
-            own = turns.turn(SECONDS)
-            context["scores"] = episode_scoring.score(chosen.specs, messages, _row(request).row, own)
+            scoring_turn = turns.turn(SECONDS)
+            context["scores"] = episode_scoring.score(chosen.specs, messages, _row(request).row, scoring_turn)
     return render(request, "catalogue/environments/_scores.html", context)
 
 

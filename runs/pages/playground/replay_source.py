@@ -56,17 +56,17 @@ def pick(run: Run, selection: str, step: int | None, count: int) -> PickedGroups
     of_steps = sampled.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
     step_sizes = list(of_steps.values_list("step", "many", "size"))
     steps = _steps(step_sizes, selection, step, count)
-    chosen: list[int] = []
+    chosen_ids: list[int] = []
     size = many = 0
     cut = False
     of_them = sampled.filter(step__in=steps, size__gt=0).order_by("step", "pk")
     for pk, its_size, its_many in of_them.values_list("pk", "size", "completions"):
         size, many = size + its_size, many + its_many
-        if chosen and (len(chosen) >= max(COUNTS) or size > MAX_BYTES or many > MAX_COMPLETIONS):
+        if chosen_ids and (len(chosen_ids) >= max(COUNTS) or size > MAX_BYTES or many > MAX_COMPLETIONS):
             cut = True
             break
-        chosen.append(pk)
-    rows = list(sampled.filter(pk__in=chosen, size__gt=0).order_by("step", "pk"))
+        chosen_ids.append(pk)
+    rows = list(sampled.filter(pk__in=chosen_ids, size__gt=0).order_by("step", "pk"))
     picked = PickedGroups([], gone=sampled.filter(step__in=steps, size=0).count(), cut=cut)
     _read(run, rows, picked)
     return picked
@@ -95,14 +95,14 @@ def _steps(sizes: Sequence[tuple[int, int, int]], selection: str, step: int | No
 
 
 def _while_room(steps: Any, count: int) -> list[int]:
-    chosen: list[int] = []
+    chosen_steps: list[int] = []
     groups = size = 0
     for step, many, bytes_ in steps:
         groups, size = groups + many, size + bytes_
-        if chosen and (groups > count or size > MAX_BYTES):
+        if chosen_steps and (groups > count or size > MAX_BYTES):
             break
-        chosen.append(step)
-    return chosen
+        chosen_steps.append(step)
+    return chosen_steps
 
 
 def _read(run: Run, samples: Sequence[SampleRow], picked: PickedGroups) -> None:

@@ -52,7 +52,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
     completions = completions_source.written(source, texts, request.POST.getlist("of"))
     page = request.POST.get("page", "")[:32]
     ask = bool(request.POST.get("ask"))
-    own = turns.turn(
+    scoring_turn = turns.turn(
         scoring.ASKING if ask else scoring.SECONDS, requester=f"{request.session.session_key}.{page}" if page else ""
     )
     trial = scoring.try_on(
@@ -60,7 +60,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
         source.row,
         list(completions.values()),
         aggregation=config.aggregation,
-        own=own,
+        own=scoring_turn,
         ask=ask,
     )
     columns = list(zip(trial.columns, config.positions, strict=True))

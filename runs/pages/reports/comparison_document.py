@@ -53,8 +53,8 @@ def report(
         ("Groups: mean ± standard deviation", _groups(groups, metrics, finals_by_metric)),
         ("Curves", "\n\n".join(images) or "No values have been recorded yet."),
     ]
-    text = sections(f"Comparison of {counted(len(runs), 'run')}", parts)
-    return archive("comparison-report", {"report.md": text, **files}, now)
+    document = sections(f"Comparison of {counted(len(runs), 'run')}", parts)
+    return archive("comparison-report", {"report.md": document, **files}, now)
 
 
 def _groups_by_settings(runs: Sequence[Run], differing: Sequence[SettingDifference]) -> Groups:

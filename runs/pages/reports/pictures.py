@@ -78,8 +78,8 @@ class _Axis:
             powers = range(math.ceil(self.low), math.floor(self.high) + 1)
             return [10.0**power for power in powers][:: max(1, len(powers) // TICKS)]
         step = _nice((self.high - self.low) / TICKS)
-        first = math.ceil(self.low / step - 1e-9)
-        return [round(step * n, 12) for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        first_step = math.ceil(self.low / step - 1e-9)
+        return [round(step * n, 12) for n in range(first_step, math.floor(self.high / step + 1e-9) + 1)]
 
 
 def svg(picture: Picture) -> str:
@@ -115,8 +115,8 @@ def _x_axis(curves: Sequence[ReportCurve], right: float) -> _Axis:
 
 
 def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
-    drawn = (points for curve in curves for points in (curve.points, curve.raw, curve.low, curve.high))
-    ys = [math.log10(y) if picture.log else y for points in drawn for _, y in points if y > 0 or not picture.log]
+    drawn_points = (points for curve in curves for points in (curve.points, curve.raw, curve.low, curve.high))
+    ys = [math.log10(y) if picture.log else y for points in drawn_points for _, y in points if y > 0 or not picture.log]
     limit = 307.0 if picture.log else 1e300
     low, high = max(min(ys), -limit), min(max(ys), limit)
     if picture.zero and not picture.log:
@@ -155,8 +155,8 @@ def _nice(step: float) -> float:
 def _number_text(value: float) -> str:
     if abs(value) >= 10_000:
         return si(value)
-    text = significant(value, 4)
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    digits = significant(value, 4)
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 # --- lines -----------------------------------------------------------------------------------------------------

@@ -42,9 +42,9 @@ def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> byte
         ("Attempts and receipts", "\n\n".join(_receipt(attempt) for attempt in run.attempts.all())),
         ("Charts", _shown(drawn)),
     ]
-    text = sections(plain(run.name), parts)
+    document = sections(plain(run.name), parts)
     spec = safe_yaml.dump(run.spec, tuple(run.spec))
-    return archive(f"{run.pk}-report", {"report.md": text, SPEC: spec, **files}, now)
+    return archive(f"{run.pk}-report", {"report.md": document, SPEC: spec, **files}, now)
 
 
 def figure(value: float | None, form: str) -> str:

@@ -83,8 +83,8 @@ class RunListRow:
             return SafeString(self.note)
         sentence, position = self.summary["sentence"], self.summary["place"]
         tone = " bad" if self.attempt.status == RunStatus.FAILED else ""
-        text = f"{position} · {sentence}" if position else sentence
-        return format_html('<span class="soft small cut{}" title="{}">{}</span>', tone, sentence, text)
+        label = f"{position} · {sentence}" if position else sentence
+        return format_html('<span class="soft small cut{}" title="{}">{}</span>', tone, sentence, label)
 
     @property
     def failed_at_once(self) -> bool:

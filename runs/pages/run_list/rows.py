@@ -129,22 +129,22 @@ def _heading(query: RunListQuery, key: str, label: str, title: str = "") -> dict
 def empty_list(listed: RunListing, *, may_operate: bool) -> EmptyState:
     runs, query = reverse("runs"), listed.query
     if query.only_archived:
-        text = (
+        explanation = (
             "To hide runs that nobody needs to see, select them in the list and archive them. They can be unarchived."
         )
-        return EmptyState("archive", "Nothing is archived", text, runs, "All runs")
+        return EmptyState("archive", "Nothing is archived", explanation, runs, "All runs")
     if query.filtered:
         return EmptyState("search", "No run matches", "Try fewer words or fewer filters.", runs, "Clear all filters")
     if listed.hides_runs:
         everything = f"{runs}?{RunListQuery(kind='all', archived='all').address()}"
-        text = "All runs here are archived, or are trials of hardware profiles."
-        return EmptyState("archive", "Every run is archived", text, everything, "Show them")
+        explanation = "All runs here are archived, or are trials of hardware profiles."
+        return EmptyState("archive", "Every run is archived", explanation, everything, "Show them")
     if may_operate:
-        text = (
+        explanation = (
             "A run trains a language model with GRPO on one of your hosts, with a dataset and rewards. "
             "The first steps show how to start one."
         )
-        return EmptyState("activity", "No runs yet", text, reverse("start"), "First steps")
+        return EmptyState("activity", "No runs yet", explanation, reverse("start"), "First steps")
     return EmptyState("activity", "No runs yet", "Runs appear here as soon as an operator launches one.")
 
 

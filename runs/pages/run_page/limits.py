@@ -47,8 +47,10 @@ def bars(run: Run, attempt: Attempt) -> list[LimitBar]:
 
 
 def _bar(run: Run, name: str, label: str, bound: float, unit: str) -> LimitBar:
-    used = run.last_metrics.get(LIMITS + name)
-    return LimitBar(LIMITS + name, label, float(used) if isinstance(used, int | float) else 0.0, float(bound), unit)
+    used_amount = run.last_metrics.get(LIMITS + name)
+    return LimitBar(
+        LIMITS + name, label, float(used_amount) if isinstance(used_amount, int | float) else 0.0, float(bound), unit
+    )
 
 
 def sentences(limits: LimitsSpec) -> list[str]:

@@ -66,8 +66,8 @@ def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
 def search(request: HttpRequest, run_id: str, name: str) -> HttpResponse:
     """Find log lines that contain `?q=` or, with `?errors`, errors. `from` continues an earlier search."""
     attempt = _attempt_with_log(request, run_id, name)
-    text = request.GET.get("q", "")[: log_search.MAX_QUERY_CHARS]
-    find = log_search.of_errors if "errors" in request.GET else log_search.of_text(text) if text else None
+    phrase = request.GET.get("q", "")[: log_search.MAX_QUERY_CHARS]
+    find = log_search.of_errors if "errors" in request.GET else log_search.of_text(phrase) if phrase else None
     start = whole(request, "from", 0, 0, 2**40)
     hits = log_search.search(attempt, name, find, start) if find else log_search.LogHits(done=True)
     return JsonResponse(asdict(hits))

@@ -21,8 +21,8 @@ def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
     add = run_tags.parse(request.POST.get("add", ""))
     run_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
     run.refresh_from_db(fields=["tags"])
-    missing = sorted(set(add) - set(run.tags))
-    problems = [f"{', '.join(missing)}: a run has at most {run_tags.MAX_TAGS} tags."] if missing else []
+    missing_tags = sorted(set(add) - set(run.tags))
+    problems = [f"{', '.join(missing_tags)}: a run has at most {run_tags.MAX_TAGS} tags."] if missing_tags else []
     problems.append(run_tags.too_long(request.POST.get("add", "")))
     if not request.headers.get("HX-Request"):
         return redirect("run", run.pk)

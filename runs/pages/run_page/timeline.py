@@ -74,26 +74,26 @@ def lines(run: Run, before: int = 0) -> tuple[list[dict[str, Any]], int]:
 
 
 def _line(event: RunEvent, previous: RunEvent | None, several_attempts: bool) -> dict[str, Any]:
-    text = sentences.of_event(event)
+    sentence = sentences.of_event(event)
     since = (event.at - previous.at).total_seconds() if previous else 0
     return {
         "id": event.pk,
         "at": event.at,
-        "text": text,
+        "text": sentence,
         "actor": MACHINES.get(event.actor, event.actor),
         # People's actions are more prominent than those of machines.
         "tone": "soft" if event.actor and event.actor not in MACHINES else "muted",
-        "beside": list(_beside(event, text, several_attempts)),
+        "beside": list(_beside(event, sentence, several_attempts)),
         "css": "loud" if event.kind in run_charts.MARKED else "",
         "after": took(since) if since >= 1 else "",
         "has_stacks": event.kind == EventKind.HANG,
     }
 
 
-def _beside(event: RunEvent, text: str, several_attempts: bool) -> Iterator[str]:
+def _beside(event: RunEvent, sentence: str, several_attempts: bool) -> Iterator[str]:
     if several_attempts:
         yield f"attempt {event.attempt.number}"
-    if event.step is not None and not re.search(rf"\bstep {event.step}\b", text):
+    if event.step is not None and not re.search(rf"\bstep {event.step}\b", sentence):
         yield f"step {event.step}"
 
 

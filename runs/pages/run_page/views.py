@@ -117,12 +117,12 @@ def head(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 def spec(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
-    text = json.dumps(run.spec, indent=2, ensure_ascii=False)
+    spec_json = json.dumps(run.spec, indent=2, ensure_ascii=False)
     if "download" in request.GET:
-        response = HttpResponse(text, content_type="application/json")
+        response = HttpResponse(spec_json, content_type="application/json")
         response["Content-Disposition"] = f'attachment; filename="{run.pk}-spec.json"'
         return response
-    context: dict[str, Any] = {"run": run, "text": text}
+    context: dict[str, Any] = {"run": run, "text": spec_json}
     try:
         spec = spec_of(run)
         context |= {

@@ -88,8 +88,8 @@ NOUNS = {
 def palette(request: HttpRequest) -> JsonResponse:
     """Send hits for the words ?q= or, without words, suggestions. ?recent= are the addresses that this browser has
     shown, newest first."""
-    text = request.GET.get("q", "")
-    hits = search(request, text) if text.strip() else suggestions(request, request.GET.getlist("recent"))
+    query = request.GET.get("q", "")
+    hits = search(request, query) if query.strip() else suggestions(request, request.GET.getlist("recent"))
     items = [asdict(hit) | {"icon": lucide(hit.icon, size=16), "parts": ends(hit.title)[0]} for hit in hits]
     return JsonResponse({"items": items})
 

@@ -89,9 +89,9 @@ class ServeForm(DeviceForm):
 
 
 def _message(entered: str) -> str:
-    text = entered.replace("\r\n", "\n").replace("\0", "\ufffd")
-    if len(text) > LONGEST_CHAT:
+    message = entered.replace("\r\n", "\n").replace("\0", "\ufffd")
+    if len(message) > LONGEST_CHAT:
         raise forms.ValidationError(
-            f"This message has {len(text):,} characters; the limit is {LONGEST_CHAT:,}. Shorten it."
+            f"This message has {len(message):,} characters; the limit is {LONGEST_CHAT:,}. Shorten it."
         )
-    return text
+    return message

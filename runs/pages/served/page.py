@@ -146,16 +146,16 @@ def state_of_run(run: Run) -> ServedState:
     attempt = run.latest()
     result = RunEvent.objects.filter(run=run, attempt=attempt, kind=EventKind.RESULT).order_by("-id").first()
     facts = (result.data.get("facts") or {}) if result else {}
-    text = str(result.data.get("text") or "") if result else ""
+    sentence = str(result.data.get("text") or "") if result else ""
     if attempt.status == RunStatus.FAILED:
-        text = attempt.detail
+        sentence = attempt.detail
     elif attempt.status == RunStatus.RUNNING:
-        text = "Ready." if facts else "Loading the model."
+        sentence = "Ready." if facts else "Loading the model."
     elif attempt.status == RunStatus.STARTING and attempt.phase_detail:
-        text = sentences.as_sentence(attempt.phase_detail)
-    text = text or sentences.of_attempt(attempt)
+        sentence = sentences.as_sentence(attempt.phase_detail)
+    sentence = sentence or sentences.of_attempt(attempt)
     keyed = bool(run.served.key_sha256)
-    return ServedState(run, attempt.status, text, facts, conversation.is_answering(attempt), keyed)
+    return ServedState(run, attempt.status, sentence, facts, conversation.is_answering(attempt), keyed)
 
 
 def view_of(turn: Turn) -> TurnView:

@@ -94,8 +94,8 @@ def _delete(request: HttpRequest, kind: DeletableKind, rows: list[Any]) -> HttpR
         name = deleted_rows[0].name if is_single else counted(len(deleted_rows), kind.label)
         where = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
         until, they = clock(deleted_rows[0].purge_at, "day"), "it" if is_single else "they"
-        text = format_html("Deleted {}. Until {}, {} can be restored under {}.", name, until, they, where)
-        messages.success(request, text)
+        notice = format_html("Deleted {}. Until {}, {} can be restored under {}.", name, until, they, where)
+        messages.success(request, notice)
     return redirect(kind.listed) if deleted_rows or len(rows) != 1 else redirect(kind.address(rows[0]))
 
 

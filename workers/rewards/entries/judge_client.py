@@ -124,8 +124,8 @@ class JudgeClient:
             return response.whole()
         if 300 <= response.status < 400:
             raise OutboundError(f"It answered {response.status}: redirects are not followed.")
-        text = " ".join(response.start[:4_000].decode(errors="replace").split())
-        message = f"It answered {response.status}: {text.replace(key, '[key]') if key else text}"
+        body_text = " ".join(response.start[:4_000].decode(errors="replace").split())
+        message = f"It answered {response.status}: {body_text.replace(key, '[key]') if key else body_text}"
         if response.status in _AGAIN:
             raise _Busy(message, _seconds(response.headers.get("Retry-After", "")))
         raise OutboundError(message)
@@ -142,9 +142,9 @@ def _problem(endpoint: Endpoint) -> str:
     return ""
 
 
-def _seconds(text: str) -> float:
+def _seconds(header_value: str) -> float:
     try:
-        seconds = float(text)
+        seconds = float(header_value)
     except ValueError:
         return 0.0
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0

@@ -11,14 +11,14 @@ from workers.rewards.reward import Example, Reward
 MAX_TAGS = 12
 
 
-def names(text: str) -> list[str]:
+def names(comma_separated: str) -> list[str]:
     """Split comma-separated names."""
-    return [name for part in text.split(",") if (name := part.strip())]
+    return [name for part in comma_separated.split(",") if (name := part.strip())]
 
 
-def names_problem(text: str, *, none_is_fine: bool = False) -> str:
+def names_problem(comma_separated: str, *, none_is_fine: bool = False) -> str:
     """Return why a parameter of comma-separated tag names is invalid, or "" if it is valid."""
-    tags = names(text)
+    tags = names(comma_separated)
     if not tags and not none_is_fine:
         return "must name a tag"
     if len(set(tags)) < len(tags):
