@@ -133,7 +133,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("soft_format", {"tags": " , "}, "tags: must name a tag"),
     ("soft_format", {"tags": "a, a"}, "tags: must not name a tag twice"),
     ("soft_format", {"tags": "a, b c"}, "tags: must be comma-separated names of letters, digits, - and _"),
-    ("soft_format", {"tags": ",".join("abcdefghijklm")}, "tags: must be at most 12 names"),
+    ("soft_format", {"tags": ",".join("abcdefghijklm")}, "tags: must contain at most 12 names"),
     ("xml_structure", {"elements": "<a>"}, "elements: must be comma-separated names of letters, digits, - and _"),
     ("overlong", {"maximum": 100, "buffer": 101}, "buffer: must not be above maximum"),
     ("overlong", {"punishment": 1.0}, "punishment: must be at most 0.0"),

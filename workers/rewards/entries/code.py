@@ -71,8 +71,8 @@ class PythonStyleParams(CodeParams):
 def python_syntax(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonSyntaxParams, tools: Tools
 ) -> Scores:
-    """Return 1 if the last code block parses as Python, or `wrong_score` if it doesn't, is empty, is nested too deeply
-    or is missing. The code is never run."""
+    """Return 1 if the last code block parses as Python, or `wrong_score` (0) if it doesn't, is empty, is nested too
+    deeply or is missing. The code is never run."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     jobs = {index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_tame(code)}
     outcomes = sandboxed.run_each(jobs, tools, Limits(disk_mb=0))
@@ -84,8 +84,8 @@ def python_syntax(
 def python_executes(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonExecutesParams, tools: Tools
 ) -> Scores:
-    """Return 1 if the last code block runs to its end within its time and memory limits, or `wrong_score` if it raises
-    an exception, exits, exceeds a limit or is missing."""
+    """Return 1 if the last code block runs to its end within its time and memory limits, or `wrong_score` (0) if it
+    raises an exception, exits, exceeds a limit or is missing."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     jobs = {index: Job(sandboxed.with_setup(code, params)) for index, code in enumerate(codes) if code}
     outcomes = sandboxed.run_each(jobs, tools, sandboxed.limits_of(params))

@@ -114,8 +114,8 @@ def columns_of(completions: Sequence[Completion], rows: Sequence[Row]) -> dict[s
 
 
 def python(completions: Sequence[Completion], rows: Sequence[Row], params: PythonParams, tools: Tools) -> Scores:
-    """Run the source's function on the batch and return its scores, which should be between `lowest` and `highest`. The
-    batch fails as a whole if the function raises an exception, hangs or returns the wrong number of scores."""
+    """Return what the source's function returns for the batch, which should be between `lowest` and `highest` (0 to 1).
+    The batch fails as a whole if the function raises an exception, hangs or returns the wrong number of scores."""
     count = len(completions)
     columns = columns_of(completions, rows)
     function = _function(params.source)

@@ -26,8 +26,8 @@ class EnvironmentParams(Params):
 
 
 def environment_reward(completion: Completion, row: Mapping[str, Any], params: EnvironmentParams) -> float:
-    """Return the sum (or the last) of the environment's rewards in the episode, or in the turn if turns are scored
-    separately; 0 if there are none. Environments choose their own scale, so choose the weight accordingly."""
+    """Return a number, the sum (or the last) of the environment's rewards in the episode, or in the turn if turns are
+    scored separately; 0 if there are none. Environments choose their own scale, so choose the weight accordingly."""
     rewards = [value for message in completion.turns if (value := _reward_of(message)) is not None]
     if not rewards:
         return 0.0

@@ -70,9 +70,9 @@ class JudgeParams(ServerParams):
 
 
 def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeParams, tools: Tools) -> Scores:
-    """Ask another model to score each completion by the rubric, and return the numbers scaled from `lowest`..`highest`
-    to 0..1. A row for which the judge gives no score is a failure. If the rubric contains {answer}, a row without an
-    answer has no score."""
+    """Return 0 to 1, the number that another model gives by the rubric, scaled from `lowest`..`highest`. A row for
+    which the judge gives no score is a failure. If the rubric contains {answer}, a row without an answer has no
+    score."""
     endpoint = tools.endpoint(params.endpoint)
     bodies = {
         index: _body(completion, row, params)

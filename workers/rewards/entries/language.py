@@ -35,9 +35,9 @@ class LanguageParams(Params):
 
 
 def language(completion: str, row: Mapping[str, Any], params: LanguageParams) -> float:
-    """Return the share (in bytes) of the text that is in the chosen language, among the parts whose language CLD2
-    detects. Use this against mixing languages, which reasoning models tend to do; DeepSeek-R1's language consistency
-    reward (arXiv:2501.12948, 2.3.2) is the share of words in the target language."""
+    """Return 0 to 1, the share (in bytes) of the text that is in the chosen language, among the parts whose language
+    CLD2 detects. Use this against mixing languages, which reasoning models tend to do; DeepSeek-R1's language
+    consistency reward (arXiv:2501.12948, 2.3.2) is the share of words in the target language."""
     text = (last_tag(completion, params.inside) or "") if params.inside else completion
     shares = _shares(text)
     if not shares:

@@ -31,8 +31,8 @@ class RewardModelParams(Params):
 
 
 def reward_model(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Raise Unavailable: only TRL, in the trainer, runs the reward model. Its score is the model's single logit for the
-    prompt and the completion, usually between -5 and 5; 0 has no special meaning."""
+    """Return a number, usually between -5 and 5: the model's single logit for the prompt and the completion. 0 has no
+    special meaning. This always raises Unavailable, because only TRL runs the model, in the trainer."""
     raise Unavailable("Only the trainer can score with a reward model: it needs the model in memory.")
 
 

@@ -63,8 +63,8 @@ class RankingParams(ServerParams):
 def judge_ranking(
     groups: Sequence[Sequence[Completion]], rows: Sequence[Row], params: RankingParams, tools: Tools
 ) -> Scores:
-    """Ask another model to rank each group, and return 1 for the best completion, 0 for the worst and evenly spaced
-    scores in between; tied completions get the mean of their places. A group of one has no score. If the ranking is
+    """Return 1 for the completion of a group that another model ranks first, 0 for the last and evenly spaced scores in
+    between; tied completions get the mean of their places. A group of one has no score. If the ranking is
     missing or doesn't name each completion once, the whole group fails."""
     endpoint = tools.endpoint(params.endpoint)
     orders = [_order(group) for group in groups]

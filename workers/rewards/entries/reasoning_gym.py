@@ -27,8 +27,8 @@ class ReasoningGymParams(Params):
 def reasoning_gym(
     completions: Sequence[Completion], rows: Sequence[Row], params: ReasoningGymParams, tools: Tools
 ) -> Scores:
-    """Return the score that the task family's own checker gives the answer: 1 if it is right, 0 if it is wrong or
-    missing, and partial credit in some families. Return None for rows that reasoning-gym didn't generate."""
+    """Return 0 to 1, the score that the task family's own checker gives the answer: 1 if it is right, 0 if it is wrong
+    or missing, and partial credit in some families. Return None for rows that reasoning-gym didn't generate."""
     values: list[float | None] = [None] * len(completions)
     failures: list[Failure] = []
     checked: dict[int, tuple[Mapping[str, object], str]] = {}

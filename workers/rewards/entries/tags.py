@@ -74,7 +74,7 @@ class BoxedPresentParams(Params):
 
 def think_present(completion: str, row: Mapping[str, Any], params: ThinkPresentParams) -> float:
     """Return 1 if there is an opening tag with a closing tag somewhere after it, else 0. The text inside and around
-    them doesn't matter."""
+    them doesn't matter, nor how often the tags appear."""
     text = f"<{params.tag}>{completion}" if params.opened_by_prompt else completion
     start = text.find(f"<{params.tag}>")
     return float(start >= 0 and text.find(f"</{params.tag}>", start) >= 0)
@@ -98,8 +98,8 @@ def think_tags(completion: str, row: Mapping[str, Any], params: ThinkTagsParams)
 
 
 def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParams) -> float:
-    """Return the share of conditions that are met: each tag is opened once, closed once and not empty, and each tag
-    begins after the previous one has ended. While a format is being learned, this gives different scores where an
+    """Return 0 to 1, the share of conditions that are met: each tag is opened once, closed once and not empty, and each
+    tag begins after the previous one has ended. While a format is being learned, this gives different scores where an
     all-or-nothing reward gives every completion of a group the same 0."""
     tags = names(params.tags)
     text = f"<{tags[0]}>{completion}" if params.opened_by_prompt else completion
@@ -133,7 +133,8 @@ def answer_tag(completion: str, row: Mapping[str, Any], params: AnswerTagParams)
 
 
 def boxed_present(completion: str, row: Mapping[str, Any], params: BoxedPresentParams) -> float:
-    r"""Return 1 if the last \boxed{…} is complete and not empty, else 0."""
+    r"""Return 1 if the last \boxed{…} is complete and not empty, else 0. What is in the box doesn't matter, so use this
+    together with a reward for the answer."""
     if params.once and completion.count("\\boxed{") != 1:
         return 0.0
     return float(bool((last_boxed(completion) or "").strip()))

@@ -71,12 +71,13 @@ class RepetitionPenaltyParams(Params):
 
 
 def unique_chars(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
-    """Return the number of different characters, about 30 to 60 for a page of English."""
+    """Return the number of different characters, about 30 to 60 for a page of English and 0 for an empty text."""
     return float(_different(_prepared(completion, params)))
 
 
 def unique_chars_normalised(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
-    """Return the number of different characters divided by the number of all characters, or 0 for an empty text."""
+    """Return the number of different characters divided by the number of all characters: 1 if no character repeats,
+    0 for an empty text. Long texts score lower, because characters repeat."""
     text = _prepared(completion, params)
     return _different(text) / len(text) if text else 0.0
 

@@ -62,14 +62,15 @@ def accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any
 
 
 def reasoning_accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return `accuracy` of the text after the last `delimiter`, or 0 if there is no delimiter."""
+    """Return 1 if the text after the last `delimiter` is right by `accuracy`, else 0. Without a delimiter, the score
+    is 0, whatever the text contains."""
     return _by_trl("trl_reasoning_accuracy", completions, rows, params, tools)
 
 
 def cosine_scaled(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return TRL's accuracy scaled by a cosine of the length. With the default parameters, a right completion scores
-    from 1 if short down to 0.5 at `max_len` tokens, and a wrong one from -1 if short up to -0.5. Use this against
-    reasoning that grows longer without getting better (arXiv:2502.03373)."""
+    """Return -1 to 1, TRL's accuracy scaled by a cosine of the length. With the default parameters, a right completion
+    scores from 1 if short down to 0.5 at `max_len` tokens, and a wrong one from -1 if short up to -0.5. Use this
+    against reasoning that grows longer without getting better (arXiv:2502.03373)."""
     return _by_trl("trl_cosine_scaled", completions, rows, params, tools)
 
 
@@ -80,8 +81,8 @@ def think_format(completions: Sequence[Completion], rows: Sequence[Row], params:
 
 
 def repetition_penalty(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return the share of repeated n-grams of tokens times `max_penalty`, or 0 if there are fewer tokens than
-    `ngram_size`."""
+    """Return `max_penalty` (-1) times the share of n-grams of tokens that are repeated, or 0 if there are fewer tokens
+    than `ngram_size`. Use this against completions that repeat the same words."""
     return _by_trl("trl_repetition_penalty", completions, rows, params, tools)
 
 

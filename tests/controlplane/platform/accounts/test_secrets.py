@@ -186,7 +186,7 @@ def test_the_list_says_who_uses_a_secret_and_what_its_end_would_do(monkeypatch: 
     page = admin().get("/settings/secrets/").content.decode()
     assert "asks a judge" in page
     assert f'href="/runs/{run.pk}/"' in page
-    assert "asks a judge can’t be launched" in page or "asks a judge can&#x27;t be launched" in page
+    assert "asks a judge can’t be used for launches" in page or "asks a judge can&#x27;t be used for launches" in page
     assert "uses it, in the queue, will fail to start." in page
     assert "nobody" in page
 

@@ -86,7 +86,7 @@ def test_a_card_that_is_too_long_is_kept_and_refused() -> None:
     run, page = trained()
     answer = pushed(page, card="ä" * 40_000)
     assert answer.status_code == 422
-    assert "It has 80,000 bytes" in answer.content.decode()
+    assert "The card has 80,000 bytes" in answer.content.decode()
     assert "ä" * 40_000 in answer.content.decode()
     assert not run.jobs.exists()
 

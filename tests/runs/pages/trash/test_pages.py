@@ -61,7 +61,7 @@ def test_the_runs_of_a_reward_config_are_told_apart_from_jobs_and_counted_to_the
 def test_asking_again_after_another_tab_did_it_says_that_nothing_is_left() -> None:
     run, client = ended("one"), operator()
     client.post("/deleted/run/", {"id": run.pk})
-    assert "No run is left" in client.get("/deleted/run/", {"id": run.pk}, follow=True).content.decode()
+    assert "no run left to delete" in client.get("/deleted/run/", {"id": run.pk}, follow=True).content.decode()
     assert client.get("/deleted/planet/", {"id": run.pk}).status_code == 404
     assert client.get("/deleted/dataset/", {"id": ["x", "9" * 30]}).status_code == 404
 
