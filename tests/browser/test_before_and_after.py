@@ -64,7 +64,7 @@ def test_a_trained_model_is_chatted_with_beside_the_one_before(
     page.goto(f"{training_site.url}/runs/{run.id}/")
     page.get_by_role("tab", name="Checkpoints").click()
     page.get_by_role("button", name="Chat").first.click()
-    page.get_by_role("button", name="Use a prompt of the dataset").click()
+    page.get_by_role("button", name="Use a prompt from the dataset").click()
     expect(page.get_by_label("Message")).not_to_have_value("")
     page.get_by_label("Message").press("Control+Enter")
     for model in ("Trained", "Before training"):

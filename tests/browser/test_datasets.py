@@ -205,7 +205,7 @@ def test_a_dataset_is_deleted_from_the_list_in_three_clicks_and_restored(
     expect(page.get_by_text("Deleted short lived.")).to_be_visible()
     page.get_by_role("link", name="Recently deleted").first.click()
     page.get_by_role("row", name="short lived").get_by_role("button", name="Restore").click()
-    expect(page.get_by_text("short lived is back.")).to_be_visible()
+    expect(page.get_by_text("short lived was restored.")).to_be_visible()
 
 
 def test_a_check_survives_a_reload_and_is_seen_in_two_tabs(site: Stack, page: Page, context: BrowserContext) -> None:

@@ -88,7 +88,7 @@ def evaluate(page: Page, run: RealRun) -> None:
 def chat(page: Page, run: RealRun) -> None:
     page.goto(f"{run.address}?tab=checkpoints")
     page.get_by_role("button", name="Chat").first.click()
-    page.get_by_role("button", name="Use a prompt of the dataset").click()
+    page.get_by_role("button", name="Use a prompt from the dataset").click()
     expect(page.get_by_label("Message")).not_to_have_value("")
     page.get_by_role("button", name="Send").click()
     for model in ("Trained", "Before training"):

@@ -196,7 +196,7 @@ def test_nothing_found_is_said_and_that_it_may_be_in_what_was_left_out(site: Sta
     visit(site, page, a_log)
     page.get_by_label("Search the whole log").fill("no such words")
     page.get_by_role("button", name="Search", exact=True).click()
-    expect(page.locator("[data-log-found]")).to_have_text("Nothing found.")
+    expect(page.locator("[data-log-found]")).to_have_text("No matches.")
     page.get_by_role("button", name="First error").click()
     expect(page.locator("[data-log-found]")).to_have_text("No errors in this log.")
     gap = "[5000 bytes left out here; the host has the whole file]\n"
@@ -204,5 +204,5 @@ def test_nothing_found_is_said_and_that_it_may_be_in_what_was_left_out(site: Sta
     expect(page.locator(".log-view .left-out")).to_have_text(gap)
     page.get_by_role("button", name="First error").click()
     expect(page.locator("[data-log-found]")).to_have_text(
-        "No errors in this log. Parts of this log are only on the host."
+        "No errors in this log. Parts of this log are stored only on the host."
     )

@@ -53,7 +53,7 @@ def test_a_run_out_of_reach_heals_on_the_page_and_in_the_list_by_itself(
     listed.goto(f"{site.url}/runs/")
     page.goto(f"{site.url}/runs/{run}/")
     expect(page.locator("#run-status .chip.running")).to_be_visible()
-    banner, row = page.get_by_text("Out of reach since"), listed.locator(f"#row-{run}")
+    banner, row = page.get_by_text("Unreachable since"), listed.locator(f"#row-{run}")
     site.django(SEEN, run=run, ago=100_000)
     # The site was up for long enough by then: silence counts from its own start.
     expect(banner).to_be_visible()
@@ -129,15 +129,15 @@ def test_the_page_says_that_the_web_is_gone_and_goes_on_without_a_gap(
         # It hears of the web from nothing but the pointer's way to its button.
         until(form, lambda: (rows.hover(), check.hover()) and form.locator("#connection").is_visible())
         check.click()
-        expect(form.locator("#connection")).to_contain_text("What you entered stays here")
+        expect(form.locator("#connection")).to_contain_text("What you entered is still here")
         expect(rows).to_have_value("kept")
         form.close()
         page.bring_to_front()
-        expect(page.locator("#connection")).to_contain_text("Offline: this page shows what was known at")
+        expect(page.locator("#connection")).to_contain_text("Offline: this page shows the state of")
         page.route("**/healthz", lambda route: route.abort())  # as where nothing listens for it
         with page.expect_event("requestfailed", lambda request: "healthz" in request.url):
             page.locator("[data-nav=datasets]").click()
-        expect(page.locator("#connection")).to_contain_text("can’t be left")
+        expect(page.locator("#connection")).to_contain_text("can’t be opened")
         page.unroute("**/healthz")
         last = site.django(TRAINED, run=run)
     for each in (page, other):

@@ -103,12 +103,12 @@ def test_a_page_without_network_says_since_when_it_is_old_and_recovers(
     page.goto(f"{site.url}/datasets/")
     page.wait_for_load_state()  # its modules listen from then on
     context.set_offline(True)
-    expect(page.locator("#connection")).to_contain_text("Offline: this page shows what was known at")
+    expect(page.locator("#connection")).to_contain_text("Offline: this page shows the state of")
     page.get_by_role("link", name="Models").first.click()
-    expect(page.locator("#connection")).to_contain_text("the other one can’t be opened")
+    expect(page.locator("#connection")).to_contain_text("the other page can’t be opened")
     assert page.url == f"{site.url}/datasets/"
     page.locator("form[method=post]").first.evaluate("form => form.requestSubmit()")
-    expect(page.locator("#connection")).to_contain_text("not saved")
+    expect(page.locator("#connection")).to_contain_text("Not saved")
     assert page.url == f"{site.url}/datasets/"
     context.set_offline(False)
     expect(page.locator("#connection")).to_be_hidden()

@@ -94,7 +94,7 @@ def test_a_component_is_found_added_and_taken_away(
     page.get_by_label("Name", exact=True).first.fill("held back")
     page.context.set_offline(True)
     page.get_by_role("button", name="Save reward config").click()
-    expect(page.locator("#connection")).to_contain_text("not saved")
+    expect(page.locator("#connection")).to_contain_text("Not saved")
     page.context.set_offline(False)
     expect(page.locator("#connection")).to_be_hidden()
     complaints.heard.clear()  # of the requests without a network

@@ -173,5 +173,5 @@ def compare_with_the_trainers(stack: Stack, page: Page, run: str) -> None:
     replay(page, "with double well")
     expect(page.locator("#replay-result .verdict")).to_have_text("No group's order changes.")
     expect(tile(page, "Advantage sign flipped")).to_contain_text("0 of 8")
-    change = tile(page, "Mean change of advantage").locator("dd").inner_text()
+    change = tile(page, "Mean change in advantage").locator("dd").inner_text()
     assert abs(float(change.replace("−", "-"))) < 0.001

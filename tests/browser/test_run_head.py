@@ -127,7 +127,7 @@ def test_a_note_in_the_making_outlives_what_happens_and_meets_the_others(site: S
     expect(page.locator("#run-status")).to_contain_text("asked to save and stop")
     expect(text).to_have_value("Mine.")
     notes.get_by_role("button", name="Save notes").click()
-    expect(notes.get_by_role("alert")).to_contain_text("olga has changed the notes in the meantime.")
+    expect(notes.get_by_role("alert")).to_contain_text("olga has changed the notes since you opened them.")
     expect(text).to_have_value("Mine.")
     text.fill("Theirs. **Mine.**")
     notes.get_by_role("button", name="Save notes").click()

@@ -85,7 +85,7 @@ def test_no_row_moves_under_the_pointer_and_its_figures_go_on(site: Stack, page:
     row.hover()
     place = row.bounding_box()
     site.django(A_RUN, name="pointer, newer")
-    expect(page.get_by_role("button", name="1 more run: show")).to_be_visible()
+    expect(page.get_by_role("button", name="Show 1 more run")).to_be_visible()
     site.django(MORE, run=run)
     expect(row).to_contain_text("40")
     assert row.bounding_box() == place
@@ -132,7 +132,7 @@ def test_runs_are_deleted_renamed_and_restored(site: Stack, page: Page, complain
     page.get_by_role("button", name="Delete 2 runs").click()
     page.get_by_role("link", name="Recently deleted").click()
     page.get_by_role("row", name="going 01").get_by_role("button", name="Restore").click()
-    expect(page.get_by_text("going 01 is back.")).to_be_visible()
+    expect(page.get_by_text("going 01 was restored.")).to_be_visible()
     if (skip := page.get_by_role("button", name="Skip")).is_visible():  # the tour, on the first run page of all
         skip.click()
     page.get_by_role("button", name="Rename").click()

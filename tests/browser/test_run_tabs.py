@@ -62,7 +62,7 @@ def test_a_tab_opened_without_a_network_says_so_and_comes_with_it(
     context.set_offline(True)
     for name in ("Events", "Completions"):
         page.get_by_role("tab", name=name).click()
-        expect(page.locator(f"[data-panel={name.lower()}]")).to_contain_text("The control plane doesn't answer")
+        expect(page.locator(f"[data-panel={name.lower()}]")).to_contain_text("The control plane isn't responding")
     context.set_offline(False)
     expect(page.locator("[data-panel=completions] .panel-skeleton")).to_be_hidden()
 

@@ -38,7 +38,7 @@ def test_a_key_is_kept_changed_and_deleted(site: Stack, page: Page, complaints: 
     assert page.get_by_label("Key", exact=True).input_value() == ""
     page.get_by_label("Key", exact=True).fill("sk-second")
     page.get_by_role("button", name="Save secret").click()
-    expect(page.get_by_text("JUDGE is saved.")).to_be_visible()
+    expect(page.get_by_text("JUDGE was saved.")).to_be_visible()
     assert site.django(KEY_OF) == "sk-second"
 
     page.get_by_role("button", name="Delete JUDGE").click()

@@ -87,7 +87,7 @@ def test_a_link_shows_the_run_live_until_it_is_revoked(site: Stack, page: Page, 
     expect(visitor.locator('[data-chart="reward"] [data-value]')).to_have_text("0.500")
     page.goto(f"{site.url}/runs/{run}/share/")
     page.get_by_role("button", name="Revoke").click()
-    expect(page.get_by_text("The link is revoked")).to_be_visible()
+    expect(page.get_by_text("The link was revoked")).to_be_visible()
     visitor.clock.run_for(16_000)
     expect(visitor.get_by_role("heading", name="This link has ended")).to_be_visible()
 
@@ -109,7 +109,7 @@ def test_a_report_is_of_the_run_and_of_what_the_comparison_shows(
 def test_a_bell_tells_what_the_browser_refuses_and_then_that_the_run_failed(site: Stack, page: Page, run: str) -> None:
     page.add_init_script(NOTIFICATIONS)
     page.goto(f"{site.url}/runs/{run}/")
-    page.get_by_role("button", name="Tell me about this run").click()
+    page.get_by_role("button", name="Notify me about this run").click()
     expect(page.get_by_text("This installation has no mail server")).to_be_visible()
     notify = page.locator("[data-notify]")
     notify.click()

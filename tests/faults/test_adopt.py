@@ -143,8 +143,8 @@ def test_launches_wait_for_a_host_worker_that_is_away_and_runs_there_go_on(produ
         late.until(lambda seen: "launches can't reach it" in seen["waits_for"])
         with product.stack.client("viewer") as client:
             assert "launches can&#x27;t reach it" in client.get(f"/runs/{late.run}/").text
-            assert "Launches can't reach it; its runs continue." in client.get("/hardware/").text
-            assert "Out of reach" not in client.get(f"/runs/{run.run}/").text
+            assert "No new runs can be launched on it; its current runs continue." in client.get("/hardware/").text
+            assert "Unreachable since" not in client.get(f"/runs/{run.run}/").text
         assert early.look()["status"] == "starting"
         caught_up(run)
     for launched in (early, late):

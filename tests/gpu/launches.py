@@ -149,7 +149,8 @@ class Launch:
         ports = self.state.placement.get("ports") or ()
         if ports:
             running = sum(_requests_running(port) for port in ports)
-            return f"with {running:.0f} requests running in vLLM" if running else ""
+            requests = "request" if round(running) == 1 else "requests"
+            return f"with {running:.0f} {requests} running in vLLM" if running else ""
         lasts = statistics.median(step_seconds(self.seen)) if len(self.seen) > 1 else 1.0
         share = (now - self.seen[-1].t) / lasts
         if lasts > 1 and share > TOO_FAR:

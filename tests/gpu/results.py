@@ -1,4 +1,5 @@
-"""results.json, an object a set-up, and RESULTS.md made of it: `python -m tests.gpu.prove --render`."""
+"""results.json, with one object per set-up, and RESULTS.md, generated from it by `python -m tests.gpu.prove
+--render`."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ ALONE = (
     *("turns-colocate", "turns-server", "batch-gain", "lora-over-base"),
     *("ahead-1-plus-1", "three-ways-1-plus-1", "start-1-plus-1", "start-colocate"),
 )
-"""Entries that are one figure each, of no set-up's steps, starts and kills."""
+"""Entries that are single measurements, without the steps, starts and kills of a set-up."""
 COMMITTED = HERE / "results.json"
 EPISODES = HERE / "episodes.json"
-"""What tests.gpu.episodes has found, mode by mode."""
+"""Results of tests.gpu.episodes, by mode."""
 PAGE = HERE / "RESULTS.md"
 GOAL_S, TARGET_S, RATIO = 3.0, 15.0, 1.01
 FROM_PAGE, FROM_DISPATCH = "the page", "the dispatch"
@@ -27,13 +28,13 @@ FIRST_STEPS = {
     "first_step_s_warm": "with caches",
     "first_step_s_warm_server": "on a warm server",
 }
-"""Figures of tests.gpu.starts -> what they say."""
+"""Descriptions of tests.gpu.starts' measurements."""
 COMPARED = {
-    "ahead_speedup": "Steps per second one step ahead over in turns",
-    "fast_over_today": "Steps per second of the fast way over today's profile",
-    "fast_over_bare": "Steps per second of the fast way over bare TRL",
+    "ahead_speedup": "Steps per second, one step ahead over in turns",
+    "fast_over_today": "Steps per second, fast profile over today's profile",
+    "fast_over_bare": "Steps per second, fast profile over bare TRL",
 }
-"""Figures of a plan that goes through several ways to train the same."""
+"""Descriptions of ratios between several ways to run the same training."""
 
 Entry = dict[str, Any]
 
@@ -50,11 +51,11 @@ PROMISED: dict[str, Any] = {
     "date": None,
     "command": None,
 }
-"""What every object of a file of results has, whatever else it holds -> how it says that this was not measured."""
+"""Keys of every object in a results file, with the values that mean that something was not measured."""
 
 
 def read(path: Path) -> list[Entry]:
-    """The entries of a file; none of one that isn't there."""
+    """Read the entries of a file and return them; [] if the file doesn't exist."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -63,11 +64,8 @@ def read(path: Path) -> list[Entry]:
 
 
 def merged(old: Iterable[Entry], new: Iterable[Entry]) -> list[Entry]:
-    """By name: what was measured again takes the place of what was there, the rest stays.
-
-    A failure says why and leaves what an earlier sitting has proved; a success takes an earlier failure away. What
-    this sitting did not measure takes nobody's place.
-    """
+    """Merge entries by name and return them. New measurements replace old ones; values that were not measured replace
+    nothing. A failure is recorded next to what an earlier session proved, and a success removes an earlier failure."""
     result = {entry["name"]: entry for entry in old}
     for entry in new:
         before = {key: value for key, value in result.get(entry["name"], {}).items() if key != "failed"}
@@ -81,7 +79,7 @@ def _unmeasured(key: str, value: Any) -> bool:
 
 
 def write(path: Path, entries: list[Entry]) -> None:
-    """Every promised key in each of them, also where nothing was measured."""
+    """Write the entries, each with every promised key, even if nothing was measured."""
     temporary = path.with_suffix(f".{os.getpid()}")
     whole = [{**PROMISED, **entry} for entry in entries]
     temporary.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -89,7 +87,7 @@ def write(path: Path, entries: list[Entry]) -> None:
 
 
 def render(entries: list[Entry]) -> str:
-    """The page that is committed beside the figures."""
+    """Return the page that is committed next to the results."""
     setups = [entry for entry in entries if entry["name"] not in ALONE]
     lines = ["# Set-ups proved on real GPUs", "", *_machines(entries), "", *_MEANING, "", *_table(setups), ""]
     for entry in entries:
@@ -119,44 +117,45 @@ def _episodes(found: dict[str, Any]) -> list[str]:
 
 
 _OF_EPISODES = (
-    "The small model of `bench tools` learns to look a letter up with a tool and to say what it was told. `colocate`, "
-    "`server-lora` and `server-nccl` are how vLLM gets the policy; the tool is an own Python tool in the sandbox, and "
-    "each turn has a reward. In `agents`, 64 programs with the `openai` package drive the episodes through the run's "
-    "endpoint, with vLLM as in `server-lora`; in `atropos` an unmodified environment of atroposlib 0.4.0 does, and "
-    "*right* is its score, how many different tokens an answer has. `zero3` shares the small model's weights between "
-    "two trainer GPUs with vLLM in both, for 5 steps; `usual-size` trains a LoRA of a model of 1.5B parameters for 3. "
-    "Every other run was stopped after 80 steps of 64 episodes. Each receipt says that all GPUs are free. *right* and "
-    "*turns* are means of the first and the last five steps. `colocate` and `server-lora` began with a model that had "
-    "been warmed up longer.",
+    "The small model of `bench tools` learns to look up a letter with a tool and to repeat the result. `colocate`, "
+    "`server-lora` and `server-nccl` differ in how vLLM gets the policy; the tool is a custom Python tool in the "
+    "sandbox, and each turn has a reward. In `agents`, 64 programs with the `openai` package drive the episodes "
+    "through the run's endpoint, with vLLM as in `server-lora`. In `atropos`, an unmodified environment of atroposlib "
+    "0.4.0 drives them, and *right* is its score: the number of different tokens in a completion. `zero3` shards the "
+    "small model's weights over two trainer GPUs, with vLLM on both, for 5 steps; `usual-size` trains a LoRA adapter "
+    "of a model with 1.5B parameters for 3 steps. Every other run was stopped after 80 steps of 64 episodes. Each "
+    "receipt says that all GPUs are free. *right* and *turns* are means over the first and the last five steps. "
+    "`colocate` and `server-lora` started from a model that had been warmed up longer.",
     "",
-    "Command: `python -m tests.gpu.episodes --out OUT --only MODE`. Not tried: a trained model of usual size, ZeRO-3 "
-    "with a vLLM server, FSDP with vLLM.",
+    "Command: `python -m tests.gpu.episodes --out OUT --only MODE`. Not tested: training a model of usual size for "
+    "longer, ZeRO-3 with a vLLM server, and FSDP with vLLM.",
 )
 
 
 _MEANING = (
-    "Each set-up is a hardware profile of its own, made on the profile form from a shipped one, and runs that were "
-    "launched on the New run page and stopped on the run page of a whole installation (web, Valkey, Celery, host, "
-    "supervisor, trainer, vLLM). The models have random weights in the shapes of Qwen2.5's; such a model costs what a "
-    "real one costs, and its completions run to their limit.",
+    "Each set-up has its own hardware profile, created on the profile form from a shipped one, and runs that were "
+    "launched on the New run page and stopped on the run page of a complete installation (web, Valkey, Celery, host, "
+    "supervisor, trainer, vLLM). The models have random weights in the shapes of Qwen2.5 models; such a model costs as "
+    "much as a real one, and its completions run to their limit.",
     "",
-    "- **tokens/s**: prompt and completion tokens of steps 2 and later over the sum of TRL's `step_time` of these "
-    "steps; generation, weight update and training are all in it.",
-    "- **peak**, of each GPU: the most that torch reserved in the trainer's ranks there, and what is left of the peak "
-    "of memory in use by NVML (all samples of the run, and its receipt): CUDA contexts, NCCL, libraries. What vLLM "
-    "preallocates (weights, KV cache and graphs by its own log; inside the trainer its share of the card) is listed "
-    "apart. With vLLM's sleep mode the parts don't peak together, so that nothing is left for the contexts.",
-    "- **estimate**: what the memory model of preflight gives for the same GPUs, vLLM's preallocation apart. The peak "
-    "of a process that sends weights to a vLLM server also holds the 2 GiB that vLLM 0.22 left in torch's cache at "
-    "each update, and all peaks the 0.6 GiB that the driver keeps for itself; the estimate has neither. "
-    "`manage.py bench preflight` compares the rest.",
-    "- **first step**: from sending the New run page until the first training line; with *, from the dispatch, as the "
-    "run had to wait for GPUs before it.",
-    "- **kill → free**: from sending “stop now”, in the middle of a generation, until every GPU of the run is at its "
-    f"baseline + 300 MiB by the receipt. Target {TARGET_S:.0f} s, goal {GOAL_S:.0f} s.",
-    "- **next**: from the end of the killed run until the next one in the queue had the same GPUs.",
+    "- **tokens/s**: prompt and completion tokens of steps 2 and later, divided by the sum of TRL's `step_time` of "
+    "these steps, which includes generation, weight update and training.",
+    "- **peak**, of each GPU: the most that torch reserved in the trainer's ranks there, and the rest of the peak "
+    "memory in use according to NVML (all samples of the run, and its receipt): CUDA contexts, NCCL, libraries. What "
+    "vLLM preallocates (weights, KV cache and graphs according to its log; inside the trainer its share of the card) "
+    "is listed separately. With vLLM's sleep mode the parts don't peak at the same time, so nothing remains for the "
+    "contexts.",
+    "- **estimate**: preflight's estimate for the same GPUs, without vLLM's preallocation. The peak of a process that "
+    "sends weights to a vLLM server also includes the 2 GiB that vLLM 0.22 left in torch's cache at each update, and "
+    "all peaks include the 0.6 GiB that the driver reserves; the estimate includes neither. `manage.py bench "
+    "preflight` compares the rest.",
+    "- **first step**: from submitting the New run page to the first training line; with *, from the dispatch, because "
+    "the run first had to wait for GPUs.",
+    "- **kill → free**: from sending “stop now”, in the middle of a generation, until the receipt reports every GPU of "
+    f"the run at its baseline + 300 MiB. Target {TARGET_S:.0f} s, goal {GOAL_S:.0f} s.",
+    "- **next**: from the end of the killed run until the next run in the queue had the same GPUs.",
     "- **ratio**: median time from one training line to the next, product over a bare TRL script with the same "
-    f"arguments, at the same time on other GPUs or in turns on the same. Target {RATIO}.",
+    f"arguments, at the same time on other GPUs or in turns on the same ones. Target {RATIO}.",
 )
 
 
@@ -206,13 +205,13 @@ def _section(entry: Entry) -> list[str]:
     if entry.get("estimate_gib"):
         lines.append(f"- Estimated before the launch, without vLLM: {_text(entry['estimate_gib'], 1)} GiB")
     if entry.get("nvml_peak_gib"):
-        lines.append(f"- In use at most, by NVML: {_text(entry['nvml_peak_gib'], 1)} GiB")
+        lines.append(f"- Peak memory in use, by NVML: {_text(entry['nvml_peak_gib'], 1)} GiB")
     for figure, words in FIRST_STEPS.items():
         if entry.get(figure) is not None:
             lines.append(f"- First step {entry[figure]:.1f} s after {FROM_PAGE}, {words}")
     for end in entry.get("warm_server_ends") or ():
         lines.append(
-            f"- The warm server was ended: receipt {'free' if end['free'] else 'NOT FREE'}, {end['seconds']:.1f} s"
+            f"- The warm server was stopped: receipt {'free' if end['free'] else 'NOT FREE'}, {end['seconds']:.1f} s"
         )
     if entry.get("first_step_s") is not None:
         lines.append(f"- First step {entry['first_step_s']:.1f} s after {entry.get('first_step_from', FROM_PAGE)}")
@@ -267,7 +266,9 @@ def _way(name: str, way: Entry) -> str:
     speeds = ", ".join(_text(speed, 0) for speed in way["tokens_per_s"])
     parts = {"generation": "generation_s", "weights": "weight_sync_s", "update": "update_s", "vLLM ahead": "ahead_s"}
     told = "".join(f", {words} {way[key]:.2f} s" for words, key in parts.items() if key in way)
-    return f"- {name}: {way['step_s']:.3f} s a step, {speeds} tokens/s in {len(way['step_s_runs'])} runs{told}"
+    count = len(way["step_s_runs"])
+    runs = f"{count} run{'' if count == 1 else 's'}"
+    return f"- {name}: {way['step_s']:.3f} s per step, {speeds} tokens/s in {runs}{told}"
 
 
 def _kill(kill: Entry) -> str:
@@ -276,7 +277,9 @@ def _kill(kill: Entry) -> str:
     at += f"GPUs free {_text(kill.get('free_s'), 2)} s after the request"
     if kill.get("free_wall_s") is not None:
         at += f" ({kill['free_wall_s']:.2f} s by a second reader)"
-    return f"{at}, {kill.get('processes', '?')} processes ended, {kill.get('orphans', '?')} outside their groups"
+    count = kill.get("processes", "?")
+    processes = f"{count} process{'' if count == 1 else 'es'}"
+    return f"{at}, {processes} ended, {kill.get('orphans', '?')} outside their groups"
 
 
 def _text(value: Any, digits: int | None = None) -> str:

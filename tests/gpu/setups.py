@@ -22,7 +22,7 @@ COLOCATE = Setup(
     "one-gpu-colocate",
     "1.5b",
     1,
-    "vLLM inside the trainer on one GPU, asleep while the weights are updated; all weights of a 1.5B shape.",
+    "vLLM inside the trainer on one GPU, asleep while weights are updated; trains all weights of a 1.5B model.",
     profile={"colocate_memory_utilization": 0.3, "colocate_max_model_len": 1024, **_batch(16, 1, 8, 512)},
     kills=3,
 )
@@ -31,7 +31,7 @@ SERVER = Setup(
     "dual-gpu",
     "1.5b",
     2,
-    "A vLLM server on one GPU, the trainer on another; all weights of a 1.5B shape, streamed by NCCL.",
+    "A vLLM server on one GPU, the trainer on another; trains all weights of a 1.5B model, streamed by NCCL.",
     profile={"server_max_model_len": 1024, **_batch(16, 1, 8, 512)},
     kills=3,
 )
@@ -40,7 +40,7 @@ TP2 = Setup(
     "four-gpus-tp2",
     "1.5b",
     4,
-    "One vLLM server over two GPUs (tensor parallel), two trainers (DDP); all weights of a 1.5B shape, by NCCL.",
+    "One vLLM server on two GPUs (tensor parallel), two trainers (DDP); all weights of a 1.5B model, by NCCL.",
     profile=_batch(8, 1, 8, 512),
 )
 ZERO3 = Setup(
@@ -48,7 +48,7 @@ ZERO3 = Setup(
     "three-plus-one-zero3",
     "3b",
     4,
-    "All weights of a 3B shape over three GPUs with ZeRO-3, a vLLM server on the fourth, weights by NCCL.",
+    "All weights of a 3B model on three GPUs with ZeRO-3, a vLLM server on the fourth, weights by NCCL.",
     profile=_batch(8, 2, 6, 512),
     kills=3,
     limit_s=300,
@@ -82,7 +82,7 @@ FOUR_BIT = Setup(
     "16gb-standard",
     "1.5b",
     1,
-    "QLoRA of a 1.5B shape in 4 bits on one GPU under a cap of 16 GiB, context included; completions by the trainer.",
+    "QLoRA of a 1.5B model in 4 bits on one GPU capped at 16 GiB, context included; the trainer generates.",
     profile={"memory_cap_gib": 16 - CONTEXT_GIB, **_batch(4, 4, 4, 128)},
     steps=4,
 )
@@ -110,8 +110,8 @@ def _sixteen_gb(level: str) -> Setup:
         f"16gb-{level}",
         "20b",
         1,
-        "QLoRA of a 20B shape in 4 bits, with the profile's own batch and lengths, under a cap of 16 GiB, context "
-        "included; completions by the trainer.",
+        "QLoRA of a 20B model in 4 bits, with the profile's own batch and lengths, on one GPU capped at 16 GiB, "
+        "context included; the trainer generates.",
         profile={"memory_cap_gib": 16 - CONTEXT_GIB},
         steps=2,
         limit_s=330,
@@ -124,7 +124,7 @@ SHARED = Setup(
     "one-gpu-shared-server",
     "1.5b",
     1,
-    "A vLLM server and the trainer on one GPU: a LoRA of a 1.5B shape, its adapter swapped over HTTP.",
+    "A vLLM server and the trainer on one GPU: a LoRA adapter of a 1.5B model, swapped over HTTP.",
     profile={
         "server_gpu_memory_utilization": 0.35,
         "server_max_model_len": 1024,
@@ -183,8 +183,8 @@ TODAY = Way("today's profile")
 FAST = Way("fast", {"ahead": "on", "per_device_train_batch_size": "32", "gradient_accumulation_steps": "1"})
 THREE_WAYS = Compared(
     "three-ways-1-plus-1",
-    "The shipped profile for two GPUs (4 completions a pass, 8 passes), a bare TRL script with its arguments, and the "
-    "same training in one pass and with generation one step ahead; all weights of a 1.5B shape.",
+    "The shipped profile for two GPUs (4 completions per pass, 8 passes), a bare TRL script with its arguments, and "
+    "the same training in one pass and with generation one step ahead; all weights of a 1.5B shape.",
     replace(SERVER, name="three ways 1 + 1", profile={"server_max_model_len": 1024, **_batch(4, 8, 8, 256)}),
     (TODAY, Way("bare TRL", bare=True), FAST),
     {"fast_over_today": ("fast", "today's profile"), "fast_over_bare": ("fast", "bare TRL")},
@@ -227,7 +227,7 @@ START_COLOCATE = Starts(
         "one-gpu-colocate",
         "1.5b",
         1,
-        "From the click to the first step, with vLLM inside the trainer: with nothing compiled before, and again.",
+        "Time from the click to the first step, with vLLM inside the trainer: with nothing compiled before, and again.",
         profile={"colocate_memory_utilization": 0.3, "colocate_max_model_len": 1024, **_batch(16, 1, 8, 512)},
         limit_s=200,
     ),
@@ -257,7 +257,7 @@ SWAPPED = Setup(
     "dual-gpu",
     "7b",
     2,
-    "A LoRA (r 32) of a 7B shape, a vLLM server on one GPU, the trainer on another: the adapter is swapped over HTTP.",
+    "A LoRA adapter (r 32) of a 7B model, swapped over HTTP; a vLLM server on one GPU, the trainer on another.",
     profile={**_ROADS, "server_weight_sync": "lora"},
     steps=4,
 )
@@ -266,7 +266,7 @@ MERGED = Setup(
     "dual-gpu",
     "7b",
     2,
-    "The same LoRA merged into the weights at each update, and all of them streamed by NCCL.",
+    "The same adapter merged into the weights at each update, and all weights streamed by NCCL.",
     profile={**_ROADS, "server_weight_sync": "nccl"},
     steps=4,
 )
@@ -276,7 +276,7 @@ TURNS = Turns(
         "one-gpu-colocate",
         "0.5b",
         1,
-        "The product and a bare TRL script in turns on one GPU: vLLM inside the trainer, all weights of a 0.5B shape.",
+        "The product and a bare TRL script in turns on one GPU: vLLM inside the trainer, all weights of a 0.5B model.",
         profile={"colocate_memory_utilization": 0.15, "colocate_max_model_len": 512, **_batch(16, 1, 8, 128)},
     )
 )
@@ -300,7 +300,7 @@ GAIN = Gain(
         "one-gpu-colocate",
         "1.5b",
         1,
-        "The guide's batch beside what “Use the memory” makes of it: vLLM inside the trainer, a LoRA of a 1.5B shape.",
+        "The guide's batch compared with “Use the memory”: vLLM inside the trainer, a LoRA adapter of a 1.5B model.",
         profile={
             "use_lora": True,
             "colocate_memory_utilization": 0.3,

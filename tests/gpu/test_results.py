@@ -76,8 +76,8 @@ def test_ways_are_told_with_what_they_gave() -> None:
     }
     page = results.render([{"name": "ahead", "says": "x", "ways": {"one step ahead": way}, "ahead_speedup": 1.62}])
     assert (
-        "- one step ahead: 1.500 s a step, 9,000, – tokens/s in 2 runs, generation 0.10 s, vLLM ahead 1.20 s\n"
-        "- Steps per second one step ahead over in turns: **1.62**"
+        "- one step ahead: 1.500 s per step, 9,000, – tokens/s in 2 runs, generation 0.10 s, vLLM ahead 1.20 s\n"
+        "- Steps per second, one step ahead over in turns: **1.62**"
     ) in page
 
 

@@ -36,12 +36,15 @@ class Setup:
 
         at = {**by_slug(self.slug).batch, **self.profile, **self.launch}
         names = {
-            "per_device_train_batch_size": "completions a pass",
-            "gradient_accumulation_steps": "passes",
-            "num_generations": "a prompt",
+            "per_device_train_batch_size": "completion{s} per pass",
+            "gradient_accumulation_steps": "pass{es}",
+            "num_generations": "per prompt",
             "max_completion_length": "tokens each",
         }
-        return ", ".join(f"{at[name]} {words}" for name, words in names.items() if name in at)
+        endings = {True: {"s": "", "es": ""}, False: {"s": "s", "es": "es"}}
+        return ", ".join(
+            f"{at[key]} {text.format(**endings[at[key] == 1])}" for key, text in names.items() if key in at
+        )
 
 
 @dataclass(frozen=True)

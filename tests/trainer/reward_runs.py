@@ -29,7 +29,7 @@ TRLS_OWN = (
 )
 MISDEEDS = {
     "raises": ("raise KeyError('gone')", "error", "KeyError"),
-    "short": ("return [1.0] * (len(completions) - 1)", "wrong_length", "It gave 7 scores for 8 completions."),
+    "short": ("return [1.0] * (len(completions) - 1)", "wrong_length", "It returned 7 scores for 8 completions."),
     "nan": ("return [float('nan')] * len(completions)", "not_a_number", "'nan', which is not a finite number"),
     "inf": ("return [float('inf')] * len(completions)", "not_a_number", "'inf', which is not a finite number"),
     "string": ("return ['1.0'] * len(completions)", "not_a_number", "'1.0', which is not a finite number"),

@@ -1,5 +1,5 @@
-"""The reward library: functions from a completion to a number, each with its parameter schema.
+"""The reward library: functions that turn a completion into a number, each with a parameter schema.
 
-Standard library only; anything else is imported inside the function. The control plane builds forms from the schemas
-and previews with the functions that the trainer calls, so a trial matches the run.
+Its modules import only the standard library; anything else is imported inside the function that needs it. The control
+plane builds forms from the schemas and previews with the same functions as the trainer, so a trial matches the run.
 """

@@ -1,8 +1,8 @@
-"""GRPO's weighted totals of scores, and each completion's advantage within its group.
+"""GRPO's weighted reward totals, and each completion's advantage within its group.
 
-The arithmetic of TRL 1.16's GRPOTrainer (multi_objective_aggregation and scale_rewards of its GRPOConfig), on plain
-lists and in double precision: TRL uses single precision, so the two agree to about four digits. A test compares with
-TRL's code. A score of None doesn't apply: it is excluded from sums, means and deviations.
+This is the arithmetic of TRL 1.16's GRPOTrainer (multi_objective_aggregation and scale_rewards of its GRPOConfig), on
+plain lists and in double precision: TRL uses single precision, so the two agree to about four digits. A test compares
+it with TRL's code. A score of None doesn't apply: it is excluded from sums, means and standard deviations.
 """
 
 import math
@@ -12,34 +12,32 @@ from dataclasses import dataclass
 AGGREGATIONS = ("sum_then_normalize", "normalize_then_sum")
 SCALES = ("group", "batch", "none")
 EPSILON = 1e-4
-"""TRL adds it to a deviation before dividing."""
+"""Constant that TRL adds to a standard deviation before dividing by it."""
 NO_SPREAD = 1e-8
-"""A group with at most this standard deviation has no spread."""
+"""Largest standard deviation of a group that is treated as having no spread."""
 
 Values = Sequence[Sequence[float | None]]
-"""values[component][completion]: a finite score, or None."""
+"""Scores as values[component][completion], each finite or None."""
 
 
 @dataclass(frozen=True)
 class Advantages:
-    """Results for a batch of whole groups, each group's completions in a row."""
+    """Totals and advantages of a batch of whole groups, with each group's completions adjacent."""
 
     totals: list[float | None]
-    """The weighted sum of each completion's scores, which TRL logs as the reward. None: no component applies."""
+    """The weighted sum of each completion's scores, which TRL logs as the reward; None if no component applies."""
     means: list[float | None]
-    """The mean of each group's totals. None: no completion has one."""
     stds: list[float | None]
-    """The standard deviation of each group's totals, with n - 1. None: fewer than two completions have one."""
+    """The sample standard deviation (n - 1) of each group's totals; None if fewer than two completions have one."""
     advantages: list[float]
     """One per completion; 0 if no component applies, or its group (or batch) has no spread."""
     zero_spread: list[bool]
-    """One per group: whether nothing can be learnt from it, because fewer than two completions have a total or all
+    """One per group: True if nothing can be learnt from it, because fewer than two completions have a total or all
     totals are equal. (TRL's frac_reward_zero_std excludes groups with fewer than two totals.)"""
 
 
 def totals(values: Values, weights: Sequence[float]) -> list[float | None]:
-    """Return the weighted sum of each completion's scores. Raises ValueError unless there is one weight per
-    component."""
+    """Return the weighted sum of each completion's scores. Raises ValueError unless each component has a weight."""
     if len(values) != len(weights) or not values:
         raise ValueError(f"{len(weights)} weights for {len(values)} components")
     return [_weighted(scores, weights) for scores in zip(*values, strict=True)]
@@ -52,72 +50,76 @@ def advantages(
     aggregation: str = "sum_then_normalize",
     scale: str | bool = "group",
 ) -> Advantages:
-    """Compute GRPO's advantages.
+    """Compute GRPO's advantages for groups of `group` completions.
 
-    `group`: completions per prompt. `scale`: scale_rewards, the divisor of the difference to the mean; TRL's older True
-    and False mean "group" and "none". normalize_then_sum ignores it: each component is normalised within its group, and
-    the sum within the batch.
+    `scale` is TRL's scale_rewards: whose standard deviation divides the difference from the mean. TRL's older True and
+    False mean "group" and "none". normalize_then_sum ignores `scale`: it normalises each component within its group,
+    and the sum within the batch.
 
     Raises ValueError for an aggregation or scale unknown to TRL, and for a batch that isn't made of whole groups.
     """
     scale = {True: "group", False: "none"}[scale] if isinstance(scale, bool) else scale
     if aggregation not in AGGREGATIONS or scale not in SCALES:
         raise ValueError(f"TRL has no aggregation {aggregation!r} with scale_rewards {scale!r}")
-    summed = totals(values, weights)
-    if group < 1 or len(summed) % group:
-        raise ValueError(f"{len(summed)} completions are not whole groups of {group}")
-    spreads = [deviation(part) for part in _groups(summed, group)]
+    sums = totals(values, weights)
+    if group < 1 or len(sums) % group:
+        raise ValueError(f"{len(sums)} completions are not whole groups of {group}")
+    spreads = [deviation(part) for part in _groups(sums, group)]
     if aggregation == "sum_then_normalize":
-        compared = summed
-        result = _of_sums(summed, group, scale)
+        compared_totals = sums
+        result = _of_sums(sums, group, scale)
     else:
-        compared = _normalised_sums(values, weights, group)
-        result = _over(compared, mean(compared), deviation(compared) if len(compared) > 1 else 0.0)
+        compared_totals = _normalised_sums(values, weights, group)
+        result = _over(
+            compared_totals, mean(compared_totals), deviation(compared_totals) if len(compared_totals) > 1 else 0.0
+        )
     return Advantages(
-        totals=summed,
-        means=[mean(part) for part in _groups(summed, group)],
+        totals=sums,
+        means=[mean(part) for part in _groups(sums, group)],
         stds=spreads,
         advantages=result,
-        zero_spread=[(spread := deviation(part)) is None or spread <= NO_SPREAD for part in _groups(compared, group)],
+        zero_spread=[
+            (spread := deviation(part)) is None or spread <= NO_SPREAD for part in _groups(compared_totals, group)
+        ],
     )
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the values that aren't None; None if there are none."""
-    present = [value for value in values if value is not None]
-    return math.fsum(present) / len(present) if present else None
+    """Return the mean of the values other than None, or None if there are no such values."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
 
 
 def deviation(values: Sequence[float | None]) -> float | None:
-    """Return the standard deviation with Bessel's correction; None for fewer than two values."""
-    present = [value for value in values if value is not None]
-    if len(present) < 2:
+    """Return the standard deviation with Bessel's correction, or None for fewer than two values."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
         return None
-    middle = math.fsum(present) / len(present)
-    return math.sqrt(math.fsum((value - middle) ** 2 for value in present) / (len(present) - 1))
+    average = math.fsum(known) / len(known)
+    return math.sqrt(math.fsum((value - average) ** 2 for value in known) / (len(known) - 1))
 
 
-def _of_sums(summed: Sequence[float | None], group: int, scale: str) -> list[float]:
+def _of_sums(sums: Sequence[float | None], group: int, scale: str) -> list[float]:
     result: list[float] = []
-    for part in _groups(summed, group):
-        compared = summed if scale == "batch" else part
-        spread = deviation(compared) if len(compared) > 1 else 0.0
-        result += _over(part, mean(part), spread, divides=scale != "none")
+    for part in _groups(sums, group):
+        compared_totals = sums if scale == "batch" else part
+        std_dev = deviation(compared_totals) if len(compared_totals) > 1 else 0.0
+        result += _over(part, mean(part), std_dev, divides=scale != "none")
     return result
 
 
 def _normalised_sums(values: Values, weights: Sequence[float], group: int) -> list[float | None]:
-    """Return weighted sums of the components, each first normalised to mean 0 and deviation 1 within its group.
+    """Normalise each component to mean 0 and standard deviation 1 within its group, and return the weighted sums.
 
-    A component that fewer than two completions of a group have doesn't count there.
+    A component is ignored in a group where fewer than two completions have a score for it.
     """
     normalised: list[list[float | None]] = []
     for column in values:
         normalised_part: list[float | None] = []
         for part in _groups(column, group):
-            middle, spread = mean(part), deviation(part) if group > 1 else 0.0
+            average, std_dev = mean(part), deviation(part) if group > 1 else 0.0
             normalised_part += [
-                None if value is None or middle is None or spread is None else (value - middle) / (spread + EPSILON)
+                None if value is None or average is None or std_dev is None else (value - average) / (std_dev + EPSILON)
                 for value in part
             ]
         normalised.append(normalised_part)
@@ -127,13 +129,13 @@ def _normalised_sums(values: Values, weights: Sequence[float], group: int) -> li
 
 
 def _over(
-    part: Sequence[float | None], middle: float | None, spread: float | None, *, divides: bool = True
+    part: Sequence[float | None], average: float | None, std_dev: float | None, *, divides: bool = True
 ) -> list[float]:
-    """Return each value's distance from the mean in deviations; 0 if undefined."""
-    if middle is None or (divides and spread is None):
+    """Return each value's distance from the mean in standard deviations, or 0 where that is undefined."""
+    if average is None or (divides and std_dev is None):
         return [0.0] * len(part)
-    divisor = (spread or 0.0) + EPSILON if divides else 1.0
-    return [0.0 if value is None else (value - middle) / divisor for value in part]
+    divisor = (std_dev or 0.0) + EPSILON if divides else 1.0
+    return [0.0 if value is None else (value - average) / divisor for value in part]
 
 
 def _weighted(scores: Sequence[float | None], weights: Sequence[float]) -> float | None:

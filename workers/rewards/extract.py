@@ -1,17 +1,20 @@
-"""Extraction of the answer from a completion: a tag, a marker, a box, a code block.
+"""Extraction of the answer from a completion: from a tag, after a marker, from a box or from a code block.
 
-All are plain left-to-right searches. Completions are hostile text (a model under optimization finds every input on
-which a pattern is slow), so nothing may take more than linear time.
+All are plain left-to-right searches. Completions are hostile text (a model being optimized finds every input on which
+a pattern is slow), so nothing may take more than linear time.
 """
 
 from collections.abc import Sequence
 
 FENCE = "```"
-LONGEST_BOX = 1_000
+MAX_BOX_CHARS = 1_000
 
 
 def answer_at(text: str, source: str, *, tag: str, marker: str = "") -> str | None:
-    """Return the answer by "answer tag", "after marker", "boxed" or "code block", or None; else the whole text."""
+    """Return the answer at a source ("answer tag", "after marker", "boxed" or "code block"), or None if it isn't there.
+
+    Any other source means the whole text.
+    """
     if source == "answer tag":
         return last_tag(text, tag)
     if source == "after marker":
@@ -22,7 +25,7 @@ def answer_at(text: str, source: str, *, tag: str, marker: str = "") -> str | No
 
 
 def first_answer(text: str, sources: Sequence[str], *, tag: str, marker: str = "") -> str:
-    """Return the answer at the first source that has one; the whole text if none has."""
+    """Return the answer at the first source that has one, or the whole text if none has."""
     answers = (answer_at(text, source, tag=tag, marker=marker) for source in sources)
     return next((answer for answer in answers if answer is not None), text)
 
@@ -37,7 +40,7 @@ def last_tag(text: str, name: str) -> str | None:
 
 
 def after_last(text: str, marker: str) -> str | None:
-    """Return the rest of the line after the last marker, or None. An empty marker never matches."""
+    """Return the rest of the line after the last marker, or None if there is none. An empty marker never matches."""
     if not marker:
         return None
     _, separator, rest = text.rpartition(marker)
@@ -53,7 +56,7 @@ def last_boxed(text: str) -> str | None:
         return None
     start += len("\\boxed{")
     depth = 1
-    for position in range(start, min(len(text), start + LONGEST_BOX)):
+    for position in range(start, min(len(text), start + MAX_BOX_CHARS)):
         depth += {"{": 1, "}": -1}.get(text[position], 0)
         if depth == 0:
             return text[start:position]
@@ -61,10 +64,10 @@ def last_boxed(text: str) -> str | None:
 
 
 def last_code_block(text: str) -> str | None:
-    """Return the content of the last complete fenced block, without its language line, or None."""
+    """Return the content of the last complete fenced code block, without its language tag, or None."""
     pieces = text.split(FENCE)  # odd pieces are inside fences; the last piece has no fence after it
     if len(pieces) < 3:
         return None
-    inside = pieces[-2] if len(pieces) % 2 else pieces[-3]
-    language, newline, code = inside.partition("\n")
-    return code if newline and len(language.split()) <= 1 else inside
+    content = pieces[-2] if len(pieces) % 2 else pieces[-3]
+    language, newline, code = content.partition("\n")
+    return code if newline and len(language.split()) <= 1 else content

@@ -1,4 +1,4 @@
-"""All rewards, by key. Specs refer to these keys: never rename one or change its meaning."""
+"""All rewards by key. Specs refer to these keys, so never rename one or change its meaning."""
 
 from dataclasses import replace
 from types import ModuleType
@@ -34,7 +34,6 @@ SECTIONS: dict[RewardGroup, tuple[ModuleType, ...]] = {
     RewardGroup.TRL: (trl_builtin,),
     RewardGroup.CUSTOM: (custom,),
 }
-"""The modules of each section, in the order of the pages."""
 
 LIBRARY: dict[str, Reward] = {
     reward.key: replace(reward, group=group)

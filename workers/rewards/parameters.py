@@ -1,4 +1,4 @@
-"""Parameters of library entries: typed fields with help and limits, as forms show them and specs hold them."""
+"""Parameters of library entries: typed fields with help and limits, shown in forms and stored in specs."""
 
 import dataclasses
 import functools
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 LONGEST_TEXT_PARAM = 200
-"""Characters of a text parameter, unless its field sets another `longest`."""
+"""Maximum number of characters of a string parameter whose field doesn't set `longest`."""
 
 
 @dataclass(frozen=True)
 class Params:
-    """Base of every reward's parameters."""
+    """Base class of every reward's parameters."""
 
     def problem(self) -> str | None:
-        """Return what is wrong with the values, as "field: what"; None if they can be used. A subclass adds what is
-        wrong with several of them together."""
+        """Return the first problem of the values as "field: message", or None if they can be used. Subclasses also
+        check values against each other."""
         for f in dataclasses.fields(self):
             if "rule" in f.metadata and (message := f.metadata["rule"](getattr(self, f.name))):
                 return f"{f.name}: {message}"
@@ -29,27 +29,30 @@ class Params:
 ParamsT = typing.TypeVar("ParamsT", bound=Params)
 
 
-def param(default: Any, text: str, **limits: Any) -> Any:
-    """Declare a parameter with its help text. `limits`: min and max for numbers, choices and longest for text, rule (a
-    function that returns what is wrong with a value, or a false one), and widget ("code", "json", "pattern", "text",
-    "secret", "corpus") for the form."""
-    return dataclasses.field(default=default, metadata={"help": text, **limits})
+def param(default: Any, help_text: str, **limits: Any) -> Any:
+    """Declare a parameter with its help text.
+
+    `limits` may hold min and max for numbers, choices and longest for strings, rule (a function that returns a value's
+    problem, or something falsy if there is none), and the form's widget ("code", "json", "pattern", "text", "secret" or
+    "corpus").
+    """
+    return dataclasses.field(default=default, metadata={"help": help_text, **limits})
 
 
 def server_param() -> Any:
-    """Declare a parameter that names a server of the secrets page."""
+    """Declare a parameter that names a server defined on the Secrets page."""
     return param(
         "",
-        "Name of the server on the secrets page: its address and key.",
+        "Name of the server on the Secrets page, which stores its address and key.",
         widget="secret",
         longest=40,
-        rule=lambda name: not re.fullmatch(r"[A-Z0-9_]{1,40}", name) and "choose a server of the secrets page",
+        rule=lambda name: not re.fullmatch(r"[A-Z0-9_]{1,40}", name) and "choose a server from the Secrets page",
     )
 
 
 @dataclass(frozen=True)
 class Described:
-    """A library entry: its key, its texts for people, and its parameters."""
+    """A library entry: its key, its descriptions for people, and its parameters."""
 
     key: str
     title: str
@@ -59,17 +62,16 @@ class Described:
     _: dataclasses.KW_ONLY
     use: str = ""
     admin_only: bool = False
-    """True if only admins may add it to a config or an environment, or change it there."""
+    """True if only admins may add the entry to a config or an environment, or change it there."""
     package: str = ""
-    """The distribution it needs in the interpreter of workers.packages; "": none."""
+    """The distribution that the entry needs in the interpreter of workers.packages; "" if it needs none."""
 
     @functools.cached_property
     def _types(self) -> dict[str, Any]:
         return typing.get_type_hints(self.params)  # evaluates text: too slow for every batch
 
     def schema(self) -> list[dict[str, Any]]:
-        """Return the parameters as plain data for forms: name, type, default, help, choices, min, max, longest,
-        widget."""
+        """Return the parameters as plain data for forms: name, type, default, help, limits and widget."""
         hints = self._types
         return [
             {
@@ -90,9 +92,9 @@ class Described:
         return {f.name: f.default for f in dataclasses.fields(self.params)}
 
     def check(self, params: Mapping[str, Any]) -> list[str]:
-        """Return the problems of these parameters, each as "name: what"; empty if they can be used."""
+        """Return the problems of these parameters, each as "name: message"; an empty list if they can be used."""
         entries = {entry["name"]: entry for entry in self.schema()}
-        available = f"it has {', '.join(entries)}" if entries else "it has none"
+        available = f"its parameters are {', '.join(entries)}" if entries else "it has none"
         errors = [f"{name}: {self.title} has no such parameter; {available}" for name in params if name not in entries]
         for name, value in params.items():
             if name in entries and (problem := _problem(entries[name], value)):
@@ -102,7 +104,7 @@ class Described:
         return errors
 
     def build(self, params: Mapping[str, Any]) -> Params:
-        """Return the typed parameters. Call `check` first: this trusts the values."""
+        """Return the parameters with their types. Call `check` first: this function trusts the values."""
         hints = self._types
         return self.params(**{name: hints[name](value) for name, value in params.items()})
 
@@ -132,7 +134,7 @@ def _shown(value: Any) -> str:
 
 def _text_problem(entry: Mapping[str, Any], value: Any) -> str | None:
     if not isinstance(value, str):
-        return f"must be text, not {_shown(value)}"
+        return f"must be a string, not {_shown(value)}"
     if entry["choices"] is not None and value not in entry["choices"]:
         return f"must be one of {', '.join(entry['choices'])}"
     if len(value) > entry["longest"]:

@@ -1,8 +1,8 @@
-"""User-defined regular expressions: tried before they are saved, and matched under a time limit.
+"""User-defined regular expressions: tried before they are saved, and matched with a time limit.
 
-Python's `re` can't be interrupted, but the `regex` module can, so all matching uses it. A pattern with exploding run
-time is detected by trials: for each of its repeats, on texts that nearly match (the prefix before the repeat, its body
-many times, and an end that matches nothing).
+Python's `re` can't be interrupted, but the `regex` module can, so all matching uses `regex`. Patterns that backtrack
+catastrophically are detected by trials: each repeat is matched against strings that nearly match it (the prefix before
+the repeat, its body many times, and an end that matches nothing).
 """
 
 import functools
@@ -17,11 +17,10 @@ from typing import Any
 
 LONGEST_PATTERN = 2_000
 MAX_COUNTED = 10_000
-"""Limit of a {n}, and of the product of nested ones: `regex` unrolls each repetition."""
+"""Upper bound of a {n}, and of the product of nested ones, since `regex` unrolls each repetition."""
 MATCH_SECONDS = 0.25
-"""Time limit of matching one completion."""
 TRIAL_SECONDS = 0.1
-"""Time limit of one trial text; a slower pattern gets a second try, in case the machine was busy."""
+"""Time limit for one trial string; a slower pattern gets a second try, in case the machine was busy."""
 TRIAL_LENGTH = 2_000
 MAX_TRIALS = 80
 ALL_TRIALS_SECONDS = 2.0
@@ -33,19 +32,20 @@ _VERBOSE = re.compile(r"\(\?[a-zA-Z0-9]*x")
 _PIECES = ("a", "A", "0", " ", "\n", ".", "é", "a ", "ab", "0,", "<a>", "\\")
 _SIGNS = r"\()[]{}?*+|^$."
 _WARNINGS = threading.Lock()
-"""warnings.catch_warnings replaces a process-wide list; the web process matches in several threads."""
+"""Lock around warnings.catch_warnings, which replaces a process-wide list: the web process matches in several
+threads."""
 
 
 def matches(
     pattern: str, text: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True
 ) -> bool:
-    """Return whether the pattern, which must have no `problem`, matches. Raises TimeoutError after MATCH_SECONDS."""
+    """Return whether a pattern without a `problem` matches the text. Raises TimeoutError after MATCH_SECONDS."""
     return _matches(_compiled(pattern, ignore_case, dot_all), text, mode, MATCH_SECONDS)
 
 
 @functools.lru_cache(maxsize=512)
 def problem(pattern: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True) -> str:
-    """Return why the pattern can't be used, as a sentence without subject; "" if it can."""
+    """Return why the pattern can't be used, as a sentence without its subject, or "" if it can be used."""
     if len(pattern) > LONGEST_PATTERN:
         return f"must be at most {LONGEST_PATTERN} characters"
     if _unrolled_size(pattern) > MAX_COUNTED:
@@ -70,18 +70,18 @@ def _tried(compiled: Any, pattern: str, mode: str) -> str:
             except TimeoutError:
                 return (
                     f"backtracks catastrophically: {TRIAL_LENGTH:,} characters beginning with {_shown(text)} "
-                    f"keep it busy for more than {1000 * TRIAL_SECONDS:.0f} ms. Don't repeat what repeats already"
+                    f"take more than {1000 * TRIAL_SECONDS:.0f} ms. Avoid repeats inside repeats"
                 )
         except MemoryError:
-            return f"takes too much memory on a text beginning with {_shown(text)}"
+            return f"needs too much memory for a string beginning with {_shown(text)}"
         if time.thread_time() > give_up:
-            return f"is too slow: {number + 1} texts of {TRIAL_LENGTH:,} characters took {ALL_TRIALS_SECONDS:g} s"
+            return f"is too slow: {number + 1} strings of {TRIAL_LENGTH:,} characters took {ALL_TRIALS_SECONDS:g} s"
     return ""
 
 
 def near_misses(pattern: str) -> Iterator[str]:
-    """Yield texts of about TRIAL_LENGTH characters that nearly match a repeat of the pattern, and plain repeats in case
-    Python's parser doesn't know the syntax."""
+    """Yield strings of about TRIAL_LENGTH characters that nearly match a repeat of the pattern, and simple repeated
+    strings in case Python's parser doesn't know the syntax."""
     try:
         parsed = _parsed(pattern)
         pumps = list(dict.fromkeys(_pumps(parsed, "")))
@@ -89,16 +89,14 @@ def near_misses(pattern: str) -> Iterator[str]:
     except (re.error, RecursionError, OverflowError, AttributeError):
         pumps, whole = [], "".join(char for char in pattern if char not in _SIGNS)
     pumps += [("", piece) for piece in (*_PIECES, *sorted(set(pattern) - set(_SIGNS)))]
-    for before, body in pumps:
-        for end in ("\0", "\n\0\n", "\0" + whole):  # the last, as `regex` first searches what every match contains
-            yield before + body * max(1, (TRIAL_LENGTH - len(before)) // len(body)) + end
+    for prefix, body in pumps:
+        for end in ("\0", "\n\0\n", "\0" + whole):  # the last because `regex` first looks for what every match contains
+            yield prefix + body * max(1, (TRIAL_LENGTH - len(prefix)) // len(body)) + end
 
 
 def _unrolled_size(pattern: str) -> int:
-    """Return the size of the pattern with all {n} unrolled, at least the highest number in it.
-
-    An upper bound if Python's parser doesn't know the syntax.
-    """
+    """Return the size of the pattern with all {n} unrolled, at least the highest number in it. If Python's parser
+    doesn't know the syntax, the size is an upper bound."""
     if _VERBOSE.search(pattern):  # white space and comments may then be anywhere, even within {n}
         bare = "".join(pattern.split())
         commentless = "".join(re.sub("#[^\n]*", "", pattern).split())
@@ -110,7 +108,7 @@ def _unrolled_size(pattern: str) -> int:
 
 
 def _max_unrolled(pattern: str) -> int:
-    """Return the size if all {n} were nested."""
+    """Return the size that the pattern would have if all its {n} were nested."""
     return max(_highest(pattern), math.prod(max(int(bounds[0][:12]), 1) for bounds in _COUNT.findall(pattern)))
 
 
@@ -133,25 +131,24 @@ def _size(parsed: Any) -> int:
     return size
 
 
-def _pumps(parsed: Any, before: str) -> Iterator[tuple[str, str]]:
-    """Yield (prefix, body) of every repeat."""
+def _pumps(parsed: Any, prefix: str) -> Iterator[tuple[str, str]]:
     for operation, argument in parsed:
         name = str(operation)
         if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
             _, maximum, body = argument
             if int(maximum) > 5:
-                yield from ((before, text) for pick in range(3) if (text := _sample(body, pick)))
-            yield from _pumps(body, before)
+                yield from ((prefix, text) for pick in range(3) if (text := _sample(body, pick)))
+            yield from _pumps(body, prefix)
         elif name == "BRANCH":
             for alternative in argument[1]:
-                yield from _pumps(alternative, before)
+                yield from _pumps(alternative, prefix)
         elif name in {"SUBPATTERN", "ATOMIC_GROUP", "ASSERT", "ASSERT_NOT"}:
-            yield from _pumps(argument if name == "ATOMIC_GROUP" else argument[-1], before)
-        before = (before + _sample_item(name, argument, 0))[:TRIAL_LENGTH]
+            yield from _pumps(argument if name == "ATOMIC_GROUP" else argument[-1], prefix)
+        prefix = (prefix + _sample_item(name, argument, 0))[:TRIAL_LENGTH]
 
 
 def _sample(parsed: Any, pick: int) -> str:
-    """Return a text that matches or nearly matches; it differs by `pick`."""
+    """Return a string that matches or nearly matches. Different values of `pick` give different strings."""
     return "".join(_sample_item(str(operation), argument, pick) for operation, argument in parsed)[:TRIAL_LENGTH]
 
 
@@ -179,8 +176,8 @@ _CATEGORIES = {"CATEGORY_DIGIT": "0", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a
 def _member(items: Any, pick: int) -> str:
     if str(items[0][0]) == "NEGATE":
         excluded = {argument for operation, argument in items if str(operation) == "LITERAL"}
-        free = [char for char in "a0 \n<.é" if ord(char) not in excluded]
-        return free[pick % len(free)] if free else "~"
+        allowed = [char for char in "a0 \n<.é" if ord(char) not in excluded]
+        return allowed[pick % len(allowed)] if allowed else "~"
     operation, argument = items[pick % len(items)]
     if str(operation) == "LITERAL":
         return chr(argument)
@@ -209,7 +206,7 @@ def _library() -> Any:
 
 
 def _parsed(pattern: str) -> Any:
-    """Return the tree of Python's pattern parser, which has no type stubs."""
+    """Parse a pattern with Python's own parser, which has no type stubs, and return the syntax tree."""
     with _WARNINGS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module("re._parser").parse(pattern)

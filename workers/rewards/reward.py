@@ -1,4 +1,4 @@
-"""The definition of a reward: a function, parameters, a range, the dataset columns it reads, and texts for people."""
+"""The definition of a reward: its function, parameters, range, dataset columns and descriptions for people."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,22 +16,18 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Completion:
-    """A completion to be scored."""
-
     text: str
-    """The model's last text, without tool calls."""
+    """The text of the model's last message, without tool calls."""
     turns: tuple[Mapping[str, Any], ...] = ()
-    """Messages ({"role", "content", "tool_calls"}), if there is more than one text; those of an episode are in the form
-    of workers.contract.run.episodes."""
+    """Messages ({"role", "content", "tool_calls"}) if there are several; an episode's messages have the format of
+    workers.contract.run.episodes."""
     tokens: int | None = None
-    """The number of tokens; None: unknown."""
+    """The number of tokens; None if unknown."""
 
 
 def turns_of(completion: Completion) -> list[Completion]:
-    """Split a completion into its turns: each message of the model with what answers it.
-
-    A completion without messages is one turn.
-    """
+    """Split a completion into its turns: each message of the model with the messages that follow it, up to the model's
+    next one. A completion without messages is one turn."""
     if not completion.turns:
         return [completion]
     turns: list[list[Mapping[str, Any]]] = []
@@ -47,8 +43,6 @@ def turns_of(completion: Completion) -> list[Completion]:
 
 
 class RewardGroup(StrEnum):
-    """The library's sections."""
-
     FORMAT = "format"
     CORRECTNESS = "correctness"
     CODE = "code"
@@ -60,45 +54,42 @@ class RewardGroup(StrEnum):
 
 
 class Cost(StrEnum):
-    """The resources that scoring needs."""
+    """Resources that scoring needs."""
 
     PURE = "pure"
-    """Our Python code on text, in microseconds: runs anywhere."""
+    """Only the library's own Python code on text, which takes microseconds and runs anywhere."""
     SANDBOX = "sandbox"
-    """Runs code, or a parser that can hang, in workers.sandbox."""
+    """A sandbox (workers.sandbox), for code or for a parser that can hang."""
     HTTP = "http"
-    """Sends requests to another server."""
     TRAINER = "trainer"
-    """Needs torch, transformers or TRL, which only the trainer's process has."""
+    """torch, transformers or TRL, which only the trainer's process has."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The reason why a completion has no score. It counts as not applicable, never as 0."""
+    """The reason why a completion has no score. The reward is then treated as not applicable, never as 0."""
 
     index: int
-    """The completion's index in its batch."""
     kind: str
     """error | timeout | memory | output | killed | wrong_length | not_a_number | unavailable | http"""
     message: str
-    """One sentence for people."""
     traceback: str = ""
 
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores that one component gives a batch."""
+    """Scores of a batch from one component."""
 
     values: list[float | None]
-    """One per completion, finite; None: the reward doesn't apply to the row, or failed on it."""
+    """One finite score per completion; None if the reward doesn't apply to the row or failed on it."""
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """One per completion, such as "2 of 3 tests passed: …" or ""; empty if the reward writes none."""
+    """One note per completion, such as "2 of 3 tests passed: …" or ""; empty if the reward writes no notes."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A worked example on the library's page. A test scores each of them."""
+    """A worked example on the library's page. A test scores each example."""
 
     completion: str
     score: float | None
@@ -107,17 +98,18 @@ class Example:
     turns: tuple[Mapping[str, Any], ...] = ()
     tokens: int | None = None
     why: str = ""
-    """One sentence that explains the score."""
 
 
 Function = Callable[[str, Row, Any], float | None]
-"""(text, row, params) -> a score, or None where the reward doesn't apply to the row."""
+"""A scoring function (text, row, params) -> score, or None if the reward doesn't apply to the row."""
 WholeFunction = Callable[[Completion, Row, Any], float | None]
-"""The same for a whole completion, with its turns and tokens."""
+"""A scoring function like Function that gets the whole completion, with its turns and tokens."""
 BatchFunction = Callable[["Sequence[Completion]", "Sequence[Row]", Any, "Tools"], Scores]
-"""(completions, rows, params, tools) -> scores: for rewards that run code, ask a server or need the trainer."""
+"""A scoring function (completions, rows, params, tools) -> scores, for rewards that run code, send requests to a server
+or need the trainer."""
 GroupsFunction = Callable[["Sequence[Sequence[Completion]]", "Sequence[Row]", Any, "Tools"], Scores]
-"""(groups of completions, the row of each, params, tools) -> scores of all completions, in order."""
+"""A scoring function (groups of completions, one row per group, params, tools) -> scores of all completions, in
+order."""
 
 
 @dataclass(frozen=True)
@@ -125,42 +117,43 @@ class Reward(Described):
     """One entry of the library. Exactly one of function, whole, batch and compare is set."""
 
     range: tuple[float, float | None] = (0.0, 1.0)
-    """Lowest and highest score with the default parameters; None: no upper bound."""
+    """Lowest and highest score with the default parameters; the highest is None if there is no upper bound."""
     group: RewardGroup = RewardGroup.FORMAT
-    """Its section, which the library sets."""
+    """The reward's section; LIBRARY sets it."""
     function: Function | None = None
     whole: WholeFunction | None = None
     batch: BatchFunction | None = None
     compare: GroupsFunction | None = None
-    """Scores a group's completions by comparison. It gets whole groups, even if several ranks share them."""
+    """Function that scores a group's completions by comparing them. It gets whole groups, even if several ranks share
+    them."""
     per_turn: bool = True
-    """True if it can score each turn of an episode separately."""
+    """True if the reward can score each turn of an episode separately."""
     needs: tuple[str, ...] = ()
-    """Dataset columns that the reward needs."""
     cost: Cost = Cost.PURE
     low: str = ""
     high: str = ""
-    """The meanings of its lowest and its highest score."""
+    """The meaning of the lowest score (`low`) and of the highest (`high`)."""
     examples: tuple[Example, ...] = ()
     typical: tuple[float, float] | None = None
     """The usual range of scores of an unbounded reward."""
     range_of: Callable[[Any], tuple[float, float | None]] | None = None
-    """Computes the range from the parameters, if they change it."""
+    """Function that computes the range from the parameters; None if they don't change it."""
     whole_batch: bool = False
-    """True if scores may depend on the batch's other completions, so that it is never scored in parts."""
+    """True if scores may depend on the batch's other completions, so the batch must not be split."""
 
     def expected(self, params: Mapping[str, Any]) -> tuple[float, float | None]:
-        """Return lowest and highest score with these parameters; None: no upper bound."""
+        """Return the lowest and highest score with these parameters; the highest is None if it is unbounded."""
         return self.range_of(self.build(params)) if self.range_of else self.range
 
     def expected_of(self, params: object) -> tuple[float, float | None]:
-        """Return the same for stored parameters of any age; for invalid ones, the range of the defaults."""
+        """Return the lowest and highest score with stored parameters, which may be outdated: if they are invalid,
+        return the range with the defaults."""
         if self.range_of is None or not isinstance(params, Mapping) or self.check(params):
             return self.range
         return self.expected(params)
 
 
 def waits(reward: Reward) -> bool:
-    """Return whether a reward may begin before the batch is complete: it waits for a server or a sandbox, and scores
-    group by group."""
+    """Return whether a reward waits for a server or a sandbox and scores group by group, so scoring may begin before
+    the batch is complete."""
     return reward.cost in (Cost.HTTP, Cost.SANDBOX) and not reward.whole_batch

@@ -1,4 +1,4 @@
-"""Shared parts of rewards that run code: their sandbox, and the effect of a program's end on the score."""
+"""Shared parts of rewards that run code: their sandbox, and how a program's exit affects the score."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,33 +23,35 @@ PRELOADED = (
 
 
 def sandbox(tools: Tools) -> Sandbox:
-    """Return the sandbox that all rewards share. Raises SandboxUnavailable."""
+    """Return the sandbox shared by all rewards. Raises SandboxUnavailable."""
     return tools.sandbox(*PRELOADED)
 
 
 @dataclass(frozen=True)
 class CodeParams(Params):
-    """Parameters: where a completion's code is."""
+    """Parameters that say where a completion's code is."""
 
-    needs_block: bool = param(True, "Only a fenced ``` block counts; otherwise a text without one is read whole.")
+    needs_block: bool = param(
+        True, "Use only code in a fenced ``` block; otherwise a completion without a block is treated as code."
+    )
 
 
 @dataclass(frozen=True)
 class RunParams(CodeParams):
-    """Parameters: how the code is run."""
+    """Parameters that say how the code is run."""
 
     setup: str = param(
         "",
-        "Put before the completion's code, in the same module: imports that the prompts take for granted.",
+        "Code to insert before the completion's code, in the same module, such as imports that the prompts assume.",
         widget="code",
         longest=10_000,
     )
-    seconds: float = param(5.0, "Time for one completion.", min=0.1, max=300.0)
-    memory_mb: int = param(256, "Memory for one completion, in MiB.", min=16, max=16_384)
+    seconds: float = param(5.0, "Time limit for one completion, in seconds.", min=0.1, max=300.0)
+    memory_mb: int = param(256, "Memory limit for one completion, in MiB.", min=16, max=16_384)
 
 
 def code_of(completion: Completion, params: CodeParams) -> str | None:
-    """Return the completion's code; None if there is none or too much."""
+    """Return the completion's code, or None if there is none or it is too long."""
     code = last_code_block(completion.text)
     if code is None and not params.needs_block:
         code = completion.text
@@ -65,22 +67,22 @@ def limits_of(params: RunParams) -> Limits:
 
 
 def run_each(jobs: Mapping[KeyT, Job | Program], tools: Tools, limits: Limits) -> dict[KeyT, Outcome]:
-    """Run jobs, and return their outcomes by key. No sandbox is opened without jobs."""
+    """Run jobs and return their outcomes by key. If there are no jobs, no sandbox is opened."""
     outcomes = sandbox(tools).run(list(jobs.values()), limits) if jobs else []
     return dict(zip(jobs, outcomes, strict=True))
 
 
 def failure(index: int, outcome: Outcome) -> Failure:
-    """Return the failure of an evaluation that failed for a reason other than the model's code."""
+    """Return a Failure for an evaluation that failed for a reason other than the model's code."""
     return Failure(index, str(outcome.kind), outcome.ending[:500], outcome.traceback[-4_000:])
 
 
 def without_trouble(outcomes: Mapping[int, Outcome], values: list[float | None]) -> list[Failure]:
-    """Remove scores where the sandbox itself failed; return a failure for each.
+    """Set the scores to None where the sandbox itself failed, and return a Failure for each of them.
 
-    Only for failures that code can't cause to avoid a 0: the zygote ended or hung, or no process could be created. The
-    verifier's end doesn't count, because a candidate's values can exhaust its memory and time. (Without seccomp, a
-    candidate could end the zygote; it could also do anything else.)
+    This is only for failures that code can't cause on purpose to avoid a 0: the zygote exited or hung, or no process
+    could be created. A failed verifier is not among them, because a candidate's values can exhaust its memory and time.
+    (Without seccomp, a candidate could kill the zygote, but it could also do anything else.)
     """
     failures = [failure(index, outcome) for index, outcome in outcomes.items() if outcome.trouble]
     for failed in failures:
@@ -89,5 +91,5 @@ def without_trouble(outcomes: Mapping[int, Outcome], values: list[float | None])
 
 
 def ending(outcome: Outcome) -> str:
-    """Return a sentence about the end of the model's code; "" if it ended without an error."""
+    """Return a sentence that says how the model's code failed, or "" if it ran without an error."""
     return "" if outcome.kind is Kind.OK else outcome.ending[:300]

@@ -1,6 +1,6 @@
-"""Validation of model-written JSON with a user-defined JSON Schema: fetches nothing, and can't run forever.
+"""Validation of model-written JSON against a user-defined JSON Schema, without fetching anything or running forever.
 
-The schema's patterns are matched with the model's text, so they use workers.rewards.pattern. Everything else has a
+The schema's patterns are matched against the model's text, so they use workers.rewards.pattern. Everything else has a
 deadline that each keyword checks.
 """
 
@@ -15,15 +15,16 @@ from workers.rewards import pattern
 
 LONGEST_SCHEMA = 20_000
 VALIDATION_SECONDS = 0.25
-LONGEST_PATTERNED_NAME = 256
-"""Limit of a property name's length if the schema has patternProperties, which are matched without a time limit."""
+MAX_PATTERNED_NAME = 256
+"""Maximum length of a property name if the schema has patternProperties, which are matched without a time limit."""
 
 _now = threading.local()
 _NOT_JSON = object()
 
 
 def parsed(text: str) -> Any:
-    """Return the value, or _NOT_JSON, also for NaN, Infinity and excessive nesting."""
+    """Parse JSON and return its value, or _NOT_JSON if it is invalid, contains NaN or Infinity, or is nested too
+    deeply."""
     try:
         return json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError):  # ValueError: also integers of thousands of digits
@@ -35,8 +36,7 @@ def is_json(value: Any) -> bool:
 
 
 def fits(value: Any, schema: str) -> bool:
-    """Return whether a value fits a schema, which must have no `problem`. Raises TimeoutError after
-    VALIDATION_SECONDS."""
+    """Return whether a value fits a schema without a `problem`. Raises TimeoutError after VALIDATION_SECONDS."""
     validator = _validator(schema)
     _now.deadline = time.thread_time() + VALIDATION_SECONDS  # CPU time: the machine may be busy
     try:
@@ -47,7 +47,7 @@ def fits(value: Any, schema: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def problem(schema: str) -> str:
-    """Return why the text isn't a usable schema, as a sentence without subject; "" if it is."""
+    """Return why the schema can't be used, as a sentence without its subject, or "" if it can be used."""
     try:
         parsed_schema = json.loads(schema, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
@@ -61,7 +61,7 @@ def problem(schema: str) -> str:
             or _reference_problem(parsed_schema, schema)
         )
     except RecursionError:
-        return "is nested too deep"
+        return "is nested too deeply"
 
 
 def _schema_problem(schema: Any) -> str:
@@ -69,7 +69,7 @@ def _schema_problem(schema: Any) -> str:
 
     dialect = schema.get("$schema") if isinstance(schema, dict) else None
     if dialect is not None and jsonschema.validators.validator_for(schema, default=None) is None:
-        return f"names a $schema that isn't known: {str(dialect)[:100]!r}"
+        return f"has an unknown $schema: {str(dialect)[:100]!r}"
     kind = _kind(schema)
     try:
         kind.check_schema(schema)
@@ -78,20 +78,20 @@ def _schema_problem(schema: Any) -> str:
         return f"is not a valid JSON Schema: {f'at {where}: ' if where else ''}{error.message[:200]}"
     keywords = {*kind.VALIDATORS, "$schema", "$defs", "definitions"}
     if isinstance(schema, dict) and schema and not keywords & set(schema):
-        return "has no keyword of JSON Schema (type, properties, …), so anything would fit it"
+        return "has no JSON Schema keyword (type, properties, …), so any value would fit it"
     return ""
 
 
 def _pattern_problem(schema: Any) -> str:
     for part in _parts(schema):
         names = part.get("patternProperties")
-        for text in (part.get("pattern"), *(names if isinstance(names, dict) else ())):
-            if isinstance(text, str) and (error := pattern.problem(text, dot_all=False)):
-                return f"has a pattern ({text[:60]!r}) that {error}"
+        for expression in (part.get("pattern"), *(names if isinstance(names, dict) else ())):
+            if isinstance(expression, str) and (error := pattern.problem(expression, dot_all=False)):
+                return f"has a pattern ({expression[:60]!r}) that {error}"
     return ""
 
 
-def _reference_problem(schema: Any, text: str) -> str:
+def _reference_problem(schema: Any, schema_json: str) -> str:
     for part in _parts(schema):
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if isinstance(reference := part.get(keyword), str) and not reference.startswith("#"):
@@ -101,42 +101,40 @@ def _reference_problem(schema: Any, text: str) -> str:
     try:
         smallest: tuple[Any, ...] = ({}, [], "", 0, None, True)
         for example in smallest:
-            fits(example, text)
+            fits(example, schema_json)
         for part in _parts(schema):
             if isinstance(part.get("$ref"), str):
-                _validator(text).evolve(schema={"$ref": part["$ref"]}).is_valid({})
+                _validator(schema_json).evolve(schema={"$ref": part["$ref"]}).is_valid({})
     except referencing.exceptions.Unresolvable as error:
-        return f"refers to {str(error.ref)[:100]!r}, which isn't in it"
+        return f"refers to {str(error.ref)[:100]!r}, which it doesn't define"
     except TimeoutError:
-        return f"takes more than {VALIDATION_SECONDS:g} s on the smallest of values"
+        return f"takes more than {VALIDATION_SECONDS:g} s to check even the smallest values"
     return ""
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """Yield all objects in the schema, at any depth."""
-    waiting = [schema]
-    while waiting:
-        value = waiting.pop()
+    stack = [schema]
+    while stack:
+        value = stack.pop()
         if isinstance(value, dict):
             yield value
-            waiting += value.values()
+            stack += value.values()
         elif isinstance(value, list):
-            waiting += value
+            stack += value
 
 
 @functools.lru_cache(maxsize=256)
-def _validator(text: str) -> Any:
-    """Return a validator. Raises ValueError for text that isn't JSON."""
+def _validator(schema_json: str) -> Any:
     import jsonschema.validators
     import referencing
 
-    schema = json.loads(text)
+    schema = json.loads(schema_json)
     kind = _kind(schema)
     bounded = {keyword: _bounded(function) for keyword, function in kind.VALIDATORS.items()}
     bounded["pattern"] = _bounded(_pattern)
     bounded["patternProperties"] = _bounded(_short_names(kind.VALIDATORS.get("patternProperties")))
     bounded["uniqueItems"] = _bounded(_unique)
-    # A registry of its own: the default one fetches what a $ref names.
+    # Its own registry, because the default one fetches the documents that a $ref names.
     return jsonschema.validators.extend(kind, bounded)(schema, registry=referencing.Registry())
 
 
@@ -147,7 +145,7 @@ def _kind(schema: Any) -> Any:
 
 
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add a check of the deadline to a keyword: a harmless schema may be slow for a model's JSON."""
+    """Add a deadline check to a keyword, because a harmless schema may be slow for a model's JSON."""
 
     def keyword(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if time.thread_time() > getattr(_now, "deadline", float("inf")):
@@ -162,12 +160,12 @@ def _pattern(validator: Any, value: str, instance: Any, schema: Any) -> Iterator
         yield _error(f"{instance[:60]!r} doesn't match {value!r}")
 
 
-def _short_names(usual: Callable[..., Any] | None) -> Callable[..., Any]:
+def _short_names(original: Callable[..., Any] | None) -> Callable[..., Any]:
     def keyword(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        if isinstance(instance, dict) and any(len(name) > LONGEST_PATTERNED_NAME for name in instance):
-            yield _error("a property's name is too long to be matched")
-        elif usual is not None:
-            yield from usual(validator, value, instance, schema) or ()
+        if isinstance(instance, dict) and any(len(name) > MAX_PATTERNED_NAME for name in instance):
+            yield _error("a property name is too long to be matched")
+        elif original is not None:
+            yield from original(validator, value, instance, schema) or ()
 
     return keyword
 
@@ -175,11 +173,11 @@ def _short_names(usual: Callable[..., Any] | None) -> Callable[..., Any]:
 def _unique(validator: Any, value: bool, instance: Any, schema: Any) -> Iterator[Any]:
     """Check uniqueItems in linear time; the standard keyword compares all pairs of items that can't be sorted."""
     if value and validator.is_type(instance, "array") and len({_plain(item) for item in instance}) < len(instance):
-        yield _error("has an item twice")
+        yield _error("contains an item twice")
 
 
 def _plain(value: Any) -> Any:
-    """Return a hashable key, equal for values that are equal in JSON Schema: 1 and 1.0 are, 1 and true are not."""
+    """Return a hashable key that is equal for values equal in JSON Schema: 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, dict):
         return "object", frozenset((name, _plain(item)) for name, item in value.items())
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """Scoring of a batch of completions with one reward, in the trainer and in the playground.
 
-Any error of a reward (an exception, a wrong number of scores, NaN, infinity, text) is a Failure of those rows, which
-then count as not applicable.
+Any error of a reward (an exception, a wrong number of scores, NaN, infinity, a string) becomes a Failure of those rows,
+to which the reward then doesn't apply.
 """
 
 import functools
@@ -24,7 +24,7 @@ def score(
     params: Mapping[str, Any],
     tools: Tools | None = None,
 ) -> Scores:
-    """Score completions. Never raises because of the reward.
+    """Score completions and return the scores. An error of the reward never raises: it becomes a Failure.
 
     rows[i] is the dataset row of completions[i]; adjacent completions of one row are a group. Rewards other than
     Cost.PURE need `tools`.
@@ -38,8 +38,8 @@ def score(
     if reward.compare and tools:
         bounds = _group_bounds(rows)
         groups = [items[start:stop] for start, stop in bounds]
-        compared = functools.partial(reward.compare, groups, [rows[start] for start, _ in bounds], built, tools)
-        return _safely(compared, len(items))
+        score_groups = functools.partial(reward.compare, groups, [rows[start] for start, _ in bounds], built, tools)
+        return _safely(score_groups, len(items))
     values: list[float | None] = []
     failures: list[Failure] = []
     for index, (completion, row) in enumerate(zip(items, rows, strict=True)):
@@ -49,7 +49,7 @@ def score(
             else:
                 assert reward.whole is not None  # noqa: S101  # a test checks that one of them is set
                 value = reward.whole(completion, row, built)
-        except Exception as error:  # one odd completion must not end a day of training: it is reported and counted
+        except Exception as error:  # one odd completion must not end a day of training: it becomes a Failure
             failures.append(failed(index, error))
             values.append(None)
         else:
@@ -58,7 +58,7 @@ def score(
 
 
 def failed(index: int, error: Exception) -> Failure:
-    """Return a failure for a reward's exception, with its traceback if that adds information."""
+    """Return a Failure for a reward's exception, with the traceback if that adds information."""
     if isinstance(error, Unavailable):
         return Failure(index, "unavailable", str(error)[:500])
     text = "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]
@@ -67,12 +67,12 @@ def failed(index: int, error: Exception) -> Failure:
 
 
 def all_failed(count: int, kind: str, message: str, trace: str = "") -> Scores:
-    """Return the scores of a batch of `count` that failed for one reason."""
+    """Return the scores of a batch of `count` completions that all failed for one reason."""
     return Scores([None] * count, [Failure(index, kind, message, trace) for index in range(count)])
 
 
 def _group_bounds(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Return start and stop of each group: adjacent completions of one row."""
+    """Return (start, stop) of each group, which consists of the adjacent completions of one row."""
     starts = [index for index, row in enumerate(rows) if index == 0 or row != rows[index - 1]]
     return list(zip(starts, [*starts[1:], len(rows)], strict=True))
 
@@ -82,11 +82,12 @@ def _safely(scored: Callable[[], Scores], count: int) -> Scores:
         scores = scored()
     except (Unavailable, SandboxUnavailable) as error:
         return all_failed(count, "unavailable", str(error))
-    except Exception as error:  # from a library or a server's odd answer: counted, not the end of the training
+    except Exception as error:  # from a library or a server's odd response: a Failure, not the end of the run
         failure = failed(0, error)
         return all_failed(count, failure.kind, failure.message, failure.traceback)
     if len(scores.values) != count:
-        return all_failed(count, "wrong_length", f"It gave {len(scores.values)} scores for {count} completions.")
+        returned = f"{len(scores.values)} score{'' if len(scores.values) == 1 else 's'}"
+        return all_failed(count, "wrong_length", f"It returned {returned} for {count} completions.")
     failures = list(scores.failures)
     values = [_checked(index, value, failures) for index, value in enumerate(scores.values)]
     return Scores(values, failures, scores.notes)
@@ -97,5 +98,5 @@ def _checked(index: int, value: Any, failures: list[Failure]) -> float | None:
         return None
     if isinstance(value, (int, float)) and math.isfinite(value):
         return float(value)
-    failures.append(Failure(index, "not_a_number", f"It gave {str(value)[:60]!r}, which is not a finite number."))
+    failures.append(Failure(index, "not_a_number", f"It returned {str(value)[:60]!r}, which is not a finite number."))
     return None

@@ -1,4 +1,4 @@
-"""Tools of rewards and environments beyond plain functions: sandboxes, servers, caches. Opened at their first use."""
+"""Tools of rewards and environments beyond plain functions: sandboxes, servers and caches, opened on first use."""
 
 import json
 import os
@@ -16,32 +16,31 @@ if TYPE_CHECKING:
     from workers.sandbox.pool import Sandbox
 
 CACHE_SIZE = 256
-"""Results cached for later batches; the least recently used is dropped first."""
-SECRET_PREFIX = "GRPO_SECRET_"  # noqa: S105  a prefix of variables, no secret
+"""Maximum number of results cached for later batches; the least recently used is dropped first."""
+SECRET_PREFIX = "GRPO_SECRET_"  # noqa: S105  the prefix of variable names, not a secret
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A server for judges and environments, with its key; an admin names it on the secrets page."""
+    """A server for judges and environments, with its key, as an admin named it on the Secrets page."""
 
     address: str
-    """Base URL of requests, such as https://host/v1."""
     key: str = field(default="", repr=False)
     refusal: Callable[[str], str | None] | None = field(default=None, repr=False, compare=False)
-    """Returns why an IP address is refused, or None; without this rule every address is allowed."""
+    """Function that returns why an IP address is refused, or None; if it is not set, every address is allowed."""
 
 
 class Unavailable(Exception):
-    """Something that a reward needs is missing. The message says what, for people."""
+    """Raised when something that a reward needs is missing. The message tells people what it is."""
 
 
 def endpoint_from_environment(name: str) -> Endpoint:
-    """Return an endpoint that the supervisor has put into the environment. Raises Unavailable."""
-    text = os.environ.get(SECRET_PREFIX + name)
-    if text is None:
+    """Read an endpoint from the environment variable that the supervisor set, and return it. Raises Unavailable."""
+    value = os.environ.get(SECRET_PREFIX + name)
+    if value is None:
         raise Unavailable(f"There is no endpoint named {name} in this run: {SECRET_PREFIX}{name} is not set.")
     try:
-        secret = json.loads(text)
+        secret = json.loads(value)
         return Endpoint(address=str(secret["address"]), key=str(secret.get("key", "")))
     except (ValueError, LookupError, TypeError, AttributeError):
         pass  # the exception's message may hold the key
@@ -49,11 +48,11 @@ def endpoint_from_environment(name: str) -> Endpoint:
 
 
 def no_corpora(title: str) -> Path:
-    raise Unavailable(f"There is no corpus named {title} here." if title else "No corpus is chosen.")
+    raise Unavailable(f"There is no corpus named {title} here." if title else "No corpus has been chosen.")
 
 
 class Tools:
-    """Tools of one scoring process. Close them at the end: they may own processes."""
+    """Tools of one scoring process. Close them at the end, since they may own processes."""
 
     def __init__(
         self,
@@ -68,17 +67,17 @@ class Tools:
         self._open_package = open_package or _open_package
         self.endpoint = endpoint
         self.corpus = corpus
-        """Returns the file of a corpus by its title (workers.contract.run.corpora). Raises Unavailable."""
+        """Function that returns the file of a corpus by its title (workers.contract.run.corpora). Raises
+        Unavailable."""
         self.trainer = dict(trainer or {})
-        """Scorers of the trainer's process by name; empty elsewhere."""
         self._sandboxes: dict[str | tuple[str, ...], Sandbox] = {}
-        """Opened sandboxes: by their preloaded modules, or by the name of a package's module."""
+        """Open sandboxes by their preloaded modules, or by the name of a package's module."""
         self._program: PackageProcess | None = None
         self._cached: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
 
     def cached(self, key: Hashable) -> Any:
-        """Return the cached value, or None if absent or dropped."""
+        """Return the cached value, or None if it is absent or has been dropped."""
         with self._lock:
             if key in self._cached:
                 self._cached.move_to_end(key)
@@ -96,22 +95,22 @@ class Tools:
             self._cached.popitem(last=False)
 
     def slots(self, key: Hashable, count: int) -> threading.Semaphore:
-        """Return the semaphore of `count` slots that all users of this key share."""
+        """Return a semaphore with `count` slots, shared by all users of this key."""
         with self._lock:
             slots: threading.Semaphore = self._cached.get((key, count)) or threading.Semaphore(count)
             self._put((key, count), slots)
             return slots
 
     def sandbox(self, *preload: str) -> "Sandbox":
-        """Return a sandbox whose zygote has imported these modules. Raises SandboxUnavailable."""
+        """Return a sandbox whose zygote has these modules imported. Raises SandboxUnavailable."""
         with self._lock:
             if preload not in self._sandboxes:
                 self._sandboxes[preload] = self._open(preload)
             return self._sandboxes[preload]
 
     def package(self, name: str) -> "Sandbox":
-        """Return a sandbox of the interpreter with third-party packages, which has imported
-        workers.packages.inside.`name`. Raises Unavailable and SandboxUnavailable."""
+        """Return a sandbox that uses the interpreter with third-party packages and has workers.packages.inside.`name`
+        imported. Raises Unavailable and SandboxUnavailable."""
         with self._lock:
             if name not in self._sandboxes:
                 try:
@@ -121,7 +120,7 @@ class Tools:
             return self._sandboxes[name]
 
     def program(self) -> PackageProcess:
-        """Return OpenEnv's client in that interpreter, which the first request starts."""
+        """Return OpenEnv's client in the interpreter with third-party packages. The first request starts it."""
         with self._lock:
             if self._program is None:
                 self._program = PackageProcess(remote_command)

@@ -1,4 +1,4 @@
-// How numbers are written: the same rules as controlplane/templatetags/figures.py. Knows no DOM.
+// Formats of numbers, with the same rules as controlplane/templatetags/figures.py. Independent of the DOM.
 
 const NOTHING = "–";
 
@@ -45,7 +45,7 @@ export function duration(seconds) {
   return `${whole} s`;
 }
 
-/** An estimate of seconds: no more exact than it is. @param {number} seconds */
+/** An estimated duration, rounded to its accuracy. @param {number} seconds */
 export function about(seconds) {
   const step = seconds >= 36000 ? 3600 : seconds >= 5400 ? 600 : seconds >= 90 ? 60 : 5;
   return duration(Math.max(step, Math.round(seconds / step) * step));

@@ -1,4 +1,4 @@
-// The frame of every page: theme, keyboard, dialogs, menus, ages that count on, the connection bar's element.
+// The frame of every page: theme, keyboard, dialogs, menus, ages that keep counting, and the connection bar.
 
 import { age, elapsed } from "./figures.js";
 import { watchNetwork } from "./pages/live/connection.js";
@@ -10,7 +10,7 @@ import "./why.js";
 const GO = { r: "runs", d: "datasets", w: "reward_configs", e: "environments", m: "models", h: "hardware", v: "events", s: "settings" };
 const GO_WINDOW_MS = 1200;
 
-/** Address of a frame link, as the server wrote it: paths are known there only. @param {string} name */
+/** Address of a link in the frame, as the server wrote it, since only the server knows paths. @param {string} name */
 function address(name) {
   const link = document.querySelector(`[data-nav="${name}"]`);
   return link instanceof HTMLAnchorElement ? link.href : null;
@@ -54,7 +54,7 @@ function keyboard() {
 /** @param {string} id */
 function openDialog(id) {
   const dialog = document.getElementById(id);
-  // showModal() traps the focus, and gives it back on close.
+  // showModal() traps the focus, and returns it on close.
   if (dialog instanceof HTMLDialogElement && !dialog.open) dialog.showModal();
 }
 
@@ -69,12 +69,12 @@ function clicks() {
     }
     const opener = target.closest("[data-dialog]");
     if (opener instanceof HTMLElement) {
-      // A menu's item is hidden by now: the dialog shall give the focus back to the menu.
+      // The menu's item is hidden by now, so the dialog must return the focus to the menu.
       opener.closest("details")?.querySelector("summary")?.focus();
       openDialog(opener.dataset.dialog ?? "");
     }
     const back = target.closest("a[data-back]");
-    // The previous page with its entries, if the browser still has it.
+    // The previous page with what was entered there, if the browser still has it.
     if (back instanceof HTMLAnchorElement && back.href === document.referrer && history.length > 1 && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
       history.back();
@@ -82,7 +82,7 @@ function clicks() {
     if (target.closest("[data-close]")) target.closest("dialog")?.close();
     // A click on the backdrop has the dialog itself as its target, and so has the second half of a double click that opened it.
     if (target instanceof HTMLDialogElement && target.open && event.detail !== 2) target.close();
-    // Nor does a double click on a menu open and close it.
+    // A double click on a menu must not open and close it.
     if (event.detail === 2 && target.closest("details.menu > summary")) event.preventDefault();
     const theme = target.closest("[data-theme-toggle]");
     if (theme) nextTheme();
@@ -103,7 +103,7 @@ function clicks() {
 
 const COPIED_MS = 2000;
 
-/** What a button has is put into the clipboard, and the button says so. @param {HTMLElement} button */
+/** Copies a button's text to the clipboard, and shows the result on the button. @param {HTMLElement} button */
 async function copied(button) {
   const text = button.dataset.copy ?? "";
   const written = await navigator.clipboard?.writeText(text).then(
@@ -112,14 +112,14 @@ async function copied(button) {
   );
   const done = written || copiedInsecurely(text);
   button.dataset.copied = done ? "yes" : "no";
-  said.textContent = done ? "Copied" : "Not copied: select the text instead";
+  said.textContent = done ? "Copied" : "Couldn’t copy: select the text instead";
   if (!said.isConnected) document.body.append(said);
   setTimeout(() => delete button.dataset.copied, COPIED_MS);
 }
 
 const said = Object.assign(document.createElement("span"), { className: "visually-hidden", role: "status" });
 
-/** Over plain HTTP, but on the machine itself, browsers have no other clipboard. @param {string} text */
+/** Over plain HTTP, except on the machine itself, browsers offer no other clipboard. @param {string} text */
 function copiedInsecurely(text) {
   const put = (/** @type {ClipboardEvent} */ event) => {
     event.clipboardData?.setData("text/plain", text);
@@ -133,12 +133,12 @@ function copiedInsecurely(text) {
   }
 }
 
-/** System, light, dark, and round again. */
+/** Switches to the next theme: system, light, dark. */
 function nextTheme() {
   setTheme({ undefined: "light", light: "dark", dark: undefined }[String(document.documentElement.dataset.theme)]);
 }
 
-/** @param {string | undefined} next  undefined: the system's choice */
+/** @param {string | undefined} next  undefined for the system's choice */
 function setTheme(next) {
   const root = document.documentElement;
   if (next) root.dataset.theme = next;
@@ -147,38 +147,39 @@ function setTheme(next) {
     if (next) localStorage.setItem("theme", next);
     else localStorage.removeItem("theme");
   } catch {
-    // Not stored: it holds for this page.
+    // Not stored, so it applies only to this page.
   }
   document.dispatchEvent(new CustomEvent("themechange"));
 }
 
-/** An address may name a dialog to open: #dialog=stop-now. */
+/** Opens the dialog that the address names, such as #dialog=stop-now. */
 function namedDialog() {
   const id = new URLSearchParams(location.hash.slice(1)).get("dialog");
   if (!id) return;
-  history.replaceState(history.state, "", location.pathname + location.search); // a reload shall not ask again
+  history.replaceState(history.state, "", location.pathname + location.search); // a reload must not open it again
   openDialog(id);
 }
 
-/** A form that is being sent shall not be sent twice by a second click. */
+/** Prevents a second click from submitting a form twice. */
 function forms() {
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (!(form instanceof HTMLFormElement) || form.method !== "post" || form.hasAttribute("hx-post")) return;
-    // A download leaves the page as it is, and its form unsent.
+    // A download doesn't leave the page, so its form can be submitted again.
     if (event.submitter?.hasAttribute("formaction")) return;
     if (form.dataset.sent) event.preventDefault();
     form.dataset.sent = "yes";
   });
-  // Back from the browser's cache: the forms are fresh again.
+  // After a return from the browser's cache, forms can be submitted again.
   addEventListener("pageshow", () => {
     for (const form of document.querySelectorAll("form[data-sent]")) delete (/** @type {HTMLElement} */ (form)).dataset.sent;
   });
 }
 
-/** "12 s" becomes "13 s": pages are open for days. Counted from the age that the server wrote, as clocks differ. */
+/** Keeps ages counting ("12 s" becomes "13 s"), since pages are open for days. They start from the age that the server
+ * wrote, as clocks differ. */
 function ages() {
-  /** @type {WeakMap<Element, number>} when it was 0 s old, by this machine's clock */
+  /** @type {WeakMap<Element, number>} the time at which its age was 0 s, by this machine's clock */
   const births = new WeakMap();
   setInterval(() => {
     for (const time of document.querySelectorAll("time[data-age]")) {
@@ -195,7 +196,7 @@ function ages() {
   }, 1000);
 }
 
-/** htmx logs each request that a newer one has replaced, or that a click to another page cut off, as an error. */
+/** Drops the errors that htmx logs for requests replaced by a newer one or aborted by leaving the page. */
 function quiet() {
   const htmx = /** @type {any} */ (window).htmx;
   if (!htmx) return;
@@ -205,7 +206,7 @@ function quiet() {
   };
 }
 
-/** Every moment in the person's own zone, those that htmx brings later as well. */
+/** Shows every time in the user's own time zone, including those that htmx loads later. */
 function times() {
   localise(document);
   document.addEventListener("htmx:load", (event) => event.target instanceof Element && localise(event.target));

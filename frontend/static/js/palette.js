@@ -1,10 +1,10 @@
-// The command palette: Ctrl-K or ⌘K, or its button. A combobox over what the server finds; without words, what was seen
-// last in this browser comes first.
+// The command palette, opened by Ctrl-K, ⌘K or its button: a combobox with what the server finds. Without words, the
+// pages seen last in this browser come first.
 
 const PAUSE_MS = 120;
 const REMEMBERED = 16;
 const NOTHING =
-  "Nothing matches. Searched: pages, commands, and the names of runs (their ids, too), datasets, corpora, rewards, " +
+  "No results. The search covers pages, actions, run ids, and the names of runs, datasets, corpora, rewards, " +
   "environments, models, hardware profiles, hosts and users.";
 /** @type {Record<string, string>} */
 const MANY = { Corpus: "Corpora", Recent: "Recent" };
@@ -23,12 +23,12 @@ let pause = 0;
 /** @type {AbortController | null} */
 let asking = null;
 
-/** @returns {string[]} the addresses that this browser has shown to this person, the newest first */
+/** @returns {string[]} the addresses that this browser has shown to this user, newest first */
 function remembered() {
   try {
     return JSON.parse(localStorage.getItem(memory()) ?? "[]");
   } catch {
-    return []; // storage is refused, or holds something else
+    return []; // storage is refused, or contains something else
   }
 }
 
@@ -37,11 +37,11 @@ function remember(addresses) {
   try {
     localStorage.setItem(memory(), JSON.stringify([...new Set(addresses)].slice(0, REMEMBERED)));
   } catch {
-    // Storage is refused: nothing is remembered.
+    // Storage is refused, so nothing is remembered.
   }
 }
 
-/** Another person at the same browser has other pages. */
+/** The storage key, which depends on the user, since several users may share a browser. */
 const memory = () => `seen by ${dialog?.dataset.person}`;
 
 async function ask() {
@@ -59,11 +59,11 @@ async function ask() {
     if (!words) remember(hits.filter((hit) => hit.kind === "Recent").map((hit) => hit.address));
   } catch (error) {
     if (mine.signal.aborted) return;
-    show([], "The control plane doesn't answer, so nothing can be searched.");
+    show([], "The control plane isn't responding, so search is unavailable.");
   }
 }
 
-/** @param {Hit[]} found @param {string} none  what the list says if there are none */
+/** @param {Hit[]} found @param {string} none  the list's text if there are no hits */
 function show(found, none) {
   const groups = grouped(found);
   hits = [...groups.values()].flat();
@@ -100,7 +100,7 @@ function option(hit) {
   row.id = `palette-hit-${hits.indexOf(hit)}`;
   row.setAttribute("role", "option");
   row.setAttribute("aria-selected", "false");
-  row.setAttribute("aria-label", `${hit.title} ${hit.about}`.trim()); // read as one, however it is cut
+  row.setAttribute("aria-label", `${hit.title} ${hit.about}`.trim()); // read as a whole, even if it is truncated
   row.insertAdjacentHTML("afterbegin", hit.icon); // drawn by the server
   const [begin, end] = hit.parts.map((textContent) => Object.assign(document.createElement("span"), { textContent }));
   const title = Object.assign(document.createElement("span"), { className: "palette-title ends grow cut" });
@@ -142,7 +142,7 @@ function go(acts, elsewhere) {
   else location.assign(hit.address);
 }
 
-/** Call once. @param {Record<string, () => void>} acts  what the browser does by itself, by name */
+/** Sets up the palette; call once. @param {Record<string, () => void>} acts  the actions that the browser performs, by name */
 export function palette(acts) {
   if (!dialog) return; // nobody is signed in
   remember([location.pathname, ...remembered()]);
@@ -151,7 +151,7 @@ export function palette(acts) {
     if (document.querySelector("dialog[open]")) return;
     field.value = "";
     show([], "");
-    dialog.showModal(); // traps the focus, and gives it back on close
+    dialog.showModal(); // traps the focus, and returns it on close
     void ask();
   };
   document.addEventListener("keydown", (event) => {

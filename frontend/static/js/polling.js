@@ -1,4 +1,4 @@
-// Pages that ask again every few seconds: not while nobody sees them, not under a finger, and what was unfolded stays so.
+// Pages that poll every few seconds: not while they are hidden or something is pressed, and open folds stay open.
 
 import { pressed } from "./pressing.js";
 
@@ -8,11 +8,11 @@ document.body.addEventListener("htmx:beforeRequest", (event) => {
   if (asks(event.target) && (document.hidden || pressed())) event.preventDefault();
 });
 
-/** @type {string[]} ids of what is unfolded */
+/** @type {string[]} ids of the open folds */
 let unfolded = [];
 document.body.addEventListener("htmx:beforeSwap", (event) => {
   const { detail } = /** @type {CustomEvent} */ (event);
-  // Asked for before the press: the next answer says it again.
+  // Requested before the press; the next response has the same content.
   if (pressed() && asks(detail.requestConfig?.elt)) detail.shouldSwap = false;
   unfolded = [...document.querySelectorAll("details[id][open]")].map((part) => part.id);
 });

@@ -1,4 +1,4 @@
-// Whether a finger or a mouse button is down. What is exchanged under it takes the click with it that has begun.
+// Whether a finger or a mouse button is down. Replacing the element under it would lose the click in progress.
 
 let down = false;
 /** @type {(() => void)[]} */
@@ -7,12 +7,12 @@ const waiting = [];
 addEventListener("pointerdown", () => (down = true), true);
 addEventListener("pointerup", up, true);
 addEventListener("pointercancel", up, true);
-// A button that comes up over a menu of the browser's own is told of by this alone.
+// Only this event reports a button that is released over one of the browser's own menus.
 addEventListener("pointermove", (event) => down && event.buttons === 0 && up(), true);
 
 function up() {
   down = false;
-  // The click comes first, and meets what was pressed.
+  // The click comes first, and reaches the pressed element.
   setTimeout(() => {
     if (!down) for (const go of waiting.splice(0)) go();
   });
@@ -20,5 +20,5 @@ function up() {
 
 export const pressed = () => down;
 
-/** Fulfilled while nothing is down. @returns {Promise<void>} */
+/** Resolves when nothing is pressed. @returns {Promise<void>} */
 export const released = () => (down ? new Promise((go) => waiting.push(go)) : Promise.resolve());

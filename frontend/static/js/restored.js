@@ -1,4 +1,4 @@
-// Whether the browser has put back what was typed before: after Back, Forward and a reload.
+// Whether the browser has restored what was entered before, after Back, Forward or a reload.
 
 /** @param {PageTransitionEvent} event of `pageshow` */
 export function isRestored(event) {

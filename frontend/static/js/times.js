@@ -1,4 +1,4 @@
-// Moments as the person's own clock tells them. The server writes UTC and says so; this puts the local time there.
+// Times in the user's own time zone. The server writes UTC, marked as such; this replaces it with the local time.
 
 const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
 const DAY = { year: "numeric", month: "2-digit", day: "2-digit" };
@@ -6,7 +6,7 @@ const clock = new Intl.DateTimeFormat("sv-SE", /** @type {any} */ (TIME));
 const day = new Intl.DateTimeFormat("sv-SE", /** @type {any} */ (DAY));
 const zone = new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" });
 
-/** "2026-11-21 14:05:12 CET", for whoever asks exactly. @param {Date} moment */
+/** The full time, such as "2026-11-21 14:05:12 CET". @param {Date} moment */
 function exact(moment) {
   const name = zone.formatToParts(moment).find((part) => part.type === "timeZoneName")?.value ?? "";
   return `${day.format(moment)} ${clock.format(moment)} ${name}`;

@@ -22,7 +22,7 @@ from runs.api.shapes import Id, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.insight.scoring import rows, scoring
 from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn, rescoring
-from runs.pages.playground.episode_play import LONGEST_TEXT, MAX_CALLS, MAX_MOVES, SECONDS, Play, WrittenMove
+from runs.pages.playground.episode_play import MAX_CALLS, MAX_MOVES, MAX_TEXT_CHARS, SECONDS, Play, WrittenMove
 from runs.pages.playground.model_turn import PlayerForm
 from workers.contract.run.spec import RewardSpec
 from workers.environments.executor import Call, EnvironmentAnswer, Unusable
@@ -34,9 +34,9 @@ router = Router(tags=["playground"])
 class PlaygroundRow(RequestBody):
     dataset_version: Id | None = Field(None, description="The id of a dataset version. None: the row in this body.")
     place: Annotated[int, Field(ge=0, le=2**31)] = Field(0, description="The row's position, from 0.")
-    prompt: str = Field("", max_length=LONGEST_TEXT)
-    answer: str = Field("", max_length=LONGEST_TEXT)
-    test_cases: list[Annotated[str, Field(max_length=LONGEST_TEXT)]] = Field(
+    prompt: str = Field("", max_length=MAX_TEXT_CHARS)
+    answer: str = Field("", max_length=MAX_TEXT_CHARS)
+    test_cases: list[Annotated[str, Field(max_length=MAX_TEXT_CHARS)]] = Field(
         [], max_length=completions_source.MAX_TESTS
     )
 
@@ -67,7 +67,7 @@ class ToolCall(RequestBody):
 
 
 class EpisodeMove(RequestBody):
-    text: str = Field("", max_length=LONGEST_TEXT)
+    text: str = Field("", max_length=MAX_TEXT_CHARS)
     calls: list[ToolCall] = Field([], max_length=MAX_CALLS)
 
 

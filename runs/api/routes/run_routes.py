@@ -98,7 +98,7 @@ class RunChange(RequestBody):
     name: str | None = Field(None, max_length=200)
     add_tags: list[str] = Field([], max_length=50)
     remove_tags: list[str] = Field([], max_length=50)
-    notes: str | None = Field(None, max_length=notes.LONGEST, description="Markdown")
+    notes: str | None = Field(None, max_length=notes.MAX_CHARS, description="Markdown")
     archived: bool | None = None
     priority: Literal["high", "normal", "low"] | None = None
     preset: Id | None = Field(None, description="The id of a preset of health checks. The run is rated again at once.")

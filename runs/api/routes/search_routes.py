@@ -31,7 +31,7 @@ class Hits(ResponseBody):
 @router.get("search", response=Hits)
 def search(
     request: HttpRequest,
-    q: Annotated[str, Query("", max_length=finding.LONGEST, description="Words, an id or a name.")] = "",
+    q: Annotated[str, Query("", max_length=finding.MAX_QUERY_CHARS, description="Words, an id or a name.")] = "",
 ) -> Any:
     """Find runs, datasets, models and pages.
 

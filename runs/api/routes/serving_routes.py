@@ -19,7 +19,7 @@ from runs.engine.served import conversation, endpoint, starting
 from runs.engine.served.conversation import NotAsked
 from runs.insight.scoring import rows
 from runs.pages.served import page, questions, scoring
-from runs.pages.served.forms import LONGEST_IDLE, AskForm, DeviceForm, ServeForm
+from runs.pages.served.forms import MAX_IDLE_MINUTES, AskForm, DeviceForm, ServeForm
 from runs.pages.served.page import TurnView
 from workers.contract.reports.chat import LONGEST_CHAT, MAX_TOKENS
 from workers.contract.run.jobs import LOOPBACK
@@ -37,7 +37,7 @@ class Serve(ServingPlace):
     address: str = Field(
         LOOPBACK, max_length=64, description="The address on its host where it listens; admins allow others."
     )
-    idle_minutes: Annotated[int, Field(ge=1, le=LONGEST_IDLE)] = Field(
+    idle_minutes: Annotated[int, Field(ge=1, le=MAX_IDLE_MINUTES)] = Field(
         60, description="Minutes without a request after which it stops."
     )
 

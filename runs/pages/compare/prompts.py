@@ -25,7 +25,7 @@ VISITS = {"last": "Last visit", "first": "First visit"}
 
 @dataclass(frozen=True)
 class PromptAnswer:
-    """A run's completions of a prompt at one visit; empty if the run never visited it or they are deleted."""
+    """A run's completions of a prompt at one visit; empty if the run never visited the prompt or they were deleted."""
 
     run: Run
     step: int | None = None
@@ -40,23 +40,24 @@ class PromptAnswer:
         if self.step is None:
             return ""
         visits = f" · {self.visits} visits" if self.visits > 1 else ""
-        text = "Step {} · mean reward <strong>{}</strong>{}"
-        return format_html(text, sig(self.step, 7), sig(self.mean), visits)
+        template = "Step {} · mean reward <strong>{}</strong>{}"
+        return format_html(template, sig(self.step, 7), sig(self.mean), visits)
 
 
 def answers(runs: Sequence[Run], row: int | None, visit: str) -> dict[str, Any]:
-    """Read the prompt of `row`, or the first one available, at each run's first or last visit."""
+    """Read each run's completions of the prompt of `row` (or of the first one available) at its first or last visit,
+    and return the template context."""
     offers, by_all = offered(runs)
     rows = [offered_row for offered_row, _ in offers]
     row = row if row in rows else (rows[0] if rows else None)
     visit = visit if visit in VISITS else "last"
     per_run = [] if row is None else _answers(runs, row, visit)
     prompts = {(answer.prompt, answer.expected) for answer in per_run if answer.step is not None}
-    # Shown once if it is the same for all runs.
+    # The prompt is shown once if it is the same for all runs.
     prompt, expected = prompts.pop() if len(prompts) == 1 else ("", "")
-    extent = "No prompt was visited by all of them; these were visited by some"
+    extent = "No prompt was visited by all runs; these were visited by some"
     if by_all:
-        extent = f"{counted(len(offers), 'prompt')} visited by all of them"
+        extent = f"{counted(len(offers), 'prompt')} visited by all runs"
     return {
         "offers": offers,
         "row": row,
@@ -72,21 +73,20 @@ def answers(runs: Sequence[Run], row: int | None, visit: str) -> dict[str, Any]:
 
 
 def offered(runs: Sequence[Run]) -> tuple[list[tuple[int, int]], bool]:
-    """List the prompts that all runs visited; if there are none, those of at least two, the most shared first.
-
-    A prompt is its dataset row and the number of runs that visited it, or 0 for all of them.
-    """
+    """List the prompts that all runs visited or, if there are none, those that at least two visited, the most shared
+    first. Each prompt is (dataset row, number of runs that visited it, or 0 if all did). The flag is True if all
+    did."""
     by_row = _stored(runs).values("row").annotate(runs=Count("run", distinct=True))
-    several = by_row.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
-    offers = list(several.values_list("row", "runs")[:OFFERED])
+    shared_rows = by_row.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
+    offers = list(shared_rows.values_list("row", "runs")[:OFFERED])
     by_all = [(row, 0) for row, count in offers if count == len(runs)]
     return by_all or offers, bool(by_all)
 
 
 def _answers(runs: Sequence[Run], row: int, visit: str) -> list[PromptAnswer]:
     steps = {"first": Min("step"), "last": Max("step")}[visit]
-    visited = _stored(runs).filter(row=row).values("run").annotate(at=steps, visits=Count("step", distinct=True))
-    visits = {run: (at, count) for run, at, count in visited.values_list("run", "at", "visits")}
+    visit_rows = _stored(runs).filter(row=row).values("run").annotate(at=steps, visits=Count("step", distinct=True))
+    visits = {run: (visit_step, count) for run, visit_step, count in visit_rows.values_list("run", "at", "visits")}
     answers = []
     for run in runs:
         step, count = visits.get(run.pk, (None, 0))
@@ -98,7 +98,6 @@ def _answers(runs: Sequence[Run], row: int, visit: str) -> list[PromptAnswer]:
 
 
 def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
-    """Sort a run's completions, the best first and those without a reward last."""
     data = sample.data
     completions = [completion for completion in data.get("completions") or () if isinstance(completion, dict)]
     rewarded = [completion for completion in completions if isinstance(completion.get("reward"), int | float)]
@@ -116,7 +115,7 @@ def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
 
 
 def _in_turns(completion: dict[str, Any]) -> dict[str, Any]:
-    """Add the completion's episode, if it is one, and labels of its end."""
+    """Return a completion's episode (None if it isn't one) and the labels that say how it ended."""
     messages, end = completion.get("turns"), completion.get("end")
     end_label = ENDS.get(end, end[:24]) if isinstance(end, str) else ""
     episode = episodes.read(messages) if isinstance(messages, list) else None
@@ -125,6 +124,6 @@ def _in_turns(completion: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stored(runs: Sequence[Run]) -> Any:
-    """Find the groups that the runs were trained on, or that an evaluation sampled."""
-    counted = Q(mode="train") | Q(run__kind=EVALUATION)
-    return SampleRow.objects.filter(counted, run__in=runs, row__isnull=False, superseded=False)
+    """Find the groups that the runs were trained on or that an evaluation sampled."""
+    was_trained_or_evaluated = Q(mode="train") | Q(run__kind=EVALUATION)
+    return SampleRow.objects.filter(was_trained_or_evaluated, run__in=runs, row__isnull=False, superseded=False)

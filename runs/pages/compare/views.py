@@ -23,10 +23,10 @@ from runs.pages.compare import prompts as compare_prompts
 from workers.contract.run.jobs import KINDS
 
 MAX_CURVES = 50
-"""Runs per answer of curves; the page requests fewer."""
+"""Maximum number of runs in one response with curves; the page requests fewer."""
 OFFERED_RUNS = 100
 MAX_WATERFALLS = 6
-NOTHING_DIFFERS = "Nothing: these runs were launched with the same settings, seed included."
+NOTHING_DIFFERS = "Nothing: these runs were launched with the same settings, including the seed."
 NO_SHARED_PROMPT = "No prompt was visited by two of these runs, or their completions are no longer stored."
 NO_PROMPT = "No completions are stored for this run yet."
 
@@ -38,9 +38,9 @@ def compare(request: HttpRequest) -> HttpResponse:
     chosen = comparison.chosen(request)
     metrics = comparison.metrics(chosen.runs)
     selected = comparison.shown_metrics(request, metrics)
-    different, equal_count = comparison.differences(chosen.runs)
-    offered = queries.runs_for(request).filter(archived_at=None)
-    offered = offered.exclude(pk__in=chosen.runs).exclude(kind__in=("trial", *KINDS))
+    differing_settings, equal_count = comparison.differences(chosen.runs)
+    other_runs = queries.runs_for(request).filter(archived_at=None)
+    other_runs = other_runs.exclude(pk__in=chosen.runs).exclude(kind__in=("trial", *KINDS))
     context = {
         **_table(chosen),
         "chosen": chosen,
@@ -49,9 +49,9 @@ def compare(request: HttpRequest) -> HttpResponse:
         "most_metrics": comparison.MAX_METRICS,
         "axes": AXES,
         "trained": any(run.trains for run in chosen.runs),
-        "differences": different,
+        "differences": differing_settings,
         **_texts(chosen, equal_count),
-        "offered": offered.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
+        "offered": other_runs.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
         "prompts_query": _query(request, "row", "visit"),
         "page": _document(chosen, metrics, selected),
     }
@@ -60,31 +60,30 @@ def compare(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def table(request: HttpRequest) -> HttpResponse:
-    """Show the runs' current state, for the page to swap in."""
+    """Render the table of the runs' current state, which the page swaps in."""
     return render(request, "pages/compare/_table.html", _table(comparison.chosen(request)))
 
 
 @require_safe
 @gzip_page
 def series(request: HttpRequest) -> HttpResponse:
-    """Send curves over the requested axis, and the final figures of the metric `of`."""
+    """Send curves over the requested axis, and the final values of the metric `of`."""
     chosen = comparison.chosen(request, MAX_CURVES)
     x, of = request.GET.get("x", "step"), request.GET.get("of", "")
     newest = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
-    answer = curves(
+    payload = curves(
         chosen.runs,
         listed(request.GET.get("metrics", ""))[: comparison.MAX_METRICS],
         x=x if x in AXES else "step",
         points=whole(request, "points", 400, 2, 1000),
         received={run: int(seq) for run, seq in newest.items() if seq.isdecimal()},
     )
-    whole_answer = {**answer, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
-    return HttpResponse(msgspec.json.encode(whole_answer), content_type="application/json")
+    with_finals = {**payload, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
+    return HttpResponse(msgspec.json.encode(with_finals), content_type="application/json")
 
 
 @require_safe
 def prompts(request: HttpRequest) -> HttpResponse:
-    """Show the completions of one prompt by each run."""
     chosen = comparison.chosen(request)
     row = whole(request, "row", -1, -1, 2**31 - 1)
     looks = comparison.looks(chosen.runs)
@@ -102,7 +101,6 @@ def prompts(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def step_times(request: HttpRequest) -> HttpResponse:
-    """Show the parts of each run's step time."""
     chosen = comparison.chosen(request)
     looks = comparison.looks(chosen.runs)
     times = [(run, step_time.of_run(run)) for run in chosen.runs]
@@ -114,7 +112,6 @@ def step_times(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def waterfalls(request: HttpRequest) -> HttpResponse:
-    """Show the median step of each run, all on the same time axis."""
     chosen = comparison.chosen(request, MAX_WATERFALLS)
     looks = comparison.looks(chosen.runs)
     views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
@@ -132,7 +129,7 @@ def _table(chosen: Chosen) -> dict[str, Any]:
             "s": queries.summary(run, now, {}),
             "took": comparison.took(run, now),
             "tokens": run.last_metrics.get("num_tokens"),
-            "without": ",".join(compared.pk for compared in chosen.runs if compared is not run),
+            "without": ",".join(other_run.pk for other_run in chosen.runs if other_run is not run),
         }
         for run in chosen.runs
     ]
@@ -140,15 +137,14 @@ def _table(chosen: Chosen) -> dict[str, Any]:
 
 
 def _texts(chosen: Chosen, equal: int) -> dict[str, str]:
-    """Write the page's heading, its title in the browser, and sentences about the settings."""
-    several = len(chosen.runs) > 1
-    heading = f"Compare {len(chosen.runs)} runs" if several else "Compare runs"
+    has_several = len(chosen.runs) > 1
+    heading = f"Compare {len(chosen.runs)} runs" if has_several else "Compare runs"
     names = ", ".join(run.name for run in chosen.runs[:2])
     return {
         "heading": heading,
         "browser_title": f"{heading} · {names}" if names else heading,
-        "equal": f"{counted(equal, 'setting')} {'is' if equal == 1 else 'are'} the same" if several else "",
-        "nothing_differs": NOTHING_DIFFERS if several else "Add a second run to compare settings.",
+        "equal": f"{counted(equal, 'setting')} {'is' if equal == 1 else 'are'} the same" if has_several else "",
+        "nothing_differs": NOTHING_DIFFERS if has_several else "Add a second run to compare settings.",
     }
 
 
@@ -182,7 +178,7 @@ def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]
 
 
 def _with_added(request: HttpRequest) -> str:
-    """Add a run to the query, by id or by name (the newest run of that name)."""
+    """Return the query string with a run added, by its id or by its name (the newest run of that name)."""
     query = request.GET.copy()
     (entered,) = query.pop("add")[-1:]
     word = entered.strip().replace("\0", "")

@@ -1,1 +1,1 @@
-"""First steps: what an installation still lacks for a run, and recipes that bring a dataset and rewards along."""
+"""First steps: what an installation still needs for a run, and recipes that include a dataset and rewards."""

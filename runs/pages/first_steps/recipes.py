@@ -1,4 +1,4 @@
-"""Recipes: a dataset, rewards, a model and a profile that go together, up to a filled New run page."""
+"""Recipes: a dataset, rewards, a model and a profile that go together, and fill in the New run page."""
 
 import json
 import random
@@ -39,11 +39,10 @@ class StarterRecipe:
     needs: str
     model: str
     profile: str
-    """The slug of a shipped profile."""
     dataset: str
-    """The name of its dataset, created if there is none of that name."""
+    """The name of the dataset, which is created if there is none with that name."""
     source: HubSource | None
-    """None: the dataset is generated here."""
+    """The dataset's source; None if the dataset is generated here."""
     mapping: ColumnMapping
     rewards: str
     components: tuple[dict[str, Any], ...]
@@ -55,7 +54,7 @@ class StarterRecipe:
 
 @dataclass(frozen=True)
 class RecipeParts:
-    """The existing parts of a recipe."""
+    """Those parts of a recipe that already exist."""
 
     recipe: StarterRecipe
     version: DatasetVersion | None
@@ -66,15 +65,14 @@ class RecipeParts:
 
     @property
     def fit(self) -> dict[str, str]:
-        """Fit of the reachable hosts: css class, icon and text."""
+        """Whether a reachable host fits, as css class, icon and text."""
         if not self.hosts:
-            return {"css": "fit noted", "icon": "circle-x", "text": "No host here has all of it."}
+            return {"css": "fit noted", "icon": "circle-x", "text": "No reachable host has everything it needs."}
         text = f"Fits {self.hosts[0]}{' and others' if len(self.hosts) > 1 else ''}."
         return {"css": "fit noted fits", "icon": "circle-check", "text": text}
 
     @property
     def dataset_chip(self) -> tuple[str, str]:
-        """Status and label of its dataset."""
         if self.being_read:
             return "checking", "being read"
         return ("warn", "not ready") if self.blocked else ("ready", "ready")
@@ -85,12 +83,12 @@ class RecipeParts:
 
     @property
     def blocked(self) -> bool:
-        """The dataset needs a decision, or could not be read."""
+        """True if the dataset needs a decision or could not be read."""
         return self.version is not None and not self.being_read and self.version.status != DatasetVersion.READY
 
     @property
     def problem(self) -> str:
-        """Reason for which its dataset could not be read; "": it was read, and needs a decision."""
+        """Reason why the dataset could not be read; "" if it was read and needs a decision."""
         report = self.version.report if self.version else {}
         error = report.get("file_error") or report.get("mapped", {}).get("file_error") or {}
         return f"{error.get('message', '')} {error.get('advice', '')}".strip()
@@ -102,14 +100,13 @@ class RecipeParts:
 
     @property
     def address(self) -> str:
-        """Address of the New run page, filled in."""
-        chosen = {
+        parameters = {
             "model": self.recipe.model,
             "dataset_version": self.version.pk if self.version else "",
             "reward_version": self.rewards.pk if self.rewards else "",
             "profile": self.profile.pk if self.profile else "",
         }
-        return f"{reverse('new_run')}?{urlencode({name: value for name, value in chosen.items() if value})}"
+        return f"{reverse('new_run')}?{urlencode({name: value for name, value in parameters.items() if value})}"
 
 
 RECIPES: tuple[StarterRecipe, ...] = (
@@ -117,7 +114,7 @@ RECIPES: tuple[StarterRecipe, ...] = (
         slug="gsm8k",
         title="GSM8K with a small Qwen",
         text="The usual first GRPO run: grade-school word problems, scored by the number in the answer.",
-        needs="one GPU with vLLM, and the hub for data and model.",
+        needs="one GPU with vLLM, and access to the hub for the data and the model.",
         model="Qwen/Qwen2.5-0.5B-Instruct",
         profile="one-gpu-colocate",
         dataset="GSM8K",
@@ -130,7 +127,7 @@ RECIPES: tuple[StarterRecipe, ...] = (
         slug="code",
         title="Code that passes its tests",
         text="Short Python functions from MBPP. Each completion runs in the sandbox against the tests of its row.",
-        needs="one GPU with vLLM, a host with a sandbox, and the hub for data and model.",
+        needs="one GPU with vLLM, a host with a sandbox, and access to the hub for the data and the model.",
         model="Qwen/Qwen2.5-Coder-0.5B-Instruct",
         profile="one-gpu-colocate",
         dataset="MBPP",
@@ -149,8 +146,8 @@ RECIPES: tuple[StarterRecipe, ...] = (
     StarterRecipe(
         slug="sums",
         title="Sums on the CPU",
-        text="A model of 135 million parameters learns to answer sums in tags. The dataset is generated here.",
-        needs="a CPU, and the hub for the model.",
+        text="A model with 135 million parameters learns to answer sums in tags. The dataset is generated here.",
+        needs="a CPU, and access to the hub for the model.",
         model="HuggingFaceTB/SmolLM2-135M-Instruct",
         profile="cpu",
         dataset="Sums",
@@ -167,12 +164,11 @@ def find(slug: str) -> StarterRecipe | None:
 
 
 def all_recipes() -> list[RecipeParts]:
-    """List all recipes; those that fit a reachable host come first."""
     return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda parts: not parts.hosts)
 
 
 def fitted(recipes: Iterable[RecipeParts]) -> list[RecipeParts]:
-    """Add to each recipe the reachable hosts that have what it needs."""
+    """Return the recipes, each with the reachable hosts that have what it needs."""
     hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
     fitting = []
     for recipe in recipes:
@@ -182,7 +178,7 @@ def fitted(recipes: Iterable[RecipeParts]) -> list[RecipeParts]:
 
 
 def parts(recipe: StarterRecipe) -> RecipeParts:
-    """Find the existing parts of a recipe; a ready version of its dataset is preferred to a newer one."""
+    """Find the existing parts of a recipe. A ready version of its dataset is preferred to a newer one."""
     versions = DatasetVersion.objects.filter(dataset__name=recipe.dataset, dataset__deleted_at=None).order_by("number")
     config = RewardConfig.objects.filter(name=recipe.rewards).first()
     return RecipeParts(
@@ -194,7 +190,7 @@ def parts(recipe: StarterRecipe) -> RecipeParts:
 
 
 def prepare(recipe: StarterRecipe, user: User) -> None:
-    """Create the missing parts; existing ones stay. Raises DatasetError if another user changes them meanwhile."""
+    """Create the missing parts of a recipe. Raises DatasetError if another user changes them at the same time."""
     existing = parts(recipe)
     if existing.rewards is None:
         saving.make(recipe.rewards, recipe.components, owner=user, description=f"For the recipe “{recipe.title}”.")
@@ -207,10 +203,10 @@ def prepare(recipe: StarterRecipe, user: User) -> None:
 
 
 def sums(*, count: int, seed: int) -> str:
-    """Write JSON Lines of distinct questions about sums and differences of two numbers up to 99."""
+    """Return JSON Lines with distinct questions about sums and differences of two numbers up to 99."""
     exercises = [(a, sign, b) for a in range(100) for b in range(100) for sign in ("+", "−") if sign == "+" or b <= a]
-    chosen = random.Random(seed).sample(exercises, count)  # noqa: S311  exercises, not secrets
+    sampled_exercises = random.Random(seed).sample(exercises, count)  # noqa: S311  exercises, not secrets
     return "".join(
         json.dumps({"question": f"What is {a} {sign} {b}?", "answer": str(a + b if sign == "+" else a - b)}) + "\n"
-        for a, sign, b in chosen
+        for a, sign, b in sampled_exercises
     )

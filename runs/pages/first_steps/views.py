@@ -1,4 +1,4 @@
-"""The start page with the four things that a run needs, the page of a recipe, and the demo until it is a run."""
+"""The start page with the four things that a run needs, the page of a recipe, and the page of the demo's setup."""
 
 from typing import Any
 
@@ -27,22 +27,22 @@ from workers.contract.wire.names import Phase
 
 @require_safe
 def start(request: HttpRequest) -> HttpResponse:
-    offered, first_steps = recipes.all_recipes(), steps()
+    all_recipes, first_steps = recipes.all_recipes(), steps()
     launched, ready = first_steps[-1]["is_done"], all(step["is_done"] for step in first_steps[:-1])
     context = {
         "steps": first_steps,
-        "recipes": offered,
+        "recipes": all_recipes,
         "demo": demo_stages.preparing(),
         # Suggest the recipe that fits, unless the user has data and rewards already.
-        "by_recipe": not launched and bool(offered[0].hosts) and (offered[0].complete or not ready),
-        "by_hand": not launched and ready and not offered[0].complete,
+        "by_recipe": not launched and bool(all_recipes[0].hosts) and (all_recipes[0].complete or not ready),
+        "by_hand": not launched and ready and not all_recipes[0].complete,
     }
     return render(request, "pages/first_steps/start.html", context)
 
 
 @require_safe
 def demo(request: HttpRequest) -> HttpResponseBase:
-    """Show the demo's preparations, then redirect to its run. The first sign-in link leads here."""
+    """Show how the demo is being prepared, then redirect to its run. The first sign-in link leads here."""
     now, run = demo_stages.preparing(), demo_stages.newest()
     if now is None and run is not None:
         now = _starting(run)
@@ -65,7 +65,8 @@ def _starting(run: Run) -> DemoPreparing | None:
 
 @require_safe
 def recipe(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show a recipe; an htmx request gets only its parts, and is redirected to New run once the dataset is read."""
+    """Show a recipe. An htmx request gets only its parts, and is redirected to New run once the dataset has been
+    read."""
     parts = recipes.parts(_named(slug))
     if request.headers.get("HX-Request") != "true":
         return render(request, "pages/first_steps/recipe.html", {"parts": recipes.fitted([parts])[0]})
@@ -78,13 +79,13 @@ def recipe(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 @operator_required
 def prepare(request: HttpRequest, slug: str) -> HttpResponseBase:
-    chosen = _named(slug)
+    chosen_recipe = _named(slug)
     try:
-        recipes.prepare(chosen, person(request))
+        recipes.prepare(chosen_recipe, person(request))
     except DatasetError as error:
         messages.warning(request, str(error))
-    parts = recipes.parts(chosen)
-    return redirect(parts.address) if parts.complete else redirect("recipe", chosen.slug)
+    parts = recipes.parts(chosen_recipe)
+    return redirect(parts.address) if parts.complete else redirect("recipe", chosen_recipe.slug)
 
 
 def _named(slug: str) -> recipes.StarterRecipe:
@@ -100,10 +101,10 @@ def steps() -> list[dict[str, Any]]:
     hosts = [host for host in Host.objects.all() if host.is_fresh(now)]
     ready = [host.name for host in hosts if host.inventory.get("trainer") == "ready"]
     data, rewards, hardware, launch = (
-        "The prompts to learn from, with answers.",
+        "The prompts to learn from, with their answers.",
         "What makes one completion better than another.",
-        "No host is ready to train. Its card under Hardware says why.",
-        "Preflight checks the run before it takes a GPU.",
+        "No host is ready to train. The hosts' cards under Hardware say why.",
+        "Preflight checks the run before it uses a GPU.",
     )
     if datasets:
         data = f"{counted(datasets, 'dataset')} to train on."
@@ -123,13 +124,12 @@ def steps() -> list[dict[str, Any]]:
     ]
 
 
-def _step(title: str, icon: str, is_done: bool, text: str, route: str, act: str) -> dict[str, Any]:
-    """Describe a step. `text`: the existing object, or the purpose of the step."""
+def _step(title: str, icon: str, is_done: bool, description: str, route: str, act: str) -> dict[str, Any]:
     return {
         "title": title,
         "icon": "circle-check" if is_done else icon,
         "is_done": is_done,
-        "text": text,
+        "text": description,
         "route": route,
         "act": act,
     }

@@ -1,4 +1,4 @@
-"""A host's card on the Hardware page: every state, text and button that its template draws."""
+"""A host's card on the Hardware page: all states, sentences and buttons that its template renders."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Button:
     url: str
     id: str
     tone: str = ""
-    """danger | quiet"""
+    """danger, quiet or ""."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Notice:
     text: str = ""
     lines: tuple[str, ...] = ()
     after: Holder | None = None
-    """The run that left it so; its link opens the text."""
+    """The run that caused it, linked at the start of the text."""
     button: Button | None = None
 
 
@@ -46,7 +46,6 @@ class Fact:
     label: str
     texts: tuple[str, ...]
     inline: bool = False
-    """Texts share a line."""
 
     bar: list[dict[str, Any]] | None = None
     total_mib: int = 0
@@ -72,7 +71,6 @@ class GpuTile:
 
     @property
     def run_memory(self) -> SafeString | str:
-        """Memory of the run that holds the GPU."""
         if self.gpu.holder is None:
             return ""
         return format_html("{} {}", "left over" if self.gpu.holder.quarantined else "run", mib(self.gpu.held_mib))
@@ -83,7 +81,7 @@ class GpuTile:
 
 
 def host_card(host: HostView, user: User, taken: HostDiskUse | None = None) -> dict[str, Any]:
-    """Describe a host. `taken`: None if the host has not measured its runs."""
+    """Describe a host for its card. `taken` is None if the host has not measured its runs' disk use."""
     stale, slots = _stale(host), () if host.gpus else host.slots
     return {
         "id": host.row.pk,
@@ -108,19 +106,17 @@ def host_card(host: HostView, user: User, taken: HostDiskUse | None = None) -> d
 
 
 def these_end(runs: int) -> str:
-    """Begin a sentence about the runs that end with a host."""
     return "This run ends" if runs == 1 else f"These {runs} runs end"
 
 
 def _hardware(host: HostView) -> str:
     if host.gpus:
-        free = f", {host.free_gpus} free" if host.fresh else ""
-        return f"{len(host.gpus)} × {', '.join(host.gpu_names)}{free}"
+        free_note = f", {host.free_gpus} free" if host.fresh else ""
+        return f"{len(host.gpus)} × {', '.join(host.gpu_names)}{free_note}"
     return "GPUs unknown" if host.gpu_error else f"CPU host, {counted(len(host.slots), 'slot')}"
 
 
 def _chips(host: HostView) -> Iterator[tuple[str, str]]:
-    """Yield (status, label)."""
     yield ("good", "reachable") if host.fresh else ("warn", "unreachable")
     yield from membership.troubles(host.credential)
     if host.trainer == "missing":
@@ -150,22 +146,23 @@ def _stale(host: HostView) -> str:
         return ""
     if reason := membership.out_of_service(host.credential):
         return reason
-    effect = "Launches can't reach it; its runs continue."
+    effect = "No new runs can be launched on it; its current runs continue."
     if host.announced_at is None:
         return f"Never connected. {effect}"
-    text = "Out of reach since {} ({} ago): the details below date from then. " + effect
-    return format_html(text, clock(host.announced_at), ago(host.announced_at))
+    sentence = "Unreachable since {} ({} ago); the details below date from then. " + effect
+    return format_html(sentence, clock(host.announced_at), ago(host.announced_at))
 
 
 def _quarantines(host: HostView, user: User) -> Iterator[Notice]:
     for quarantine in host.quarantines:
-        several, holder = quarantine.several, quarantine.holder
+        is_plural, holder = quarantine.several, quarantine.holder
         address = reverse("release_lease", args=[holder.lease_id])
         yield Notice(
             "warn",
             "triangle-alert",
-            f"{quarantine.label} of {host.name} {'are' if several else 'is'} in quarantine.",
-            f"{'they were' if several else 'it was'} not proved free, so no run gets {'them' if several else 'it'}.",
+            f"{quarantine.label} of {host.name} {'are' if is_plural else 'is'} in quarantine.",
+            f"{'they were' if is_plural else 'it was'} not confirmed free, so no run gets "
+            f"{'them' if is_plural else 'it'}.",
             after=holder,
             button=Button("Release…", address, f"release-{holder.lease_id}") if user.may_operate else None,
         )
@@ -174,23 +171,23 @@ def _quarantines(host: HostView, user: User) -> Iterator[Notice]:
 def _notices(host: HostView, user: User) -> Iterator[Notice]:
     if host.gpu_error:
         advice = format_html(
-            "The driver reports: {}. Check <code>nvidia-smi</code> and the kernel log there; no runs start on them "
-            "meanwhile.",
+            "The driver reports: {}. Check <code>nvidia-smi</code> and the kernel log there. Until the GPUs respond, "
+            "no runs start on them.",
             host.gpu_error,
         )
-        yield Notice("bad", "circle-alert", f"The GPUs of {host.name} do not respond.", advice)
+        yield Notice("bad", "circle-alert", f"The GPUs of {host.name} aren't responding.", advice)
     if host.sandbox.reported and not host.sandbox.backend:
         yield _no_sandbox(host, user)
 
 
 def _no_sandbox(host: HostView, user: User) -> Notice:
     box, address, id_ = host.sandbox, reverse("host_unsandboxed", args=[host.row.pk]), f"unsandboxed-{host.row.pk}"
-    by, grade, button = host.row.unsandboxed_by, "warn", Button("Allow it…", address, id_, "danger")
-    title, text = f"{host.name} has no sandbox.", "Runs whose rewards run code don’t start there."
+    allowed_by, grade, button = host.row.unsandboxed_by, "warn", Button("Allow it…", address, id_, "danger")
+    title, text = f"{host.name} has no sandbox.", "Runs with rewards that run code don’t start there."
     if box.allowed:
         grade, button = "bad", Button("Forbid it…", address, id_)
         title = f"Code that models write runs on {host.name} without a sandbox."
-        text = f"{by.username} allowed it. {box.reach}" if by else box.reach
+        text = f"{allowed_by.username} allowed it. {box.reach}" if allowed_by else box.reach
     lines = tuple(f"{name}: {why}" for name, why in box.lacks)
     return Notice(grade, "shield-alert", title, text, lines, button=button if user.may_administer else None)
 
@@ -242,8 +239,8 @@ def _cpu(host: HostView) -> str:
 def _memory(host: HostView) -> Fact:
     if not host.memory_mib:
         return Fact("Memory", ("–",))
-    used = format_html("{} of {} in use", mib(host.memory_used_mib), mib(host.memory_mib))
-    return Fact("Memory", (used,), bar=host.memory_parts, total_mib=host.memory_mib)
+    usage = format_html("{} of {} in use", mib(host.memory_used_mib), mib(host.memory_mib))
+    return Fact("Memory", (usage,), bar=host.memory_parts, total_mib=host.memory_mib)
 
 
 def _disk(host: HostView, taken: HostDiskUse | None) -> Fact:
@@ -251,8 +248,8 @@ def _disk(host: HostView, taken: HostDiskUse | None) -> Fact:
         return Fact("Disk", ("–",))
     if not host.disk_total_mib:
         return Fact("Disk", (format_html("{} free", mib(host.disk_free_mib)),))
-    free = format_html("{} of {} free", mib(host.disk_free_mib), mib(host.disk_total_mib))
-    texts, parts = [free], host.disk_parts
+    free_space = format_html("{} of {} free", mib(host.disk_free_mib), mib(host.disk_total_mib))
+    texts, parts = [free_space], host.disk_parts
     if taken is not None:
         texts.append(_muted(f"{counted(taken.runs, 'run')} take {size_in_words(taken.bytes)}"))
         runs = min(taken.bytes / 2**20, parts[0]["value"])
@@ -261,8 +258,8 @@ def _disk(host: HostView, taken: HostDiskUse | None) -> Fact:
 
 
 def _slot(slot: SlotView, host: HostView) -> str:
-    free, holder = "free" if host.fresh else "unknown", slot.holder
-    run = link(reverse("run", args=[holder.run_id]), holder.run_name) if holder else _muted(free)
+    idle_word, holder = "free" if host.fresh else "unknown", slot.holder
+    run = link(reverse("run", args=[holder.run_id]), holder.run_name) if holder else _muted(idle_word)
     return format_html("{} {}", slot.index, run)
 
 
@@ -272,7 +269,7 @@ def _software(host: HostView, user: User) -> Iterator[Fact]:
     if host.cuda is not None:
         yield Fact("CUDA", (_cuda(host.cuda),))
     if host.shm_mib is not None and host.shm_mib < MIN_SHM_MIB:
-        size = format_html("{} (/dev/shm): too little for vLLM and several ranks", mib(host.shm_mib))
+        size = format_html("{} (/dev/shm): not enough for vLLM and several ranks", mib(host.shm_mib))
         yield Fact("Shared memory", (_muted(size),))
     yield Fact("Sandbox", tuple(_sandbox(host, user)))
     yield Fact("Boot", tuple(_boot(host)) or (_muted("not reported"),), inline=True)
@@ -294,13 +291,13 @@ def _cuda(cuda: dict[str, Any]) -> str:
 def _sandbox(host: HostView, user: User) -> Iterator[str]:
     box = host.sandbox
     if not box.backend:
-        yield _muted("none works" if box.reported else "not reported yet")
+        yield _muted("none that works" if box.reported else "not reported yet")
         return
     yield box.backend
     for name, why in box.lacks:
         yield _muted(f"{name}: {why}")
     if box.allowed:
-        yield _muted("Not required: an admin allows code without one.")
+        yield _muted("Not required: an admin allowed code to run without it.")
         if user.may_administer:
             yield link(reverse("host_unsandboxed", args=[host.row.pk]), "Forbid it…")
 

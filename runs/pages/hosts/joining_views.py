@@ -21,8 +21,8 @@ from runs.engine.sentences import counted
 from runs.pages.hosts.host_card import these_end
 from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, is_loopback
 
-AFTER_EMBEDDED = "It runs beside the control plane and gets a new token at the next start."
-AFTER_JOINED = "This can’t be undone. The machine can join again with a new code, also under this name."
+AFTER_EMBEDDED = "It runs on the same machine as the control plane and gets a new token at the next start."
+AFTER_JOINED = "This can’t be undone. The machine can join again with a new code, even under the same name."
 
 
 class AddHostForm(forms.Form):
@@ -38,7 +38,7 @@ class AddHostForm(forms.Form):
         name: str = self.cleaned_data["name"]
         if name and credentials.active(name) is not None:
             raise forms.ValidationError(
-                f"A host named {name} has joined already. Revoke it first, or use another name."
+                f"A host named {name} has already joined. Revoke it first, or use another name."
             )
         return name
 
@@ -46,7 +46,7 @@ class AddHostForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def add(request: HttpRequest) -> HttpResponseBase:
-    """Create a join code and show its command, once."""
+    """Create a join code and show its command once."""
     form = AddHostForm(request.POST if request.method == "POST" else None)
     problem = host_redis.problem() or (no_users() if request.method == "POST" else "")
     if request.method != "POST" or problem or not form.is_valid():
@@ -62,13 +62,13 @@ def add(request: HttpRequest) -> HttpResponseBase:
         "only_here": is_loopback(parts.hostname or "") and url,
         "unencrypted": parts.scheme == "http" and not is_loopback(parts.hostname or "") and url,
     }
-    answer = render(request, "pages/hosts/added.html", context)
-    answer.headers["Cache-Control"] = "no-store"
-    return answer
+    response = render(request, "pages/hosts/added.html", context)
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 def no_users() -> str:
-    """Explain why hosts can't get their own Redis users, or ""."""
+    """Return why hosts can't get their own Redis users, or "" if they can."""
     try:
         host_redis.check()
     except host_redis.NoUser as error:
@@ -79,27 +79,27 @@ def no_users() -> str:
 @require_safe
 @operator_required
 def added(request: HttpRequest, code_id: int) -> HttpResponse:
-    """Show the state of a join code, polled by the page that shows its command."""
+    """Render the state of a join code; the page that shows its command polls it."""
     row = get_object_or_404(JoinCode, pk=code_id)
     host = next(iter(host_views(hosts_for(request).filter(name=row.used_by))), None) if row.used_by else None
-    over = row.used_at is None and row.expires_at <= timezone.now()
-    status = STOP_POLLING if over or (host is not None and host.fresh) else 200
-    return render(request, "pages/hosts/_added.html", {"row": row, "host": host, "over": over}, status=status)
+    has_expired = row.used_at is None and row.expires_at <= timezone.now()
+    status = STOP_POLLING if has_expired or (host is not None and host.fresh) else 200
+    return render(request, "pages/hosts/_added.html", {"row": row, "host": host, "over": has_expired}, status=status)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def revoke(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """End a host's credentials, after a page that explains the consequences."""
+    """Revoke a host's credentials, after a page that explains the consequences."""
     host = known_host_for(request, host_id)
     credential = credentials.active(host.name)
     if credential is None:
-        messages.info(request, f"{host.name} has no credentials; nothing was changed.")
+        messages.info(request, f"{host.name} has no credentials, so nothing was changed.")
         return redirect("hardware")
     if request.method == "POST":
-        ended, note = actions.revoke(host, person(request))
-        runs = f" {counted(ended, 'run')} of it ended." if ended else ""
-        messages.success(request, f"The credentials of {host.name} are revoked.{runs} {note}".strip())
+        ended_count, note = actions.revoke(host, person(request))
+        runs = f" {counted(ended_count, 'run')} on it ended." if ended_count else ""
+        messages.success(request, f"The credentials of {host.name} were revoked.{runs} {note}".strip())
         return redirect("hardware")
     attempts = actions.on_host(host)
     context = {

@@ -17,21 +17,21 @@ from controlplane.platform.accounts.roles import operator_required
 from controlplane.platform.http.keyset import whole
 from runs.engine.hosts.view import host_views
 
-LONGEST_MODEL = 500
-COMES_WITHIN = timedelta(seconds=60)
-"""Longest time between a host's answer and the upload that it announces."""
+MAX_MODEL_CHARS = 500
+MAX_UPLOAD_DELAY = timedelta(seconds=60)
+"""Maximum time between a host's response and the upload that it announces."""
 
 
 @operator_required
 @require_http_methods(["GET", "POST"])
 def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """Request the tokenizer of `model`; GET with `inspection` polls until a host has answered."""
+    """Request the tokenizer of `model`. GET with `inspection` polls until the host has responded."""
     version = version_for(request, dataset_id, number)
     context: dict[str, Any] = {"version": version, "dataset": version.dataset}
     if request.method == "GET":
         pk = whole(request, "inspection", 0, 0, 10**11)
         return _answered(request, context, get_object_or_404(ModelInspection.objects.select_related("host"), pk=pk))
-    model = request.POST.get("model", "").strip()[:LONGEST_MODEL]
+    model = request.POST.get("model", "").strip()[:MAX_MODEL_CHARS]
     host = _host(model)
     context |= {"model": model, "host": host}
     if not model or host is None:
@@ -43,10 +43,8 @@ def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 
 
 def ask(host: Host, model: str) -> ModelInspection:
-    """Ask a host for a model's tokenizer; reuse a recent answer only if the tokenizer is stored.
-
-    Raises inspections.HostAway.
-    """
+    """Ask a host for a model's tokenizer, or reuse a recent inspection if the tokenizer is stored. Raises
+    inspections.HostAway."""
     return inspections.request_inspection(host, model, again=tokenizers.of_model(model) is None)
 
 
@@ -61,22 +59,22 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
         "coming": tokenizer_file is None and _coming(inspection),
         "note": tokenizers.note(inspection) if inspection.answered_at else "",
     }
-    answer = render(request, "catalogue/datasets/_tokenizer.html", context)
+    response = render(request, "catalogue/datasets/_tokenizer.html", context)
     if tokenizer_file is not None:
-        answer["HX-Trigger"] = json.dumps(
+        response["HX-Trigger"] = json.dumps(
             {"tokenizerfound": {"sha256": tokenizer_file.sha256, "model": tokenizer_file.model}}
         )
-    return answer
+    return response
 
 
 def _coming(inspection: ModelInspection) -> bool:
-    # The upload arrives shortly after the answer that announces it.
-    recent = inspection.answered_at is not None and timezone.now() - inspection.answered_at <= COMES_WITHIN
-    return recent and tokenizers.is_missing(inspection)
+    # The upload arrives shortly after the response that announces it.
+    is_recent = inspection.answered_at is not None and timezone.now() - inspection.answered_at <= MAX_UPLOAD_DELAY
+    return is_recent and tokenizers.is_missing(inspection)
 
 
 def _host(model: str) -> Host | None:
-    """Choose a connected host that has the model, otherwise any connected host."""
+    """Choose a reachable host that has the model, otherwise any reachable host; None if there is none."""
     hosts = [view for view in host_views() if view.fresh]
     having = [view for view in hosts if model in view.models]
     return next((view.row for view in (*having, *hosts)), None)

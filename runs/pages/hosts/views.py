@@ -1,4 +1,4 @@
-"""The Hardware page: hosts, GPUs and their holders, and the actions of operators."""
+"""The Hardware page: hosts, GPUs and the runs that hold them, and operators' actions."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -24,7 +24,7 @@ from runs.pages.hosts.host_card import host_card, these_end
 
 @require_safe
 def hardware(request: HttpRequest) -> HttpResponse:
-    """Show hosts, queue and machines; htmx polls and gets only these."""
+    """Show hosts, queue, machines and profiles; htmx polls for the page without the profiles."""
     announcements.watch(timezone.now())
     hosts = sorted(host_views(hosts_for(request)), key=lambda host: not host.fresh)
     queue = overview.queue()
@@ -47,12 +47,12 @@ def hardware(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
-    """Release the resources that a run left in quarantine, after a page that explains the consequences."""
+    """Release resources that have been in quarantine since a run ended, after a page that explains the consequences."""
     lease = get_object_or_404(Lease.objects.select_related("host", "attempt__run"), pk=lease_id)
     leases = Lease.objects.filter(host=lease.host, attempt=lease.attempt, state=Lease.QUARANTINED).order_by("pk")
     if request.method == "POST":
-        chosen = {lease.pk, *(int(pk) for pk in request.POST.getlist("lease") if pk.isascii() and pk.isdigit())}
-        released = actions.release([candidate for candidate in leases if candidate.pk in chosen], person(request))
+        chosen_ids = {lease.pk, *(int(pk) for pk in request.POST.getlist("lease") if pk.isascii() and pk.isdigit())}
+        released = actions.release([candidate for candidate in leases if candidate.pk in chosen_ids], person(request))
         if released:
             messages.success(request, f"{resource_words(released)} of {lease.host.name} can be used again.")
         else:
@@ -66,9 +66,9 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
     # The lease that was clicked is always released.
     rows.sort(key=lambda row: row[0].pk != lease.pk)
     resource = resource_words([lease.resource])
-    several = len(rows) > 1
-    act = "Release the selected" if several else f"Release {resource}"
-    context = {"lease": lease, "rows": rows, "resource": resource, "several": several, "act": act}
+    has_several = len(rows) > 1
+    act = "Release the selected" if has_several else f"Release {resource}"
+    context = {"lease": lease, "rows": rows, "resource": resource, "several": has_several, "act": act}
     return render(request, "pages/hosts/release.html", context)
 
 
@@ -79,7 +79,7 @@ def _in_use(gpu: GpuView | None) -> str:
 @require_POST
 @operator_required
 def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Stop a host from accepting runs, or resume it."""
+    """Make a host stop accepting runs, or accept them again."""
     actions.drain(host_for(request, host_id), draining=request.POST.get("draining") == "1")
     return redirect("hardware")
 
@@ -87,14 +87,16 @@ def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Let rewards run code on a host without a working sandbox, after a page that explains the consequences."""
+    """Allow or forbid reward code on a host without a working sandbox, after a page that explains the consequences."""
     host = host_for(request, host_id)
     if request.method == "POST":
         actions.allow_unsandboxed(host, person(request), allowed=request.POST.get("allowed") == "1")
         if host.unsandboxed_allowed:
             messages.warning(request, f"Reward code now runs without a sandbox on {host.name}.")
         else:
-            messages.success(request, f"{host.name} runs no code without a sandbox. Runs already started continue.")
+            messages.success(
+                request, f"{host.name} no longer runs code without a sandbox. Runs already started continue."
+            )
         return redirect("hardware")
     return render(request, "pages/hosts/unsandboxed.html", {"host": host_views([host])[0]})
 
@@ -102,7 +104,7 @@ def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def price(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Set what an hour of a host's GPUs costs."""
+    """Set the price of an hour of one of a host's GPUs."""
     host = host_for(request, host_id)
     form = PriceForm(request.POST if request.method == "POST" else None, instance=host)
     if request.method == "POST" and form.is_valid():
@@ -120,15 +122,15 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
     host = host_for(request, host_id)
     if request.method == "POST":
         if is_fresh(host):
-            messages.info(request, f"{host.name} is reachable again; nothing was changed. Stop its runs instead.")
+            messages.info(request, f"{host.name} is reachable again, so nothing was changed. Stop its runs instead.")
             return redirect("hardware")
-        ended, released = actions.give_up(host, person(request), free=request.POST.get("free") == "1")
-        if ended or released:
-            runs = f"{counted(ended, 'run')} of {host.name} ended as lost" if ended else ""
+        ended_count, released = actions.give_up(host, person(request), free=request.POST.get("free") == "1")
+        if ended_count or released:
+            runs = f"{counted(ended_count, 'run')} on {host.name} ended as lost" if ended_count else ""
             resources = f"{counted(released, 'resource')} released" if released else ""
             messages.success(request, f"{', '.join(filter(None, (runs, resources)))}.")
         else:
-            messages.info(request, f"Nothing was running on {host.name}; nothing was changed.")
+            messages.info(request, f"Nothing was running on {host.name}, so nothing was changed.")
         return redirect("hardware")
     attempts = actions.on_host(host)
     context = {"host": host_views([host])[0], "attempts": attempts, "these_end": these_end(len(attempts))}
@@ -141,13 +143,13 @@ def remove_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
     """Hide an unreachable host."""
     host = known_host_for(request, host_id)
     if host.removed_at is not None:
-        messages.info(request, f"{host.name} was already removed.")
+        messages.info(request, f"{host.name} has already been removed.")
         return redirect("hardware")
     if request.method == "POST":
         problem = actions.remove(host)
         if problem:
             messages.error(request, problem)
         else:
-            messages.success(request, f"{host.name} is removed. It reappears if its worker starts again.")
+            messages.success(request, f"{host.name} was removed. It will reappear if its worker starts again.")
         return redirect("hardware")
     return render(request, "pages/hosts/remove.html", {"host": host_views([host])[0]})

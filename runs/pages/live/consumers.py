@@ -1,4 +1,4 @@
-"""Websockets for signed-in users: a cursor and a pump. The sign-in is checked for as long as the socket is open."""
+"""Websockets for signed-in users, each with a cursor and a pump. The sign-in is checked while the socket is open."""
 
 import asyncio
 import json
@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 
 class SignedInConsumer(AsyncWebsocketConsumer):
-    """A consumer for signed-in users; others are accepted first, so that the browser sees the close code 4401."""
+    """A consumer for signed-in users. Other connections are accepted before they are closed, so that the browser sees
+    the close code 4401."""
 
     async def connect(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []
@@ -42,7 +43,8 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         self.spawn(self._stay_signed_in())
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Answer pings, with which a page checks the connection: a dead network closes no socket."""
+        """Answer pings and pass other messages to `hear`. Pages send pings to detect a dead network, which closes no
+        socket."""
         message = _message(text_data)
         if message.get("type") == "ping":
             await self.send_text('{"type":"pong"}')
@@ -50,10 +52,10 @@ class SignedInConsumer(AsyncWebsocketConsumer):
             await self.hear(message)
 
     async def hear(self, message: dict[str, Any]) -> None:
-        """Handle any other message of the page."""
+        """Handle a message other than a ping."""
 
     async def begin(self) -> None:
-        """Join the hub and spawn the pump."""
+        """Join the hub and start the pump."""
         raise NotImplementedError
 
     async def end(self) -> None:
@@ -68,7 +70,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         await self.end()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine for as long as the socket is open; the browser comes back if it fails."""
+        """Run a coroutine while the socket is open. If it fails, the socket closes and the browser reconnects."""
         self.tasks.append(asyncio.get_running_loop().create_task(self._guarded(work)))
 
     async def send_text(self, text: str) -> None:
@@ -79,7 +81,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
             await work
         except OSError:
             # The browser disconnected during a send.
-            log.debug("a socket of user %s is gone", self.user_id)
+            log.debug("a socket of user %s was closed", self.user_id)
         except Exception:  # loop boundary: log the cause and close the socket
             log.exception("a websocket failed")
             await self.close(FAILED)
@@ -95,14 +97,14 @@ class SignedInConsumer(AsyncWebsocketConsumer):
 
 
 class RunConsumer(SignedInConsumer):
-    """`/ws/runs/<id>/?after=N`: rows stored after line N, followed by live updates."""
+    """The socket `/ws/runs/<id>/?after=N`, which sends rows stored after line N, followed by live updates."""
 
     viewer: Viewer | None = None
 
     async def begin(self) -> None:
         run_id = self.scope["url_route"]["kwargs"]["run_id"]
-        after = _whole(self.scope["query_string"], "after")
-        cursors = await from_store(lambda: frames.start(run_id, after))
+        after_seq = _whole(self.scope["query_string"], "after")
+        cursors = await from_store(lambda: frames.start(run_id, after_seq))
         if cursors is None:
             await self.close(NO_SUCH_RUN)
             return
@@ -124,7 +126,7 @@ class RunConsumer(SignedInConsumer):
 
 
 class RunListConsumer(SignedInConsumer):
-    """`/ws/runs/`: the ids of changed runs."""
+    """The socket `/ws/runs/`, which sends the ids of changed runs."""
 
     viewer: ListViewer | None = None
 
@@ -142,22 +144,22 @@ class RunListConsumer(SignedInConsumer):
 
 
 class UnknownConsumer(SignedInConsumer):
-    """Any other address; closed at once."""
+    """A socket at any other address, closed at once."""
 
     async def begin(self) -> None:
         await self.close(NO_SUCH_RUN)
 
 
-def _message(text: str | None) -> dict[str, Any]:
+def _message(text_data: str | None) -> dict[str, Any]:
     try:
-        message = json.loads(text or "")
+        message = json.loads(text_data or "")
     except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
 
 
 def still_signed_in(session_key: str | None, user_id: int) -> bool:
-    """Check that the session still exists, belongs to this user, and matches the account's password and status."""
+    """Return whether the session still exists, belongs to this user, and matches the account's password and status."""
     if session_key is None:
         return False
     store = import_module(settings.SESSION_ENGINE).SessionStore(session_key)

@@ -1,1 +1,1 @@
-"""The Models page, and the page of each model that a run has made."""
+"""The Models page, and the page of each model that a run has saved."""

@@ -1,4 +1,4 @@
-"""Actions on a model: merge, convert, benchmark, download, delete, and push to the hub with a card to edit first."""
+"""Actions on a model: merge, convert, benchmark, download, delete, and push to the hub with an editable model card."""
 
 from collections.abc import Callable
 
@@ -25,23 +25,23 @@ from workers.contract.wire.documents import ContractError
 class PushForm(forms.Form):
     repository = forms.CharField(
         max_length=200,
-        help_text="Its name on the hub. The owner is the stored token's account, or one of its organizations.",
+        help_text="Name on the hub. The owner must be the stored token's account or one of its organizations.",
         widget=forms.TextInput(
             attrs={"placeholder": "owner/name", "autocomplete": "off", "spellcheck": "false", "class": "code"}
         ),
     )
     private = forms.BooleanField(
-        required=False, label="Private", help_text="Only its owner sees a repository that this push creates."
+        required=False, label="Private", help_text="If this push creates the repository, only its owner can see it."
     )
     add = forms.BooleanField(
         required=False,
         label="Add to the existing repository",
-        help_text="Replaces files with the same names and keeps the others. Otherwise nothing existing is touched.",
+        help_text="Replaces files with the same names and keeps the others. If off, no existing repository is changed.",
     )
     card = forms.CharField(
         label="Model card",
         strip=False,
-        help_text="README.md, as the hub shows it. Written from what is known of the run: read it before it is public.",
+        help_text="The README.md that the hub shows, generated from the run. Read it before it becomes public.",
         widget=forms.Textarea(attrs={"rows": 24, "spellcheck": "false", "class": "code"}),
     )
 
@@ -52,13 +52,13 @@ class PushForm(forms.Form):
         return name
 
     def clean_card(self) -> str:
-        text = str(self.cleaned_data["card"]).replace("\r\n", "\n")
-        size = len(text.encode("utf-8", "replace"))
+        card_text = str(self.cleaned_data["card"]).replace("\r\n", "\n")
+        size = len(card_text.encode("utf-8", "replace"))
         if size > model_jobs.MAX_CARD_BYTES:
             raise forms.ValidationError(
-                f"It has {size:,} bytes; a card may have {model_jobs.MAX_CARD_BYTES:,}. Shorten it."
+                f"The card has {size:,} bytes; the limit is {model_jobs.MAX_CARD_BYTES:,}. Shorten it."
             )
-        return text
+        return card_text
 
 
 @require_POST
@@ -103,7 +103,7 @@ def delete(request: HttpRequest, event_id: int) -> HttpResponseBase:
     try:
         deletions.request(model.checkpoint, person(request))
     except deletions.CheckpointNotDeletable as error:
-        messages.error(request, f"This model was not deleted: {error}")
+        messages.error(request, f"The model wasn't deleted: {error}")
     return redirect("model", event_id)
 
 
@@ -114,7 +114,7 @@ def download(request: HttpRequest, event_id: int, job_id: str) -> HttpResponseBa
     job = model.run.jobs.filter(pk=job_id, kind=ARCHIVE, spec__start_from=model.checkpoint.folder).first()
     stored_archive = archives.find(job) if job else None
     if job is None or stored_archive is None:
-        raise Http404("This archive is no longer here. Start the download again on the model's page.")
+        raise Http404("This archive no longer exists. Start the download again on the model's page.")
     name = f"{archives.name_of(model.checkpoint)}.tar"
     etag = f'"{job.pk}-{stored_archive.size}"'
     return resumable_answer(request, stored_archive.path.open("rb"), "application/x-tar", save_as=name, etag=etag)
@@ -141,7 +141,7 @@ def push(request: HttpRequest, event_id: int) -> HttpResponseBase:
 
 
 def _start(request: HttpRequest, event_id: int, past: str, start: Callable[[Checkpoint], object]) -> HttpResponseBase:
-    """Start a job on a model. `past`: the participle for the error message."""
+    """Start a job on a model, then redirect to its page. `past` is the participle for the error message."""
     model = catalogue.model_for(request, event_id)
     try:
         start(model.checkpoint)

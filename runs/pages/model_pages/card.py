@@ -1,6 +1,6 @@
-"""The model card of a saved model, in the hub's format: README.md with a YAML head.
+"""The model card of a saved model, in the hub's format: README.md with YAML front matter.
 
-All names are escaped, so that none can end the head, a table or a code block.
+All names are escaped, so that none can end the front matter, a table or a code block.
 """
 
 import json
@@ -26,15 +26,14 @@ from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.rewards.library import LIBRARY
 
 MAX_BYTES = 64 * 1024
-"""Longest card."""
 ALWAYS_LISTED = ("learning_rate", "beta", "loss_type", "num_generations", "max_completion_length", "temperature")
-"""GRPOConfig's arguments that a reader looks for, whether the run set them or not."""
+"""GRPOConfig arguments that readers look for, listed whether or not the run set them."""
 HOUSEKEEPING = re.compile(r"(save|logging|eval|log|per_device_eval|dataloader)_.*|num_generations_eval|report_to")
-"""Arguments that don't change what is learned."""
+"""Arguments that don't affect what the model learns."""
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _CACHED = re.compile(r"models--(?P<owner>[\w.-]+?)--(?P<name>[\w.-]+)/snapshots/[0-9a-f]{40}", re.ASCII)
 _MARKDOWN = re.compile(r"[\\`*{}\[\]<>()#!|~&$@]|(?<!\w)_|_(?!\w)|:(?=//)|(?<=www)\.", re.IGNORECASE)
-"""Markdown's special characters within a line; no name is at the start of one."""
+"""Markdown's special characters within a line; names never begin a line."""
 _DATE = "%-d %B %Y"
 _LINKS = {
     "GRPO": "https://huggingface.co/papers/2402.03300",
@@ -43,7 +42,7 @@ _LINKS = {
 
 
 def text(checkpoint: Checkpoint) -> str:
-    """Write the model's README.md; unknown facts are left out."""
+    """Return the model's README.md, without facts that are unknown."""
     run = checkpoint.run.source or checkpoint.run
     parts = [
         _head(checkpoint, run),
@@ -61,14 +60,14 @@ def text(checkpoint: Checkpoint) -> str:
 
 
 def hub_id(path: str) -> str:
-    """Find the hub id of a model given as such, or as a folder of the hub's cache; "": another folder."""
+    """Return the hub id of a model given as a hub id or as a folder of the hub's cache, or "" for any other folder."""
     if cached := _CACHED.search(path):
         return f"{cached['owner']}/{cached['name']}"
     return path if _HUB_ID.fullmatch(path) else ""
 
 
 def base_name(checkpoint: Checkpoint) -> str:
-    """Name the base model in public: by the hub's id, or the last part of its folder."""
+    """Return the public name of the base model: its hub id, or the last part of its folder."""
     return _public(_base(checkpoint.run.source or checkpoint.run))
 
 
@@ -83,7 +82,7 @@ def _head(checkpoint: Checkpoint, run: Run) -> list[str]:
     }
     lines = ["---"]
     for name, value in head.items():
-        # In double quotes any text is escaped within one line.
+        # Double quotes allow any string to be escaped within one line.
         flow = yaml.safe_dump(value, default_flow_style=True, default_style='"', width=10**6)
         value_text = str(flow).removesuffix("...\n").strip()
         lines.append(f"{name}: {value_text}")
@@ -101,13 +100,13 @@ def _summary(checkpoint: Checkpoint, run: Run) -> str:
 
 def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
     data, hardware = part(run.spec, "data"), part(run.spec, "hardware")
-    of = f" of {run.max_steps}" if run.max_steps else ""
+    total = f" of {run.max_steps}" if run.max_steps else ""
     revision = part(run.spec, "model").get("revision")
-    started = run.attempts.exclude(started_at=None).order_by("number").values_list("started_at", flat=True).first()
+    started_at = run.attempts.exclude(started_at=None).order_by("number").values_list("started_at", flat=True).first()
     facts = [
         ("Run", f"{_plain(run.name)} (`{run.pk}`)"),
-        ("Steps", f"{checkpoint.step}{of}"),
-        ("Started", _date(started)),
+        ("Steps", f"{checkpoint.step}{total}"),
+        ("Started", _date(started_at)),
         ("Saved", _date(checkpoint.event.at)),
         ("Base model", _base_link(run) + (f", revision {_plain(revision)}" if revision else "")),
         ("Began with", _beginning(run)),
@@ -120,13 +119,13 @@ def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
 
 def _rewards(run: Run) -> list[str]:
     version = run.reward_version
-    named = [f"Reward config: {_plain(version)}.", ""] if version else []
+    heading = [f"Reward config: {_plain(version)}.", ""] if version else []
     rows = []
     for reward in run.spec.get("rewards") or ():
         entry = LIBRARY.get(str(reward.get("function")))
         kind = entry.title if entry else reward.get("function")
         rows.append((_plain(reward.get("name")), _plain(kind), _number(reward.get("weight", 1.0))))
-    return ["## Rewards", "", *named, *_table(rows, "Component", "Kind", "Weight")]
+    return ["## Rewards", "", *heading, *_table(rows, "Component", "Kind", "Weight")]
 
 
 def _settings(run: Run) -> list[str]:
@@ -138,7 +137,7 @@ def _settings(run: Run) -> list[str]:
     for name, value in grpo.items():
         if name not in ALWAYS_LISTED and not HOUSEKEEPING.fullmatch(name) and value != defaults.get(name):
             rows.append((f"`{re.sub(r'[^A-Za-z0-9_]', '', name)}`", _value(value)))
-    intro = "The usual ones, and all that differ from TRL's defaults."
+    intro = "The most important settings, and all that differ from TRL's defaults."
     return ["## GRPO settings", "", intro, "", *_table(rows, "Setting", "Value")]
 
 
@@ -160,17 +159,17 @@ def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
     if not run.trains:
         return []
     at_step = [result for result in results.of_run(run) if result.ended_well and result.step in (None, checkpoint.step)]
-    own = [result for result in at_step if result.folder in ("", checkpoint.folder)]
-    of_itself = any(result.folder for result in own)
-    shown = own if of_itself else [result for result in at_step if not result.merged]
-    if not any(result.folder for result in shown):
+    own_results = [result for result in at_step if result.folder in ("", checkpoint.folder)]
+    of_itself = any(result.folder for result in own_results)
+    shown_results = own_results if of_itself else [result for result in at_step if not result.merged]
+    if not any(result.folder for result in shown_results):
         return []
-    setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions of each")
+    setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions per prompt")
     heads = (*setup, "pass@1", "pass@k", "Reward", "Change in reward")
-    sentences = dict.fromkeys(_plain(solving.of(result.run.spec).sentence()) for result in shown)
-    merged = [] if of_itself else ["Of the adapter, before it was merged.", ""]
-    notes = ["", *sentences, "", "The last column is the mean difference by prompt, with its 95 % interval."]
-    return ["## Evaluation", "", *merged, *_table(map(_evaluated, shown), *heads), *notes]
+    sentences = dict.fromkeys(_plain(solving.of(result.run.spec).sentence()) for result in shown_results)
+    merged_note = [] if of_itself else ["These evaluations are of the adapter, before it was merged.", ""]
+    notes = ["", *sentences, "", "The last column is the mean difference per prompt, with its 95% confidence interval."]
+    return ["## Evaluation", "", *merged_note, *_table(map(_evaluated, shown_results), *heads), *notes]
 
 
 def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
@@ -204,7 +203,7 @@ def _benchmarks(checkpoint: Checkpoint) -> list[str]:
         )
         for result in benchmarks
     ]
-    return ["## Benchmarks", "", "By EleutherAI's lm-eval, without a chat template.", "", *_table(rows, *heads)]
+    return ["## Benchmarks", "", "Run with EleutherAI's lm-eval, without a chat template.", "", *_table(rows, *heads)]
 
 
 def _versions(checkpoint: Checkpoint) -> list[str]:
@@ -216,9 +215,9 @@ def _versions(checkpoint: Checkpoint) -> list[str]:
 
 def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
     base = _base(run)
-    named = json.dumps(hub_id(base) or "path/to/the/base/model")
+    base_argument = json.dumps(hub_id(base) or "path/to/the/base/model")
     revision = part(run.spec, "model").get("revision")
-    base_load = f"{named}, revision={json.dumps(revision)}" if revision else named
+    base_load = f"{base_argument}, revision={json.dumps(revision)}" if revision else base_argument
     lines = [
         *(["from peft import PeftModel"] if checkpoint.is_adapter else []),
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
@@ -234,11 +233,12 @@ def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
 
 
 def _base(run: Run) -> str:
-    """Find the hub id or folder of the model at the start of the lineage: a run may train another run's model."""
-    passed: set[str] = set()
+    """Return the hub id or folder of the model at the start of the lineage, since a run may train another run's
+    model."""
+    visited: set[str] = set()
     path = str(part(run.spec, "model").get("path", ""))
-    while (source := checkpoints.by_folder(path)) and source.run.pk not in passed:
-        passed.add(source.run.pk)
+    while (source := checkpoints.by_folder(path)) and source.run.pk not in visited:
+        visited.add(source.run.pk)
         path = str(part(source.run.spec, "model").get("path", ""))
     return hub_id(path) or path
 
@@ -248,7 +248,7 @@ def _public(base: str) -> str:
 
 
 def _base_link(run: Run) -> str:
-    """Link the base model; a folder is shortened to its last part, so that no path of a host is published."""
+    """Return a link to the base model, or the last part of its folder, so that no host's path is published."""
     base = _base(run)
     if hub_id(base):
         return f"[{_plain(base)}](https://huggingface.co/{base})"
@@ -256,7 +256,7 @@ def _base_link(run: Run) -> str:
 
 
 def _beginning(run: Run) -> str:
-    """Name the other run's saved model that this run started from, or ""."""
+    """Return the name of the other run's saved model that this run started from, or "" if there is none."""
     spec = run.spec
     source = checkpoints.by_folder(str(spec.get("start_from") or part(spec, "model").get("path", "")))
     if source is None or source.run == run:
@@ -265,18 +265,16 @@ def _beginning(run: Run) -> str:
 
 
 def _hub_dataset(version: DatasetVersion) -> str:
-    """Find the hub id of the dataset that the rows come from, or ""."""
-    passed: set[int] = set()
+    visited: set[int] = set()
     ancestor: DatasetVersion | None = version
-    while ancestor and ancestor.source_kind == DatasetVersion.DERIVED and ancestor.pk not in passed:
-        passed.add(ancestor.pk)
+    while ancestor and ancestor.source_kind == DatasetVersion.DERIVED and ancestor.pk not in visited:
+        visited.add(ancestor.pk)
         ancestor = ancestor.parent
     hub_dataset = str(ancestor.source.get("id", "")) if ancestor and ancestor.source_kind == DatasetVersion.HUB else ""
     return hub_dataset if _HUB_ID.fullmatch(hub_dataset) else ""
 
 
 def _gpus(run: Run) -> str:
-    """Count the GPUs of the run's last attempt that had any."""
     for attempt in run.attempts.select_related("host").order_by("-number"):
         announced = attempt.host.inventory.get("gpus") or () if attempt.host else ()
         names = [str(gpu.get("name")) for gpu in announced if gpu.get("index") in attempt.gpus]
@@ -286,17 +284,16 @@ def _gpus(run: Run) -> str:
 
 
 def _table(rows: Iterable[tuple[str, ...]], *heads: str) -> list[str]:
-    """Format a table, without rows that have only a name; without heads it has two columns."""
     heads = heads or ("", "")
     lines = [heads, ("---",) * len(heads), *(row for row in rows if any(row[1:]))]
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
 def _plain(value: object) -> str:
-    """Escape a text for one line: no Markdown, no link, no character that reverses or hides others."""
+    """Escape a string for one line: no Markdown, no links, no characters that reverse or hide others."""
     line = " ".join(str(value).split())
-    shown = "".join(sign for sign in line if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
-    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", shown)
+    visible = "".join(sign for sign in line if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
+    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", visible)
 
 
 def _value(value: object) -> str:
@@ -321,5 +318,5 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def _date(at: datetime | None) -> str:
-    return at.strftime(_DATE) if at else ""
+def _date(moment: datetime | None) -> str:
+    return moment.strftime(_DATE) if moment else ""

@@ -1,4 +1,4 @@
-"""The facts on a model's page: its quality, its files, its lineage, and why it can't be used."""
+"""The facts on a model's page: quality, files, lineage, and the reason if it can't be used."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +17,7 @@ Fact = tuple[str, str | SafeString]
 
 
 def quality_facts(model: SavedModel, quality: Quality, newest: EvaluationResult | None) -> Iterator[Fact]:
-    """Describe the quality. `newest`: the newest evaluation of the model itself."""
+    """Yield the facts about a model's quality. `newest` is the newest evaluation of the model itself."""
     run = reverse("run", args=[model.trained_by.pk])
     steps = model.trained_by.max_steps
     yield "Step", _beside(sig(model.checkpoint.step, 9), f"of {sig(steps, 9)}" if steps else "")
@@ -41,7 +41,7 @@ def model_facts(model: SavedModel) -> Iterator[Fact]:
     if model.host:
         yield "Host", link(reverse("hardware"), model.host.name)
     if checkpoint.stored:
-        yield "Store", "a copy, which any host may use"
+        yield "Store", "a copy that any host can use"
     yield "Folder", _folder(checkpoint.path or checkpoint.folder)
 
 
@@ -73,7 +73,7 @@ def lineage_facts(model: SavedModel, siblings: Iterable[SavedModel]) -> Iterator
 
 
 def why_unusable(model: SavedModel) -> str | SafeString:
-    """Explain why a checkpoint can't be used; "": it can."""
+    """Return why a checkpoint can't be used, or "" if it can."""
     checkpoint, deletion = model.checkpoint, model.checkpoint.deletion
     if checkpoint.usable:
         return ""
@@ -83,12 +83,13 @@ def why_unusable(model: SavedModel) -> str | SafeString:
         return "This model no longer exists on its host."
     if checkpoint.is_being_deleted and deletion:
         text = (
-            "{} asked {} {} ago to delete this model; it has not answered yet. If it doesn’t, delete the model again."
+            "{} asked {} {} ago to delete this model; the host has not responded yet. If it doesn’t, delete the model "
+            "again."
         )
         return format_html(text, deletion.actor, model.host.name if model.host else "", ago(deletion.at))
     if checkpoint.superseded:
-        return "The run was resumed from an earlier step since: this checkpoint is obsolete."
-    return "A host refused to use this checkpoint: a file is missing or cut short, or it doesn’t fit the run."
+        return "This checkpoint is obsolete: the run was later resumed from an earlier step."
+    return "A host refused to use this checkpoint: a file is missing or truncated, or it doesn’t fit the run."
 
 
 GAIN = "Mean of the 10 steps up to this model minus mean of the first 10"
@@ -96,14 +97,14 @@ GAIN = "Mean of the 10 steps up to this model minus mean of the first 10"
 
 def _evaluation(newest: EvaluationResult | None) -> str | SafeString:
     if newest is None:
-        return SafeString('<span class="muted">none of this model yet</span>')
+        return SafeString('<span class="muted">no evaluation of this model yet</span>')
     run = reverse("run", args=[newest.run.pk])
     if newest.live:
-        return link(run, "under way")
+        return link(run, "in progress")
     solved = format_html("pass@1 {}, ", percent(newest.pass_1)) if newest.pass_1 is not None else ""
     figures = format_html("{}reward {}", solved, fixed(newest.reward))
     gain = change(newest.gain.mean) if newest.gain else ""
-    return _beside(link(f"{run}?tab=completions", figures), gain, "In reward, against the model before training")
+    return _beside(link(f"{run}?tab=completions", figures), gain, "Change in reward from the model before training")
 
 
 def _folder(path: str) -> SafeString:
@@ -117,7 +118,6 @@ def _folder(path: str) -> SafeString:
 
 
 def _beside(text: str | SafeString, detail: str, title: str = "") -> SafeString:
-    """Add a muted text beside another."""
     titled = format_html(' title="{}"', title) if title else ""
     muted = format_html(' <span class="muted"{}>{}</span>', titled, detail) if detail else ""
     return format_html("{}{}", text, muted)

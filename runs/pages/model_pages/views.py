@@ -26,21 +26,21 @@ from workers.contract.run.jobs import BENCHMARK_TASKS, GGUF_TYPES, USUAL_BENCHMA
 NO_RUN_MODEL = EmptyState(
     "box",
     "No run has saved a model yet",
-    "Runs save checkpoints while they train. Each one appears here, to be evaluated, merged, downloaded or trained on.",
+    "Runs save checkpoints while they train. Each appears here and can be evaluated, merged, downloaded or trained.",
 )
 NO_RUN_MATCHES = EmptyState(
     "search",
-    "No model of a run matches",
-    "Try fewer words. Names, run ids and base models are searched.",
+    "No run's model matches",
+    "Try fewer words. The search covers names, run ids and base models.",
     act="Show all models",
 )
 NO_HOST_MODEL = EmptyState(
     "hard-drive",
     "No host has a model",
-    "Put a model's folder into a host's model folder, or enter a hub id in New run: the host keeps what it downloads.",
+    "Put a model into a host's model folder, or enter a hub id in New run: the host keeps the models it downloads.",
 )
 NO_HOST_MATCHES = EmptyState(
-    "hard-drive", "No model on a host matches", "Their names, folders and hub ids are searched."
+    "hard-drive", "No model on a host matches", "The search covers names, folders and hub ids."
 )
 
 
@@ -92,13 +92,12 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
 
 
 def _whole_page(saved: SavedModel) -> dict[str, Any]:
-    """Build the rest of the context, without the jobs."""
     checkpoint = saved.checkpoint
     of_run = evaluation_results.of_run(saved.trained_by)
     evaluations = [result for result in of_run if result.folder in ("", checkpoint.folder)]
-    own = [result for result in evaluations if result.folder and (result.live or result.ended_well)]
-    newest = max(own, key=lambda result: result.run.created_at, default=None)
-    failure = f"It was not deleted: {checkpoint.deletion.data.get('problem', '')}" if checkpoint.deletion else ""
+    own_evaluations = [result for result in evaluations if result.folder and (result.live or result.ended_well)]
+    newest = max(own_evaluations, key=lambda result: result.run.created_at, default=None)
+    failure = f"The model wasn't deleted: {checkpoint.deletion.data.get('problem', '')}" if checkpoint.deletion else ""
     convertible = bool(model_jobs.converting_hosts(checkpoint))
     return {
         "gguf": {"types": GGUF_TYPES, "merge_first": model_jobs.MERGE_FIRST} if convertible else None,

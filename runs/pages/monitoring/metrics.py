@@ -1,5 +1,5 @@
-"""The control plane's figures for Prometheus, from the database and the data folder at each request, with the
-processes' own measurements from Redis. Nothing is kept in a process, so any web process answers for all of them."""
+"""The control plane's metrics for Prometheus, read at each request from the database, the data folder and, for the
+processes' own measurements, Redis. No process keeps any of them, so each web process can report for all."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ _MEASURED = {
 
 
 def exposition(now: datetime) -> bytes:
-    """Write all figures in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_MetricFigures(now))
     return generate_latest(registry)
@@ -37,8 +37,8 @@ class _MetricFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _runs(self._now)
-        stored = Run.every.aggregate(lines=Sum("last_seq"))["lines"] or 0
-        yield CounterMetricFamily("grpo_ingest_lines", "Lines of supervisors that are stored", value=stored)
+        stored_lines = Run.every.aggregate(lines=Sum("last_seq"))["lines"] or 0
+        yield CounterMetricFamily("grpo_ingest_lines", "Lines of supervisors that are stored", value=stored_lines)
         yield from _hosts(self._now)
         yield from _leases()
         yield from _measured()
@@ -67,16 +67,17 @@ def _runs(now: datetime) -> Iterator[Metric]:
 
 
 def _hosts(now: datetime) -> Iterator[Metric]:
-    """Yield GPU readings of fresh hosts alone: an old reading would look like a current one."""
+    """Yield the hosts' metrics. GPU readings come only from fresh hosts, since an old one would look like a current
+    one."""
     hosts = list(Host.objects.only("name", "inventory", "announced_at"))
-    fresh = [host for host in hosts if host.is_fresh(now)]
+    fresh_hosts = [host for host in hosts if host.is_fresh(now)]
     yield _gauge(
         "grpo_host_fresh",
         "Whether the host's announcement is recent, so that launches can arrive",
         ["host"],
-        [((host.name,), float(host in fresh)) for host in hosts],
+        [((host.name,), float(host in fresh_hosts)) for host in hosts],
     )
-    gpus = [((host.name, str(gpu["index"])), gpu) for host in fresh for gpu in host.inventory.get("gpus") or ()]
+    gpus = [((host.name, str(gpu["index"])), gpu) for host in fresh_hosts for gpu in host.inventory.get("gpus") or ()]
     for name, help_text, key in (
         ("grpo_gpu_memory_bytes", "Memory of the GPU", "memory_mib"),
         ("grpo_gpu_memory_used_bytes", "Memory of the GPU in use, as last announced", "used_mib"),
@@ -123,5 +124,5 @@ def _single(name: str, help_text: str, figure: float) -> Metric:
 
 
 def _age(since: datetime | None, now: datetime) -> float:
-    """Measure seconds since a time; 0 for None, and for a time in the future, after a clock was set back."""
+    """Return the seconds since a time, or 0 for None and for a time in the future (after a clock was set back)."""
     return max(0.0, (now - since).total_seconds()) if since else 0.0

@@ -22,7 +22,7 @@ from runs.pages.monitoring.metrics import exposition
 @never_cache
 @require_GET
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Report the liveness of this web process alone: restarting it would not help any other."""
+    """Report only that this web process is alive, since restarting it would not help any other service."""
     return JsonResponse({"ok": True})
 
 
@@ -30,7 +30,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_GET
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Report readiness; 503 with the problems."""
+    """Report whether the control plane is ready, or respond with 503 and the problems."""
     problems = readiness.problems()
     return JsonResponse({"ready": not problems, "problems": problems}, status=503 if problems else 200)
 
@@ -44,11 +44,11 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if not _is_ours(token):
         row = api_tokens.find(token)
         if row is None or not api_tokens.allows(row, ApiScope.READ):
-            fix = "Send `Bearer` and an API token that may read, or the content of CONTROLPLANE_METRICS_TOKEN_FILE."
+            fix = "Send `Bearer` and an API token with read scope, or the content of CONTROLPLANE_METRICS_TOKEN_FILE."
             return error_json(401, "No valid token for metrics.", where="Authorization", fix=fix)
     return HttpResponse(exposition(timezone.now()), content_type=CONTENT_TYPE_LATEST)
 
 
 def _is_ours(token: str) -> bool:
-    expected: str = settings.METRICS_TOKEN
-    return bool(expected) and hmac.compare_digest(expected.encode(), token.encode("utf-8", "surrogateescape"))
+    metrics_token: str = settings.METRICS_TOKEN
+    return bool(metrics_token) and hmac.compare_digest(metrics_token.encode(), token.encode("utf-8", "surrogateescape"))

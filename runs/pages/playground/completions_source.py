@@ -1,7 +1,8 @@
 """Sources of the playground's completions: a dataset row, a stored group of a run, or manual entry.
 
-The page identifies a source by a few fields and the source is read again on each request, so anything deleted in
-between is reported and never an error. Texts can be edited: a stored one keeps its turns and tokens while unchanged.
+The page identifies a source by a few fields, and the source is read again on each request. Anything that has been
+deleted in between is reported and is not an error. Completions can be edited; a stored one keeps its turns and tokens
+as long as it is unchanged.
 """
 
 import re
@@ -27,7 +28,7 @@ from runs.insight.scoring import rows
 from workers.rewards.reward import Completion
 
 EDITABLE_CHARS = 20_000
-"""Characters of an editable completion; a longer stored one is still scored in full."""
+"""Maximum number of characters of an editable completion; a longer stored one is still scored in full."""
 MAX_COMPLETIONS = 64
 RUNS = 20
 GROUPS = 200
@@ -42,22 +43,20 @@ class SourceKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Offered:
-    """A completion to start from."""
+class OfferedCompletion:
+    """A completion that the page offers for editing."""
 
     text: str
     of: str = ""
-    """Number in the stored group; empty if it isn't stored."""
+    """Number in the stored group; empty if the completion isn't stored."""
     reward: float | None = None
-    """The run's reward."""
     advantage: float | None = None
     length: int = 0
-    """The full length in characters, if the page has only the beginning."""
+    """The full length in characters if the page shows only the beginning, otherwise 0."""
     episode: StoredEpisode | None = None
 
     @property
     def in_the_run(self) -> str:
-        """The run's reward and advantage."""
         if self.reward is None:
             return ""
         advantage = change(self.advantage)
@@ -66,12 +65,12 @@ class Offered:
 
 @dataclass
 class CompletionSource:
-    """A row with completions, and what the page needs to choose others."""
+    """A row with its completions, and what the page needs for choosing others."""
 
     kind: SourceKind
     row: dict[str, Any]
     prompt: str
-    offered: list[Offered]
+    offered: list[OfferedCompletion]
     problem: str = ""
     version: DatasetVersion | None = None
     index: int = 0
@@ -81,15 +80,12 @@ class CompletionSource:
     groups: list[SampleRow] = field(default_factory=list)
     group: SampleRow | None = None
     stored: dict[str, Completion] = field(default_factory=dict)
-    """Stored completions by their number in the group."""
 
     def add_problem(self, sentence: str) -> None:
-        """Report a deviation from the request."""
         self.problem = f"{self.problem} {sentence}".strip()
 
     @property
     def template(self) -> str:
-        """The fields that choose another row or group."""
         return f"pages/playground/_source_{self.kind}.html"
 
     @property
@@ -106,8 +102,8 @@ class CompletionSource:
 
 
 def read(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
-    """Read the source that a form or an address names: from=, and version= sample= | run= step= group= | prompt=
-    answer= tests=. Missing parts fall back to what exists."""
+    """Read the source that the fields of a form or an address identify: from=, and version= sample= | run= step= group=
+    | prompt= answer= tests=. Missing fields fall back to what exists."""
     kind = fields.get("from", "")
     if kind == SourceKind.RUN:
         return _of_run(request, fields)
@@ -117,8 +113,8 @@ def read(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
 
 
 def written(source: CompletionSource, texts: Sequence[str], of: Sequence[str]) -> dict[int, Completion]:
-    """Map the index of each text on the page, from 0, to the completion to score. `of`: numbers of the stored ones.
-    Empty new texts are skipped."""
+    """Return the completions to score by their index on the page, counted from 0. `of` holds the numbers of the stored
+    ones. Empty new completions are skipped."""
     numbers = [*of, *[""] * len(texts)]
     completions = {}
     for index, (text, number) in enumerate(zip(texts[:MAX_COMPLETIONS], numbers, strict=False)):
@@ -131,7 +127,7 @@ def written(source: CompletionSource, texts: Sequence[str], of: Sequence[str]) -
 
 
 def runs_with_completions(request: HttpRequest, phrase: str) -> QuerySet[Run]:
-    """Find runs with stored texts, newest first. `phrase`: a part of the name, or the run's id."""
+    """Find runs with stored completions, newest first. `phrase` is a part of the name, or the run's id."""
     matches = runs_for(request).filter(samplestore__size__gt=0).order_by("-created_at")
     phrase = phrase.replace("\0", "").strip()[:120]
     if phrase:
@@ -140,26 +136,27 @@ def runs_with_completions(request: HttpRequest, phrase: str) -> QuerySet[Run]:
 
 
 def suggested(row: Mapping[str, Any]) -> list[str]:
-    """Suggest completions: correct, correct in the wrong format, wrong in the right format, and neither."""
+    """Suggest four completions: a right one, one with the wrong format, one with a wrong answer, and one with neither
+    right."""
     answer = row.get("answer")
-    right = "42" if answer is None else str(answer)
+    right_answer = "42" if answer is None else str(answer)
     thought = "I take what is given and work it out step by step."
     return [
-        f"<think>\n{thought}\n</think>\n<answer>{right}</answer>",
-        f"The answer is {right}",
-        f"<think>\n{thought}\n</think>\n<answer>{_wrong(right)}</answer>",
+        f"<think>\n{thought}\n</think>\n<answer>{right_answer}</answer>",
+        f"The answer is {right_answer}",
+        f"<think>\n{thought}\n</think>\n<answer>{_wrong(right_answer)}</answer>",
         "I don't know.",
     ]
 
 
 def completion(stored: Any) -> Completion:
-    """Convert a stored completion (runs.insight.completions.groups) for rewards."""
+    """Convert a stored completion (runs.insight.completions.groups) into one that rewards can score."""
     turns = tuple(turn for turn in stored.turns or () if isinstance(turn, Mapping))
     return Completion(stored.text or "", turns, stored.tokens)
 
 
 def stored_row(group: SampleRow) -> dict[str, Any]:
-    """Build the row from the group alone, for when the dataset can't be read."""
+    """Build the row from the group alone, for use when the dataset can't be read."""
     prompt, answer = group.data.get("prompt"), group.data.get("answer")
     return {
         "row": group.row,
@@ -172,16 +169,16 @@ def stored_row(group: SampleRow) -> dict[str, Any]:
 def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
     versions = ready_versions(request)
     version = versions.filter(pk=number(fields.get("version")) or 0).first() or versions.first()
-    at = rows.at(version, number(fields.get("sample")) or 0)
+    place = rows.at(version, number(fields.get("sample")) or 0)
     return CompletionSource(
         SourceKind.DATASET,
-        at.row,
-        rows.shown_prompt(at.row),
-        offered=[Offered(text) for text in suggested(at.row)],
-        problem=at.problem,
+        place.row,
+        rows.shown_prompt(place.row),
+        offered=[OfferedCompletion(text) for text in suggested(place.row)],
+        problem=place.problem,
         version=version,
-        index=at.index,
-        count=at.count,
+        index=place.index,
+        count=place.count,
     )
 
 
@@ -194,7 +191,7 @@ def _of_hand(fields: Mapping[str, Any]) -> CompletionSource:
         "answer": answer or None,
         "test_cases": [line for line in lines if line.strip()][:MAX_TESTS],
     }
-    return CompletionSource(SourceKind.HAND, row, prompt, [Offered(""), Offered("")])
+    return CompletionSource(SourceKind.HAND, row, prompt, [OfferedCompletion(""), OfferedCompletion("")])
 
 
 def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
@@ -205,7 +202,7 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
     try:
         run = run_for(request, run_id)
     except Http404:
-        source.add_problem("This run no longer exists. Choose another one.")
+        source.add_problem("This run no longer exists. Choose another run.")
         return source
     source.run = run
     group_id = number(fields.get("group"))
@@ -214,20 +211,22 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
     if source.steps.step is None:
         source.add_problem("This run has no completions yet.")
         return source
-    # `data` is megabytes in total: read only the displayed group's.
+    # The `data` of all groups is megabytes, so read only that of the displayed group.
     source.groups = list(valid(run).filter(step=source.steps.step).order_by("pk").defer("data")[:GROUPS])
     if group_id is not None and group is None:
-        source.add_problem("That group is gone: too old, or of a step discarded by a resume. Another one is shown.")
-    first = next((stored_group for stored_group in source.groups if stored_group.size), None)
-    _take(source, group or first)
+        source.add_problem(
+            "That group no longer exists: it was too old, or a resume discarded its step. Another one is shown."
+        )
+    first_stored = next((stored_group for stored_group in source.groups if stored_group.size), None)
+    _load_group(source, group or first_stored)
     return source
 
 
-def _take(source: CompletionSource, group: SampleRow | None) -> None:
+def _load_group(source: CompletionSource, group: SampleRow | None) -> None:
     stored = completions_of(group.data) if group else []
     if group is None or not any(item.text is not None for item in stored):
         source.group = group
-        source.add_problem("The texts of this step are no longer stored, only their scores.")
+        source.add_problem("The completions of this step are no longer stored, only their scores.")
         return
     source.group, run = group, source.run
     source.row = stored_row(group)
@@ -236,28 +235,28 @@ def _take(source: CompletionSource, group: SampleRow | None) -> None:
         source.row = search.rows.get(group.row, source.row)
         if group.row not in search.rows:
             reason = search.problem or f"{run.dataset_version} has no row {group.row}."
-            source.add_problem(f"{reason} Only the prompt and the answer are known, as the run stored them.")
+            source.add_problem(f"{reason} Only the prompt and the answer that the run stored are known.")
     source.prompt = rows.shown_prompt(source.row)
     if len(stored) > MAX_COMPLETIONS:
-        source.add_problem(f"The first {MAX_COMPLETIONS} of its {len(stored)} completions are here.")
+        source.add_problem(f"Only the first {MAX_COMPLETIONS} of its {len(stored)} completions are shown.")
     for item in stored[:MAX_COMPLETIONS]:
         source.stored[str(item.number)] = full = completion(item)
         text = _as_shown(full.text)
         length = len(full.text) if len(full.text) > EDITABLE_CHARS else 0
         source.offered.append(
-            Offered(text, str(item.number), item.reward, item.advantage, length, episodes.read(item.turns))
+            OfferedCompletion(text, str(item.number), item.reward, item.advantage, length, episodes.read(item.turns))
         )
 
 
 def _group_label(group: SampleRow) -> str:
-    row = "A prompt without a row" if group.row is None else f"Row {group.row}"
+    row = "Prompt without a row" if group.row is None else f"Row {group.row}"
     reward = f"reward {sig(group.reward_low)} to {sig(group.reward_high)}"
     evaluation = ", evaluation" if group.mode == "eval" else ""
-    return f"{row}: {group.completions} completions, {reward}{evaluation}{'' if group.size else ', texts not kept'}"
+    return f"{row}: {group.completions} completions, {reward}{evaluation}{'' if group.size else ', texts not stored'}"
 
 
 def _as_shown(text: str) -> str:
-    """Convert a text to what the page shows and sends back."""
+    """Convert a completion's text to the form that the page shows and sends back."""
     return _BREAK.sub("\n", text)[:EDITABLE_CHARS].replace("\0", "\ufffd")
 
 
@@ -266,9 +265,8 @@ def number(value: object, digits: int = 18) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None
 
 
-def _wrong(right: str) -> str:
-    """Write a wrong answer of the same kind."""
+def _wrong(right_answer: str) -> str:
     try:
-        return str(int(right.replace(",", "")) + 1)
+        return str(int(right_answer.replace(",", "")) + 1)
     except ValueError:
-        return f"not {right}"
+        return f"not {right_answer}"

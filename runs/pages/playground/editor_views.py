@@ -1,4 +1,4 @@
-"""The page for editing and trying a reward config, and the check of its custom code."""
+"""The page for editing and trying a reward config, and the check of its custom Python code."""
 
 from typing import Any
 
@@ -21,18 +21,17 @@ from runs.pages.playground.views import sample_context
 from workers.rewards.entries import custom
 from workers.rewards.library import LIBRARY
 
-START = ("think_tags", "numeric_match")
-"""The components of a new config."""
+INITIAL_COMPONENTS = ("think_tags", "numeric_match")
 CHECKED = "catalogue/rewards/_code_check.html"
 
 
 @operator_required
 @require_http_methods(["GET", "POST"])
 def new(request: HttpRequest) -> HttpResponse:
-    """Start a config; ?function=KEY: with this function of the library."""
+    """Show the editor for a new config, with the library's function ?function=KEY if it is given."""
     key = request.GET.get("function", "")
     may_use = key in LIBRARY and (not LIBRARY[key].admin_only or person(request).may_administer)
-    keys = [key for key in ((key,) if may_use else START) if key in LIBRARY]
+    keys = [key for key in ((key,) if may_use else INITIAL_COMPONENTS) if key in LIBRARY]
     return PAGES.new(request, lambda: RewardEditor(ConfigForm(), [new_row(key, set()) for key in keys]))
 
 
@@ -75,24 +74,26 @@ PAGES = EditorPages(
 @admin_required
 @require_POST
 def check(request: HttpRequest) -> HttpResponse:
-    """Check a component of the editor's form (?of=its prefix) on the playground's completions."""
+    """Check the code of a component of the editor's form (?of=its prefix) on the playground's completions."""
     prefix = request.GET.get("of", "")
     name = f"{prefix}-{PARAM}{code_check.PARAM}"
     if not PREFIX.fullmatch(prefix) or name not in request.POST:
         raise Http404
     source = request.POST[name].replace("\r\n", "\n")
-    if len(source) > custom.LONGEST:
-        return render(request, CHECKED, {"problem": f"It is longer than {custom.LONGEST} characters."})
+    if len(source) > custom.MAX_SOURCE_CHARS:
+        return render(request, CHECKED, {"problem": f"The code is longer than {custom.MAX_SOURCE_CHARS} characters."})
     samples = samples_of(request)
     trial = code_check.check(source, samples)
-    tried = samples or code_check.made_up()
-    scored = [(completion.text, value) for (completion, _), value in zip(tried, trial.scores.values, strict=False)]
+    tried_samples = samples or code_check.made_up()
+    scored = [
+        (completion.text, value) for (completion, _), value in zip(tried_samples, trial.scores.values, strict=False)
+    ]
     context = {"problem": trial.problem, "trial": trial, "made_up": not samples, "scored": scored}
     return render(request, CHECKED, context)
 
 
 def samples_of(request: HttpRequest) -> list[code_check.Sample]:
-    """Read the playground's completions from the form; may be empty."""
+    """Read the playground's completions from the form, each with its row; empty if there are none."""
     texts = request.POST.getlist("completion")
     if not any(text.strip() for text in texts):
         return []

@@ -1,7 +1,7 @@
-"""An episode in the playground, played by hand or by a model with the executor that runs use.
+"""An episode in the playground, played by hand or by a model, with the same executor as in runs.
 
-Nothing is kept between requests: each replays all moves on the same row with the same seed. Servers therefore see
-earlier moves again, and an environment with randomness of its own may answer them differently.
+No state is kept between requests: each request replays all moves on the same row with the same seed. So servers see
+earlier moves again, and an environment that has its own randomness may respond to them differently.
 """
 
 import json
@@ -18,29 +18,26 @@ from workers.environments.executor import Call, EnvironmentAnswer, Executor, Mov
 from workers.rewards.tools import Tools
 
 MAX_BYTES = 200_000
-"""Longest list of moves that a page may send back."""
+"""Maximum size of the list of moves that a page sends back."""
 MAX_MOVES = 200
 MAX_CALLS = 64
-"""Calls in one move."""
-LONGEST_TEXT = 20_000
+MAX_TEXT_CHARS = 20_000
 SECONDS = 60.0
-"""Time limit of a request, which replays all moves and may ask a model for one more."""
+"""Time limit for a request, which replays all moves and may ask a model for one more."""
 CHARACTERS_PER_TOKEN = 4
-"""Without a tokenizer, a result limit in tokens is converted by this ratio."""
+"""Ratio by which a result limit in tokens is converted to characters, since there is no tokenizer."""
 ENDS = {
     "": "",
-    "eos": "The last turn called no tool, and no game answers its text: it is the final answer.",
-    EpisodeEnd.DONE: "The environment ended it.",
+    "eos": "The last turn called no tool, and no game responds to its text, so it is the final answer.",
+    EpisodeEnd.DONE: "The environment ended the episode.",
     EpisodeEnd.TURNS: "No more turns are allowed.",
-    EpisodeEnd.TIME: "The time limit of the playground was reached.",
-    EpisodeEnd.FAILED: "The environment broke.",
+    EpisodeEnd.TIME: "The playground's time limit was reached.",
+    EpisodeEnd.FAILED: "The environment failed.",
 }
 
 
 @dataclass(frozen=True)
 class WrittenMove:
-    """One move, written by a model or a person."""
-
     text: str = ""
     calls: tuple[Call, ...] = ()
 
@@ -53,11 +50,10 @@ class WrittenMove:
 class PlayedTurn:
     move: WrittenMove
     answers: list[tuple[str, EnvironmentAnswer]]
-    """(tool, answer); the tool is "" for an answer to the text."""
+    """Pairs of (tool, the environment's answer); the tool is "" for an answer to the text."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The steps in the form of workers.contract.run.episodes."""
         message: dict[str, Any] = {"role": "assistant", "content": self.move.text}
         if self.move.calls:
             message["tool_calls"] = [
@@ -68,7 +64,7 @@ class PlayedTurn:
 
 
 class NotWritten(Exception):
-    """A model has written no turn; the message explains why."""
+    """Raised when a model has written no turn; the message explains why."""
 
 
 @dataclass
@@ -77,12 +73,11 @@ class Play:
     opening: str = ""
     turns: list[PlayedTurn] = field(default_factory=list)
     end: str = ""
-    """One of ENDS; "" while it continues."""
+    """A key of ENDS; "" while the episode continues."""
     problem: str = ""
     not_written: str = ""
-    """Reason for which the model has written no turn; the episode can continue."""
+    """Reason why the model has written no turn; the episode can continue."""
     cut: int = 0
-    """Number of cut results."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
 
     @property
@@ -91,7 +86,6 @@ class Play:
 
     @property
     def reward(self) -> float | None:
-        """Sum of the environment's rewards."""
         rewards = [answer.reward for turn in self.turns for _, answer in turn.answers if answer.reward is not None]
         return sum(rewards) if rewards else None
 
@@ -101,7 +95,6 @@ class Play:
 
     @property
     def as_json(self) -> str:
-        """The messages, for the page to send back."""
         return json.dumps(self.messages, ensure_ascii=False)
 
     @property
@@ -110,32 +103,30 @@ class Play:
 
     @property
     def characters(self) -> int:
-        """Longest result of a call, in characters."""
         return most_characters(self.limits)
 
     @property
     def moves(self) -> str:
-        """The moves so far, for the page to send back."""
         return json.dumps([turn.move.as_dict() for turn in self.turns], ensure_ascii=False)
 
 
-def read_moves(text: str) -> list[WrittenMove]:
+def read_moves(moves_json: str) -> list[WrittenMove]:
     """Parse the moves that a page sends back. Raises ValueError."""
-    if len(text) > MAX_BYTES:
-        raise ValueError("The episode is too long to be played on.")
+    if len(moves_json) > MAX_BYTES:
+        raise ValueError("The episode is too long to continue.")
     try:
-        stored = storable(json.loads(text or "[]"))
+        stored_moves = storable(json.loads(moves_json or "[]"))
         moves = [
             WrittenMove(str(move["text"]), tuple(Call(str(c["name"]), c["arguments"]) for c in move["calls"]))
-            for move in stored
+            for move in stored_moves
         ]
     except (ValueError, TypeError, LookupError, RecursionError):
-        raise ValueError("The moves sent by the page can't be read. Start again.") from None
+        raise ValueError("The moves sent by the page are invalid. Start again.") from None
     return moves[:MAX_MOVES]
 
 
 def storable(value: Any) -> Any:
-    """Replace lone surrogates, which no page can be encoded with."""
+    """Replace lone surrogates, which can't be encoded in a page, and return the value."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
@@ -156,67 +147,69 @@ def play(
     until: float,
     write: Callable[[Play], WrittenMove] | None = None,
 ) -> Play:
-    """Play the moves, then one more by `write`, which gets the play so far and may raise NotWritten.
+    """Play the moves, then one more from `write`, which gets the play so far and may raise NotWritten.
 
-    `until`: deadline by the monotonic clock. The environment's errors become `problem`.
+    `until` is a deadline on the monotonic clock. Errors of the environment become the result's `problem`.
     """
     try:
-        carried = executor(version, tools)
+        runner = executor(version, tools)
     except Unusable as error:
         return Play(problem=str(error), limits=version.episode_limits)
-    [played] = carried.begin([row], [seed])
-    result = Play(carried.descriptions, played.opening, limits=version.episode_limits, problem=played.problem)
+    [open_episode] = runner.begin([row], [seed])
+    result = Play(
+        runner.descriptions, open_episode.opening, limits=version.episode_limits, problem=open_episode.problem
+    )
     try:
         for move in moves:
             if result.end or result.problem:
                 break
-            _carry_out(result, carried, played, move, until)
+            _carry_out(result, runner, open_episode, move, until)
         if write is not None and not result.end and not result.problem:
-            _carry_out(result, carried, played, write(result), until)
+            _carry_out(result, runner, open_episode, write(result), until)
     except NotWritten as error:
         result.not_written = str(error)
     finally:
-        carried.close([played])
+        runner.close([open_episode])
     return result
 
 
 def call(version: EnvironmentVersion, tools: Tools, request: Call, until: float) -> tuple[EnvironmentAnswer, bool]:
-    """Make one call in an episode of its own; the flag tells whether its result was cut. Raises Unusable."""
-    carried = executor(version, tools)
-    [played] = carried.begin([{}], [0])
+    """Make one call in a new episode and return the answer, and whether it was truncated. Raises Unusable."""
+    runner = executor(version, tools)
+    [open_episode] = runner.begin([{}], [0])
     try:
-        [[answer]] = carried.carry_out([Move(played, (request,), deadline=until)])
+        [[answer]] = runner.carry_out([Move(open_episode, (request,), deadline=until)])
     finally:
-        carried.close([played])
+        runner.close([open_episode])
     return _readable(answer, version.episode_limits)
 
 
-def _carry_out(result: Play, carried: Executor, played: OpenEpisode, move: WrittenMove, until: float) -> None:
-    """End a turn like the run's rollouts (workers.trainer.episodes.rollout)."""
-    last = len(result.turns) + 1 >= result.limits.turns
-    if not move.calls and not carried.has_game:
+def _carry_out(result: Play, runner: Executor, open_episode: OpenEpisode, move: WrittenMove, deadline: float) -> None:
+    """Play a move and add the turn to the result, ending the episode like workers.trainer.episodes.rollout."""
+    is_last_turn = len(result.turns) + 1 >= result.limits.turns
+    if not move.calls and not runner.has_game:
         result.turns.append(PlayedTurn(move, []))
         result.end = "eos"
         return
-    if move.calls and last and not carried.keeps_state:
+    if move.calls and is_last_turn and not runner.keeps_state:
         result.turns.append(PlayedTurn(move, []))
         result.end = EpisodeEnd.TURNS
         return
     text = "" if move.calls else without_thinking(move.text)
-    [results] = carried.carry_out([Move(played, move.calls, text, until)])
+    [results] = runner.carry_out([Move(open_episode, move.calls, text, deadline)])
     answers = [_readable(answer, result.limits) for answer in results]
-    result.cut += sum(cut for _, cut in answers)
+    result.cut += sum(was_truncated for _, was_truncated in answers)
     names = [request.name for request in move.calls] or [""]
     result.turns.append(PlayedTurn(move, [(name, answer) for name, (answer, _) in zip(names, answers, strict=True)]))
-    result.end = _end(result, results, until)
+    result.end = _end(result, results, deadline)
 
 
 def _readable(answer: EnvironmentAnswer, limits: EpisodeLimits) -> tuple[EnvironmentAnswer, bool]:
-    """Cut an answer to the length limit; the flag tells whether it was cut."""
+    """Truncate an answer to the length limit, and return it and whether it was truncated."""
     text, limit = answer.text.encode(errors="replace").decode(), most_characters(limits)
     if len(text) <= limit:
         return replace(answer, text=text), False
-    return replace(answer, text=f"{text[:limit]}\n(cut here: the result is too long)"), True
+    return replace(answer, text=f"{text[:limit]}\n(truncated here: the result is too long)"), True
 
 
 def _message(name: str, answer: EnvironmentAnswer) -> dict[str, Any]:
@@ -225,11 +218,11 @@ def _message(name: str, answer: EnvironmentAnswer) -> dict[str, Any]:
     return message if answer.reward is None else {**message, "reward": answer.reward}
 
 
-def _end(result: Play, answers: Sequence[EnvironmentAnswer], until: float) -> str:
+def _end(result: Play, answers: Sequence[EnvironmentAnswer], deadline: float) -> str:
     if any(answer.failed for answer in answers):
         return EpisodeEnd.FAILED
     if any(answer.done for answer in answers):
         return EpisodeEnd.DONE
-    if time.monotonic() >= until:
+    if time.monotonic() >= deadline:
         return EpisodeEnd.TIME
     return EpisodeEnd.TURNS if len(result.turns) >= result.limits.turns else ""

@@ -1,4 +1,4 @@
-"""The scores that a reward config gives an episode of the playground."""
+"""Scores of an episode in the playground by a reward config."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,16 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Row, turns_of
 
 GONE = "This reward is no longer in the library."
-NEEDS = "It needs values of a dataset's row: {}."
+NEEDS = "It needs these columns of a dataset row: {}."
 
 
 @dataclass(frozen=True)
 class ComponentScore:
     spec: RewardSpec
     value: float | None
-    """The score; the mean for a component that scores each turn."""
+    """The score, or the mean if the component scores each turn."""
     turns: list[float | None] = field(default_factory=list)
-    """Scores of the turns, if the component scores each."""
     note: str = ""
-    """Reason for a missing score, or the component's note."""
     failed: bool = False
     in_total: bool = True
 
@@ -34,16 +32,16 @@ class ComponentScore:
 class EpisodeScores:
     components: list[ComponentScore]
     total: float | None
-    """None if no component applies."""
+    """The weighted sum, or None if no component applies."""
 
     @property
     def apart(self) -> bool:
-        """Some turn scores don't count in the total."""
+        """True if some turn scores aren't part of the total."""
         return any(component.turns and not component.in_total for component in self.components)
 
     @property
     def turns(self) -> list[float | None]:
-        """Reward of each turn; empty without components that score turns."""
+        """The reward of each turn; empty if no component scores turns."""
         scored = [component for component in self.components if component.turns]
         return (
             totals([component.turns for component in scored], [component.spec.weight for component in scored])
@@ -52,48 +50,50 @@ class EpisodeScores:
         )
 
 
-def read(text: str) -> list[dict[str, Any]]:
+def read(messages_json: str) -> list[dict[str, Any]]:
     """Parse the messages that a page sends back. Raises ValueError."""
-    if len(text) > 10 * MAX_BYTES:
-        raise ValueError("The episode is too long to be scored here.")
+    if len(messages_json) > 10 * MAX_BYTES:
+        raise ValueError("The episode is too long to score here.")
     try:
-        messages = storable(json.loads(text or "[]"))
+        messages = storable(json.loads(messages_json or "[]"))
     except (ValueError, RecursionError):
         messages = None
     return checked(messages)
 
 
 def checked(messages: Any) -> list[dict[str, Any]]:
-    """Check parsed messages. Raises ValueError."""
-    fine = isinstance(messages, list) and all(isinstance(message, dict) and "role" in message for message in messages)
-    if not fine or not any(message["role"] == "assistant" for message in messages):
-        raise ValueError("There is no turn to score yet. Play one first.")
+    """Return parsed messages after a check. Raises ValueError if they aren't messages or hold no turn."""
+    is_chat = isinstance(messages, list) and all(isinstance(item, dict) and "role" in item for item in messages)
+    if not is_chat or not any(message["role"] == "assistant" for message in messages):
+        raise ValueError("There is no turn to score yet. Play a turn first.")
     return messages  # type: ignore[no-any-return]
 
 
 def score(
-    specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, own: TrialTurn
+    specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, scoring_turn: TrialTurn
 ) -> EpisodeScores:
     last = next(message for message in reversed(messages) if message["role"] == "assistant")
-    several = len(messages) > 1 or bool(last.get("tool_calls"))
-    completion = Completion(str(last.get("content") or ""), tuple(messages) if several else ())
-    scored = [_scored(spec, completion, row, own) for spec in specs]
-    counted = [component for component in scored if component.value is not None]
-    weights = outcome_weights([component.spec for component in counted])
-    [total] = totals([[component.value] for component in counted], weights) if counted else [None]
-    apart = {id(component) for component, weight in zip(counted, weights, strict=True) if not weight}
-    return EpisodeScores([replace(component, in_total=id(component) not in apart) for component in scored], total)
+    has_several = len(messages) > 1 or bool(last.get("tool_calls"))
+    completion = Completion(str(last.get("content") or ""), tuple(messages) if has_several else ())
+    scored = [_scored(spec, completion, row, scoring_turn) for spec in specs]
+    counted_components = [component for component in scored if component.value is not None]
+    weights = outcome_weights([component.spec for component in counted_components])
+    [total] = totals([[component.value] for component in counted_components], weights) if counted_components else [None]
+    excluded_ids = {id(component) for component, weight in zip(counted_components, weights, strict=True) if not weight}
+    return EpisodeScores(
+        [replace(component, in_total=id(component) not in excluded_ids) for component in scored], total
+    )
 
 
-def _scored(spec: RewardSpec, completion: Completion, row: Row, own: TrialTurn) -> ComponentScore:
+def _scored(spec: RewardSpec, completion: Completion, row: Row, scoring_turn: TrialTurn) -> ComponentScore:
     reward = LIBRARY.get(spec.function)
     if reward is None:
         return ComponentScore(spec, None, note=GONE)
-    if missing := [name for name in reward.needs if not row.get(name)]:
-        return ComponentScore(spec, None, note=NEEDS.format(", ".join(missing).replace("_", " ")))
+    if missing_columns := [name for name in reward.needs if not row.get(name)]:
+        return ComponentScore(spec, None, note=NEEDS.format(", ".join(missing_columns).replace("_", " ")))
     parts = turns_of(completion) if spec.per_turn else [completion]
-    # Pressing the button is consent to call other servers.
-    scores = column(replace(spec, per_turn=False), parts, [row] * len(parts), own, ask=True)
+    # By pressing the button, the user agreed that other servers are called.
+    scores = column(replace(spec, per_turn=False), parts, [row] * len(parts), scoring_turn, ask=True)
     if scores.why:
         return ComponentScore(spec, None, note=scores.why)
     note = next((failure.message for failure in scores.failures), "") or next(filter(None, scores.notes), "")

@@ -1,4 +1,4 @@
-"""The playground of an environment: call its tools, play an episode by hand or let a model play, and score it."""
+"""The playground of an environment: calling its tools, playing an episode by hand or by a model, and scoring it."""
 
 import json
 import secrets
@@ -22,8 +22,8 @@ from controlplane.platform.accounts.roles import admin_required, operator_requir
 from runs.insight.scoring import rows
 from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn
 from runs.pages.playground.episode_play import (
-    LONGEST_TEXT,
     MAX_CALLS,
+    MAX_TEXT_CHARS,
     SECONDS,
     NotWritten,
     Play,
@@ -34,19 +34,19 @@ from workers.environments import signature
 from workers.environments.entry import ToolDescription
 from workers.environments.executor import Call, Unusable
 
-LONGEST_SOURCE = 100_000
+MAX_SOURCE_CHARS = 100_000
 
 
 @operator_required
 @require_GET
 def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Show the playground of an environment; an episode starts on request."""
+    """Show the playground of an environment, without starting an episode."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     tools: list[ToolDescription] = []
     context: dict[str, Any] = {}
     try:
-        opened = episode_play.executor(version, turns.turn(OPENING_S).tools)
-        tools, context["has_game"] = opened.descriptions, opened.has_game
+        runner = episode_play.executor(version, turns.turn(OPENING_S).tools)
+        tools, context["has_game"] = runner.descriptions, runner.has_game
     except Unusable as error:
         context["problem"] = str(error)
     context |= {
@@ -64,7 +64,7 @@ def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @operator_required
 @require_GET
 def call_row(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Show fields for the arguments of ?tool=; ?row=1: as a removable call of a move."""
+    """Render fields for the arguments of ?tool=, with ?row=1 as a removable call of a move."""
     version = version_for(EnvironmentVersion, request, environment_id, number)
     tools = _tools(version)
     tool = next((described for described in tools if described.name == request.GET.get("tool")), None)
@@ -81,9 +81,11 @@ def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
     calls, forms = _calls(request.POST, _tools(version))
     context: dict[str, Any] = {"forms": [form for form in forms if form.errors]}
     if calls:
-        until = time.monotonic() + SECONDS
+        deadline = time.monotonic() + SECONDS
         try:
-            context["answer"], context["cut"] = episode_play.call(version, turns.turn(SECONDS).tools, calls[0], until)
+            context["answer"], context["cut"] = episode_play.call(
+                version, turns.turn(SECONDS).tools, calls[0], deadline
+            )
             context["limits"] = version.episode_limits
             context["characters"] = episode_play.most_characters(version.episode_limits)
         except Unusable as error:
@@ -96,49 +98,49 @@ def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @operator_required
 @require_POST
 def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Replay the moves and add the form's; ?back=1 drops the last one, ?stay=1 adds none, ?begin=1 starts again."""
+    """Replay the moves and add the form's move. ?back=1 drops the last move, ?stay=1 adds none, ?begin=1 starts
+    again."""
     return _play(request, environment_id, number, by_model=False)
 
 
 @operator_required
 @require_POST
 def model(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Replay the moves and let a model write one more; ?on=1: the page requests the next one automatically."""
+    """Replay the moves and let a model write one more. With ?on=1 the page then requests the next one automatically."""
     return _play(request, environment_id, number, by_model=True)
 
 
 def _play(request: HttpRequest, environment_id: int, number: int, *, by_model: bool) -> HttpResponse:
     version = version_for(EnvironmentVersion, request, environment_id, number)
-    at, form, begins = _row(request), PlayerForm(request.POST), bool(request.GET.get("begin"))
+    place, form, starts_over = _row(request), PlayerForm(request.POST), bool(request.GET.get("begin"))
     try:
-        moves = [] if begins else episode_play.read_moves(request.POST.get("moves", ""))
+        moves = [] if starts_over else episode_play.read_moves(request.POST.get("moves", ""))
     except ValueError as error:
-        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), at, [])
-    wrong: list[ArgumentsForm] = []
+        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), place, [])
+    invalid_forms: list[ArgumentsForm] = []
     if request.GET.get("back") and not by_model:
         moves = moves[:-1]
-    elif not (by_model or begins or request.GET.get("stay")):
-        move, wrong = _move(request.POST, _tools(version))
-        moves += [] if wrong else [move]
-    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
+    elif not (by_model or starts_over or request.GET.get("stay")):
+        move, invalid_forms = _move(request.POST, _tools(version))
+        moves += [] if invalid_forms else [move]
+    deadline, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
 
     def write(so_far: Play) -> WrittenMove:
         if not form.is_valid():
             raise NotWritten(form.problem)
-        return model_turn.write(form.player(), at.row["prompt"], so_far, tools, until - time.monotonic())
+        return model_turn.write(form.player(), place.row["prompt"], so_far, tools, deadline - time.monotonic())
 
     seed = _whole(request.POST.get("seed"))
-    result = episode_play.play(version, tools, at.row, seed, moves, until, write if by_model else None)
-    return _played(request, version, result, at, wrong, on=by_model and bool(request.GET.get("on")))
+    result = episode_play.play(version, tools, place.row, seed, moves, deadline, write if by_model else None)
+    return _played(request, version, result, place, invalid_forms, on=by_model and bool(request.GET.get("on")))
 
 
 @operator_required
 @require_POST
 def scores(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Score the page's messages with the chosen reward config."""
     version_for(EnvironmentVersion, request, environment_id, number)
-    offered = offered_versions(RewardVersion, request.POST.get("reward_version"))
-    chosen = offered.filter(pk=_whole(request.POST.get("reward_version"))).first()
+    reward_versions = offered_versions(RewardVersion, request.POST.get("reward_version"))
+    chosen = reward_versions.filter(pk=_whole(request.POST.get("reward_version"))).first()
     context: dict[str, Any] = {"config": chosen}
     try:
         messages = episode_scoring.read(request.POST.get("episode", ""))
@@ -148,23 +150,23 @@ def scores(request: HttpRequest, environment_id: int, number: int) -> HttpRespon
         if chosen is None:
             context["problem"] = "Choose a reward config."
         else:
-            own = turns.turn(SECONDS)
-            context["scores"] = episode_scoring.score(chosen.specs, messages, _row(request).row, own)
+            scoring_turn = turns.turn(SECONDS)
+            context["scores"] = episode_scoring.score(chosen.specs, messages, _row(request).row, scoring_turn)
     return render(request, "catalogue/environments/_scores.html", context)
 
 
 @admin_required
 @require_POST
 def check_tool(request: HttpRequest) -> HttpResponse:
-    """Show the model's view of a tool in the editor (?of=its prefix); no code runs."""
+    """Render a tool of the editor's form (?of=its prefix) as the model sees it, without running its code."""
     prefix = request.GET.get("of", "")
     name = f"{prefix}-{PARAM}source"
     if not PREFIX.fullmatch(prefix) or name not in request.POST:
         return HttpResponse("There is no such tool in the form.", status=404, content_type="text/plain")
     source = TextField(required=False, strip=False).to_python(request.POST[name])
     try:
-        if len(source) > LONGEST_SOURCE:
-            raise signature.NoTool(f"it is longer than {LONGEST_SOURCE:,} characters")
+        if len(source) > MAX_SOURCE_CHARS:
+            raise signature.NoTool(f"it is longer than {MAX_SOURCE_CHARS:,} characters")
         tool = signature.described(source)
     except signature.NoTool as error:
         return render(request, "catalogue/environments/_check.html", {"problem": f"{capfirst(str(error))}."})
@@ -176,8 +178,8 @@ def _played(
     request: HttpRequest,
     version: Any,
     result: Play,
-    at: rows.RowPlace,
-    wrong: list[ArgumentsForm],
+    place: rows.RowPlace,
+    invalid_forms: list[ArgumentsForm],
     *,
     on: bool = False,
 ) -> HttpResponse:
@@ -185,10 +187,10 @@ def _played(
         "environment": version.environment,
         "version": version,
         "play": result,
-        "prompt": rows.shown_prompt(at.row),
-        "row_problem": at.problem,
-        "wrong": wrong,
-        "text": request.POST.get("text", "") if wrong or result.not_written else "",
+        "prompt": rows.shown_prompt(place.row),
+        "row_problem": place.problem,
+        "wrong": invalid_forms,
+        "text": request.POST.get("text", "") if invalid_forms or result.not_written else "",
         "on": on and not (result.end or result.problem or result.not_written),
         "reward_version": _whole(request.POST.get("reward_version")),
         "reward_versions": offered_versions(RewardVersion) if result.turns else (),
@@ -204,20 +206,19 @@ def _tools(version: Any) -> list[ToolDescription]:
 
 
 def _row(request: HttpRequest) -> rows.RowPlace:
-    """Read the dataset row, or make one of the typed prompt."""
     chosen = request.POST.get("dataset_version", "")
     if chosen:
         version = ready_versions(request).filter(pk=_whole(chosen)).first()
         return rows.at(version, _whole(request.POST.get("place")))
-    prompt, answer = (request.POST.get(name, "")[:LONGEST_TEXT] for name in ("prompt", "row_answer"))
+    prompt, answer = (request.POST.get(name, "")[:MAX_TEXT_CHARS] for name in ("prompt", "row_answer"))
     row = {**rows.MADE_UP, "prompt": [{"role": "user", "content": prompt}], "answer": answer or None}
     return rows.RowPlace(row)
 
 
 def _move(post: QueryDict, tools: list[ToolDescription]) -> tuple[WrittenMove, list[ArgumentsForm]]:
-    """Parse the form's move; the calls with errors are listed apart."""
+    """Parse the form's move, and return it and the forms of calls with errors."""
     calls, forms = _calls(post, tools)
-    text = post.get("text", "").replace("\r\n", "\n")[:LONGEST_TEXT]
+    text = post.get("text", "").replace("\r\n", "\n")[:MAX_TEXT_CHARS]
     return WrittenMove(text, tuple(calls)), [form for form in forms if form.errors]
 
 

@@ -1,4 +1,4 @@
-"""A model's turn in an episode, from an OpenAI-compatible endpoint of the secrets page."""
+"""A model's turn in an episode, from an OpenAI-compatible endpoint on the Secrets page."""
 
 import json
 import threading
@@ -16,15 +16,15 @@ from workers.rewards.entries.judge_client import JudgeClient
 from workers.rewards.tools import Tools, Unavailable
 
 AT_ONCE = 4
-"""Concurrent requests of all pages; each blocks a web thread."""
-FEWEST_S = 5.0
-"""Least time left for calling a model."""
+"""Maximum number of concurrent requests from all pages; each blocks a web thread."""
+MIN_SECONDS = 5.0
+"""Minimum time that must be left for calling a model."""
 NO_TOOLS = (
-    "Its server may not take tools: the model's chat template must know them, and vLLM needs "
+    "Its server may not support tools: the model's chat template must support them, and vLLM needs "
     "--enable-auto-tool-choice with a --tool-call-parser."
 )
 AS_TEXT = (
-    "The model wrote a tool call, and its server passed it on as text, so the environment sees no call. vLLM needs "
+    "The model wrote a tool call, but its server returned it as text, so the environment sees no call. vLLM needs "
     "--enable-auto-tool-choice with the --tool-call-parser that fits the model."
 )
 _room = threading.BoundedSemaphore(AT_ONCE)
@@ -34,26 +34,22 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True)
 class ModelPlayer:
-    """The model that plays, and its sampling."""
-
     endpoint: str
-    """The endpoint's name on the secrets page."""
     model: str
     max_tokens: int
-    """Most tokens of one turn."""
     temperature: float | None = None
-    """None: the server's default."""
+    """The sampling temperature; the server's default if None."""
 
 
 class PlayerForm(forms.Form):
     endpoint = forms.ChoiceField(
         choices=endpoints,
-        help_text="An OpenAI-compatible server among the secrets.",
-        error_messages={"required": "Choose the endpoint of the model."},
+        help_text="An OpenAI-compatible server from the Secrets page.",
+        error_messages={"required": "Choose the model's endpoint."},
     )
     model = forms.CharField(
         max_length=200,
-        help_text="By its name on that server.",
+        help_text="Its name on that server.",
         error_messages={"required": "Enter the model's name on that server."},
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
@@ -61,16 +57,15 @@ class PlayerForm(forms.Form):
         min_value=0,
         max_value=2,
         required=False,
-        help_text="Empty: the server’s own.",
+        help_text="Leave empty for the server’s default.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
     max_tokens = forms.IntegerField(
-        label="Tokens of a turn", min_value=1, max_value=32_768, initial=1024, help_text="What is longer is cut."
+        label="Tokens per turn", min_value=1, max_value=32_768, initial=1024, help_text="Longer turns are truncated."
     )
 
     @property
     def problem(self) -> str:
-        """All errors in one line."""
         return " ".join(f"{self[name].label}: {' '.join(map(str, errors))}" for name, errors in self.errors.items())
 
     def player(self) -> ModelPlayer:
@@ -80,15 +75,15 @@ class PlayerForm(forms.Form):
 def write(
     player: ModelPlayer, prompt: str | Sequence[Message], play: Play, tools: Tools, seconds: float
 ) -> WrittenMove:
-    """Request the next turn. Raises NotWritten."""
-    if seconds < FEWEST_S:
-        raise NotWritten("The environment used all the time of this request; none is left for the model.")
+    """Ask the model for the next turn. Raises NotWritten."""
+    if seconds < MIN_SECONDS:
+        raise NotWritten("The environment used up this request's time limit, so no time is left for the model.")
     try:
         endpoint = tools.endpoint(player.endpoint)
     except Unavailable as error:
         raise NotWritten(str(error)) from None
     if not _room.acquire(blocking=False):
-        raise NotWritten("Other pages are waiting for models right now. Try again in a moment.")
+        raise NotWritten("Too many other pages are waiting for models. Try again in a moment.")
     try:
         body = json.dumps(_body(player, prompt, play)).encode()
         client = JudgeClient(endpoint, 1, timeout_s=seconds, batch_s=seconds, slots=threading.Semaphore())
@@ -97,7 +92,7 @@ def write(
         _room.release()
     if reply.trouble:
         hint = NO_TOOLS if play.tools and reply.trouble.startswith("It answered 4") and "tool" in reply.trouble else ""
-        raise NotWritten(f"{player.endpoint} has written no turn. {reply.trouble} {hint}".strip())
+        raise NotWritten(f"{player.endpoint} returned no turn. {reply.trouble} {hint}".strip())
     text = reply.body.decode(errors="replace")
     move = _move(text.replace(endpoint.key, "[key]") if endpoint.key else text)
     if play.tools and not move.calls and "<tool_call>" in move.text:
@@ -106,7 +101,7 @@ def write(
 
 
 def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[PlayedTurn]) -> list[Message]:
-    """Convert the episode to the API's messages: calls get ids, arguments become JSON text."""
+    """Convert the episode to the API's messages: calls get ids, and arguments become JSON strings."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if opening and messages:
         messages[-1] = {**messages[-1], "content": f"{messages[-1].get('content') or ''}{opening}"}
@@ -148,13 +143,13 @@ def _move(body: str) -> WrittenMove:
         calls = tuple(_call(request["function"]) for request in message.get("tool_calls") or ())
         content, thought = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise NotWritten("Its answer is not a chat completion.") from None
+        raise NotWritten("The server's response is not a chat completion.") from None
     text = content if isinstance(content, str) else ""
     if isinstance(thought, str) and thought.strip():
         text = f"<think>\n{thought.strip()}\n</think>\n\n{text}".strip()
     if not text.strip() and not calls:
-        cut = " It reached the token limit: allow more." if choice.get("finish_reason") == "length" else ""
-        raise NotWritten(f"The model wrote nothing.{cut}")
+        hint = " It reached the token limit: allow more tokens." if choice.get("finish_reason") == "length" else ""
+        raise NotWritten(f"The model wrote nothing.{hint}")
     return WrittenMove(text, calls)
 
 

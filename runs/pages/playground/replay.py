@@ -1,6 +1,6 @@
-"""Scores a run's stored completions with another config, and compares ranks and advantages.
+"""Scoring of a run's stored completions with another config, and the comparison of ranks and advantages.
 
-`score` scores groups until the time is up; `compare` sets the results beside the run's own. Pure computation:
+`score` scores groups until the time is up; `compare` compares the results with the run's. Both are pure computation:
 replay_source selects the groups and their rows.
 """
 
@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from controlplane.catalogue.rewards.turns import TrialTurn
+from runs.engine.sentences import counted
 from runs.insight.completions import groups
 from runs.insight.scoring.evaluating import ComponentScores, How, column
 from runs.insight.scoring.ordering import TOLERANCE, PairCounts, order, pairs, ranks
@@ -24,14 +25,13 @@ from workers.rewards.reward import Failure, Reward
 MOVERS = 12
 SHOWN_GROUPS = 24
 SHOWN_MEMBERS = 32
-"""The members of a group that change most."""
+"""Maximum number of members shown per group: those that change most."""
 FAILURES = 5
-"""Failures of a component that are shown with tracebacks."""
 
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """A prompt group as the run stored it, with its texts and its row."""
+    """A prompt group as the run stored it, with its completions and its row."""
 
     pk: int
     step: int
@@ -41,16 +41,14 @@ class StoredGroup:
 
     @property
     def label(self) -> str:
-        """Step and dataset row."""
         number = self.row.get("row")
         return f"Step {self.step}" if number is None else f"Step {self.step}, row {number}"
 
 
 @dataclass(frozen=True)
-class Rescored:
+class RescoredGroup:
     stored: StoredGroup
     columns: list[ComponentScores]
-    """One column per component, in the config's order."""
 
 
 class ReplayNote(NamedTuple):
@@ -61,7 +59,7 @@ class ReplayNote(NamedTuple):
 
 @dataclass(frozen=True)
 class GroupMember:
-    """One completion, before and now."""
+    """One completion with its scores in the run and in the replay."""
 
     number: int
     text: str
@@ -69,20 +67,19 @@ class GroupMember:
     now: float | None
     rank_before: int | None
     rank_now: int | None
-    """1 is the best of its group; equal totals share a rank."""
+    """The rank in the replay: 1 is the best of the group, and equal totals share a rank."""
     advantage_before: float | None
     advantage_now: float
     scores: list[float | None]
 
     @property
     def change(self) -> float:
-        """Change of the advantage; 0 within the run's single precision."""
-        by = self.advantage_now - (self.advantage_before or 0.0)
-        return by if abs(by) > TOLERANCE else 0.0
+        """The change in advantage; 0 if it is within single precision, in which the run computed."""
+        difference = self.advantage_now - (self.advantage_before or 0.0)
+        return difference if abs(difference) > TOLERANCE else 0.0
 
     @property
     def excerpt(self) -> str:
-        """An excerpt that fits a table cell."""
         text = " ".join(self.text[:1000].split())
         if text:
             return text[:140] + ("…" if len(text) > 140 else "")
@@ -92,13 +89,12 @@ class GroupMember:
     def rank_change(self) -> ReplayNote:
         climbed = 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
         if not climbed:
-            return ReplayNote("muted", "=", "As in the run")
+            return ReplayNote("muted", "=", "Same rank as in the run")
         tone, text = ("good", f"↑{climbed}") if climbed > 0 else ("bad", f"↓{-climbed}")
         return ReplayNote(tone, text, f"From rank {self.rank_before}")
 
     @property
     def turned(self) -> bool:
-        """The sign of the advantage flipped."""
         return (self.advantage_before or 0.0) * self.advantage_now < 0
 
 
@@ -116,15 +112,16 @@ class GroupReplay:
 
     @property
     def note(self) -> ReplayNote:
-        """The most important change."""
         if self.flat_now:
             return ReplayNote("chip warn", "loses its spread")
         if self.flat_before:
-            return ReplayNote("chip good", "gains a spread")
+            return ReplayNote("chip good", "gains spread")
         if self.pairs.turned:
             return ReplayNote("chip warn", f"{self.pairs.turned} of {self.pairs.all} pairs inverted")
         if self.reordered:
-            return ReplayNote("muted small", f"{self.pairs.untied} ties broken, {self.pairs.made_equal} made equal")
+            return ReplayNote(
+                "muted small", f"{counted(self.pairs.untied, 'tie')} broken, {self.pairs.made_equal} created"
+            )
         return ReplayNote("muted small", "same order")
 
     @property
@@ -135,18 +132,15 @@ class GroupReplay:
     @property
     def left_out(self) -> str:
         shown, total = min(len(self.members), SHOWN_MEMBERS), len(self.members)
-        return f"The {shown} of its {total} completions that change most." if shown < total else ""
+        return f"Only the {shown} of its {total} completions that change most are shown." if shown < total else ""
 
     @property
     def moved(self) -> float:
-        """The mean absolute change of its advantages."""
         return mean([abs(member.change) for member in self.members]) or 0.0
 
 
 @dataclass
 class ComponentReplay:
-    """A component over all scored completions."""
-
     spec: RewardSpec
     reward: Reward
     how: How
@@ -155,10 +149,10 @@ class ComponentReplay:
     before: float | None = None
     """The mean of the run's component of this name."""
     share: float | None = None
-    """Share of a group's variance, averaged over groups with any."""
+    """Share of a group's variance, averaged over the groups that have any."""
     seconds: float | None = None
     none: int = 0
-    """Completions it doesn't apply to, including failed ones."""
+    """Number of completions without a score, including failed ones."""
     failed: int = 0
     failures: list[tuple[StoredGroup, Failure]] = field(default_factory=list)
 
@@ -172,7 +166,7 @@ class RewardReplay:
     groups: list[GroupReplay]
     parts: list[ComponentReplay]
     requested: int
-    """Groups to score; more than were scored if the time was up."""
+    """Number of groups to score; higher than the number scored if the time was up."""
     aggregation: str
     scale: str
 
@@ -204,7 +198,6 @@ class RewardReplay:
 
     @property
     def turned(self) -> int:
-        """Completions whose advantage changed its sign."""
         return sum(member.turned for group in self.groups for member in group.members)
 
     @property
@@ -213,7 +206,6 @@ class RewardReplay:
 
     @property
     def shown(self) -> list[GroupReplay]:
-        """The groups that changed at all."""
         changed = [group for group in self.groups if group.moved or group.reordered]
         return sorted(changed, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
 
@@ -236,14 +228,14 @@ def score(
     *,
     ask: bool = False,
     of_run: Mapping[str, Any] | None = None,
-) -> list[Rescored]:
-    """Score as many groups as the turn has time for; each group is scored by all components or not at all.
+) -> list[RescoredGroup]:
+    """Score as many groups as the turn has time for, each with all components or not at all.
 
-    `of_run`: the run's frozen spec. Scores of an identical component of the run are reused where it can't be scored
-    here.
+    `of_run` is the run's frozen spec. If a component can't be scored here, the run's scores of an identical component
+    are reused.
     """
     recorded_names = {spec.name: recorded_as(of_run or {}, spec) for spec in specs}
-    rescored: list[Rescored] = []
+    rescored: list[RescoredGroup] = []
     for group in stored:
         if turn.over and rescored:
             break
@@ -255,12 +247,12 @@ def score(
             columns.append(column(spec, texts, [group.row] * len(texts), turn, ask=ask, recorded=recorded))
         if any(item.how is How.LATE for item in columns):
             break
-        rescored.append(Rescored(group, columns))
+        rescored.append(RescoredGroup(group, columns))
     return rescored
 
 
 def recorded_as(spec: Mapping[str, Any], component: RewardSpec) -> str:
-    """Find the name of the run's component with the same function and parameters, or ""."""
+    """Return the name of the run's component with the same function and parameters, or "" if it has none."""
     defaults = LIBRARY[component.function].defaults()
     for part in spec.get("rewards") or ():
         is_same = isinstance(part, Mapping) and part.get("function") == component.function
@@ -270,16 +262,16 @@ def recorded_as(spec: Mapping[str, Any], component: RewardSpec) -> str:
 
 
 def compare(
-    rescored: Sequence[Rescored],
+    rescored: Sequence[RescoredGroup],
     specs: Sequence[RewardSpec],
     *,
     aggregation: str,
     scale: str | bool = "group",
     requested: int | None = None,
 ) -> RewardReplay:
-    """Compare rescored groups with the run. `scale`: the run's scale_rewards.
+    """Compare rescored groups with the run, whose scale_rewards is `scale`.
 
-    Each step counts as a batch: what TRL computes over a batch is computed over the available groups of the step.
+    Each step is treated as a batch: what TRL computes over a batch is computed over the available groups of the step.
     """
     replays: list[GroupReplay] = []
     for _, of_step in groupby(rescored, key=lambda scored: scored.stored.step):
@@ -297,7 +289,7 @@ def compare(
     return RewardReplay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
 
 
-def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
+def _batch(batch: Sequence[RescoredGroup], aggregation: str, scale: str | bool) -> list[GroupReplay]:
     size = len(batch[0].stored.completions)
     counting = [
         index for index, group in enumerate(batch[0].columns) if any(scored.columns[index].counts for scored in batch)
@@ -310,15 +302,17 @@ def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> li
     return [
         _group(
             group,
-            result.totals[at * size : (at + 1) * size],
-            result.advantages[at * size : (at + 1) * size],
-            flat=result.zero_spread[at],
+            result.totals[position * size : (position + 1) * size],
+            result.advantages[position * size : (position + 1) * size],
+            flat=result.zero_spread[position],
         )
-        for at, group in enumerate(batch)
+        for position, group in enumerate(batch)
     ]
 
 
-def _group(scored: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> GroupReplay:
+def _group(
+    scored: RescoredGroup, totals: Sequence[float | None], new_advantages: Sequence[float], *, flat: bool
+) -> GroupReplay:
     stored = scored.stored.completions
     before = [item.reward for item in stored]
     ranks_before, ranks_now = ranks(before), ranks(totals)
@@ -331,7 +325,7 @@ def _group(scored: Rescored, totals: Sequence[float | None], pushed: Sequence[fl
             rank_before=ranks_before[index],
             rank_now=ranks_now[index],
             advantage_before=item.advantage,
-            advantage_now=pushed[index],
+            advantage_now=new_advantages[index],
             scores=[column.values[index] for column in scored.columns],
         )
         for index, item in enumerate(stored)
@@ -346,7 +340,7 @@ def _group(scored: Rescored, totals: Sequence[float | None], pushed: Sequence[fl
     )
 
 
-def _part(index: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> ComponentReplay:
+def _part(index: int, spec: RewardSpec, rescored: Sequence[RescoredGroup]) -> ComponentReplay:
     columns = [group.columns[index] for group in rescored]
     worst = next((group for group in columns if not group.counts), columns[0])
     part = ComponentReplay(spec, columns[0].reward, worst.how, worst.why)
@@ -369,7 +363,7 @@ def _shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float 
 
 
 def _first_of_each(failures: Iterable[tuple[StoredGroup, Failure]]) -> list[tuple[StoredGroup, Failure]]:
-    """Choose the first failure of each message."""
+    """Return the first failure for each distinct message, up to FAILURES."""
     by_message: dict[str, tuple[StoredGroup, Failure]] = {}
     for stored, failure in failures:
         by_message.setdefault(failure.message, (stored, failure))

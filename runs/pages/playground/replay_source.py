@@ -1,4 +1,4 @@
-"""The selection of a run's stored prompt groups for a replay, with their rows; bounded in size."""
+"""Selection of a run's stored prompt groups, with their rows, for a replay of bounded size."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,32 +16,30 @@ from runs.pages.playground.replay import StoredGroup
 from workers.contract.run.evaluation import EVALUATION
 
 COUNTS = (16, 64, 256)
-"""Numbers of groups to choose from."""
 MAX_BYTES = 24 * 2**20
-"""Bytes of the stored groups."""
 MAX_COMPLETIONS = 8192
 NEWEST, SPREAD, ONE = "newest", "spread", "one"
-SELECTIONS = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "Of one step"}
+SELECTIONS = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "From one step"}
 
 
 @dataclass(frozen=True)
 class ReplayableGroups:
-    """The stored groups that can be replayed: those that still have their texts."""
+    """Steps and numbers of the stored groups that can be replayed: those that still have their completions."""
 
     first: int | None = None
     last: int | None = None
     groups: int = 0
     gone: int = 0
-    """Groups whose texts are deleted."""
+    """Number of groups whose completions have been deleted."""
 
 
 @dataclass
-class Picked:
+class PickedGroups:
     groups: list[StoredGroup]
     gone: int = 0
-    """Groups of the same steps whose texts are deleted."""
+    """Number of groups of the same steps whose completions have been deleted."""
     cut: bool = False
-    """Some groups of a step are left out because of their size."""
+    """True if some groups of a step were omitted because of their size."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -52,61 +50,62 @@ def replayable(run: Run) -> ReplayableGroups:
     return ReplayableGroups(steps.first(), steps.last(), **counts)
 
 
-def pick(run: Run, selection: str, step: int | None, count: int) -> Picked:
-    """Pick about `count` groups of whole steps, in training order. Steps without texts are skipped."""
+def pick(run: Run, selection: str, step: int | None, count: int) -> PickedGroups:
+    """Pick about `count` groups, from whole steps and in training order. Steps without completions are skipped."""
     sampled = _sampled(run)
     of_steps = sampled.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
     step_sizes = list(of_steps.values_list("step", "many", "size"))
     steps = _steps(step_sizes, selection, step, count)
-    chosen: list[int] = []
+    chosen_ids: list[int] = []
     size = many = 0
     cut = False
     of_them = sampled.filter(step__in=steps, size__gt=0).order_by("step", "pk")
     for pk, its_size, its_many in of_them.values_list("pk", "size", "completions"):
         size, many = size + its_size, many + its_many
-        if chosen and (len(chosen) >= max(COUNTS) or size > MAX_BYTES or many > MAX_COMPLETIONS):
+        if chosen_ids and (len(chosen_ids) >= max(COUNTS) or size > MAX_BYTES or many > MAX_COMPLETIONS):
             cut = True
             break
-        chosen.append(pk)
-    rows = list(sampled.filter(pk__in=chosen, size__gt=0).order_by("step", "pk"))
-    picked = Picked([], gone=sampled.filter(step__in=steps, size=0).count(), cut=cut)
+        chosen_ids.append(pk)
+    rows = list(sampled.filter(pk__in=chosen_ids, size__gt=0).order_by("step", "pk"))
+    picked = PickedGroups([], gone=sampled.filter(step__in=steps, size=0).count(), cut=cut)
     _read(run, rows, picked)
     return picked
 
 
 def _sampled(run: Run) -> QuerySet[SampleRow]:
-    """Find the groups of training, or those of an evaluation run."""
     return valid(run).filter(mode="eval" if run.kind == EVALUATION else "train")
 
 
 def _steps(sizes: Sequence[tuple[int, int, int]], selection: str, step: int | None, count: int) -> list[int]:
-    """Choose among the steps that have texts. `sizes`: their (step, groups, bytes), in order."""
+    """Choose among the steps that have completions; `sizes` lists their (step, groups, bytes) in order."""
     if not sizes:
         return []
     if selection == ONE:
-        earlier = [at for at, _, _ in sizes if step is None or at <= step] or [sizes[0][0]]
+        earlier = [sampled_step for sampled_step, _, _ in sizes if step is None or sampled_step <= step] or [
+            sizes[0][0]
+        ]
         return earlier[-1:]
     if selection == NEWEST:
         return _while_room(reversed(sizes), count)
-    usual = sorted(many for _, many, _ in sizes)[len(sizes) // 2]
-    number = min(len(sizes), max(1, round(count / usual)))
+    median_groups = sorted(many for _, many, _ in sizes)[len(sizes) // 2]
+    number = min(len(sizes), max(1, round(count / median_groups)))
     indices = [round(i * (len(sizes) - 1) / max(1, number - 1)) for i in range(number)]
-    # The last step comes first, in case there is room for only one.
+    # The last step is chosen first, in case there is room for only one.
     return _while_room([sizes[index] for index in dict.fromkeys([len(sizes) - 1, *indices])], count)
 
 
 def _while_room(steps: Any, count: int) -> list[int]:
-    chosen: list[int] = []
+    chosen_steps: list[int] = []
     groups = size = 0
     for step, many, bytes_ in steps:
         groups, size = groups + many, size + bytes_
-        if chosen and (groups > count or size > MAX_BYTES):
+        if chosen_steps and (groups > count or size > MAX_BYTES):
             break
-        chosen.append(step)
-    return chosen
+        chosen_steps.append(step)
+    return chosen_steps
 
 
-def _read(run: Run, samples: Sequence[SampleRow], picked: Picked) -> None:
+def _read(run: Run, samples: Sequence[SampleRow], picked: PickedGroups) -> None:
     numbers = [row.row for row in samples if row.row is not None]
     read = rows.by_number(run.dataset_version, numbers) if numbers else rows.RowSearch({})
     missing = 0
@@ -119,8 +118,8 @@ def _read(run: Run, samples: Sequence[SampleRow], picked: Picked) -> None:
         picked.groups.append(StoredGroup(sample.pk, sample.step, row, text, completions(sample.data)))
     if missing:
         why = read.problem or f"{run.dataset_version} doesn't have every row."
-        groups = f"{missing} groups go" if missing > 1 else "1 group goes"
-        picked.problems.append(f"{why} {groups} by the prompt and the answer that the run stored.")
+        groups = f"{missing} groups are" if missing > 1 else "1 group is"
+        picked.problems.append(f"{why} {groups} scored with only the prompt and the answer that the run stored.")
     sha256 = (run.spec.get("data") or {}).get("sha256")
     if sha256 and run.dataset_version.sha256 and sha256 != run.dataset_version.sha256:
-        picked.problems.append(f"{run.dataset_version} is not what the run was trained on: its checksum differs.")
+        picked.problems.append(f"{run.dataset_version} is not the data the run was trained on: its checksum differs.")

@@ -1,4 +1,4 @@
-"""The replay: a run's stored completions scored by the config in the editor, before it costs GPU hours."""
+"""The replay page: a run's stored completions scored with the config in the editor, before it costs GPU-hours."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,19 +18,18 @@ from runs.insight.scoring.composition import posted
 from runs.pages.playground import replay_source
 from runs.pages.playground.completions_source import number
 from runs.pages.playground.replay import ReplayNote, RewardReplay
-from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, Picked, ReplayableGroups
+from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, PickedGroups, ReplayableGroups
 from runs.pages.playground.rescoring import rescored
 
-GONE = "This run no longer exists. Choose another one."
-COMPONENTS = "Advantages of components normalized one by one, over the groups of a step that are here."
-BY_GROUP = "Advantages scaled by each group's spread."
-UNSCALED = "Advantages not scaled, as in the run."
+GONE = "This run no longer exists. Choose another run."
+COMPONENTS = "Components are normalized separately, and advantages over those groups of a step that are replayed."
+BY_GROUP = "Advantages are scaled by each group's standard deviation."
+UNSCALED = "Advantages are not scaled, as in the run."
 SCALINGS = {
-    "batch": "Advantages scaled by the spread of a step's groups that are here.",
+    "batch": "Advantages are scaled by the standard deviation over those groups of a step that are replayed.",
     "none": UNSCALED,
     "False": UNSCALED,
 }
-"""The run's scale_rewards, unless it scales by group -> what it means here."""
 
 
 @operator_required
@@ -65,7 +64,7 @@ def _chosen(run: Run) -> dict[str, Any]:
 
 def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     config, fields = posted(request), request.POST
-    count, asks = fields.get("groups", ""), bool(fields.get("ask"))
+    count, may_call_servers = fields.get("groups", ""), bool(fields.get("ask"))
     rescoring = rescored(
         run,
         config.specs,
@@ -73,9 +72,14 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
         selection=fields.get("which", ""),
         step=number(fields.get("step"), digits=9),
         count=int(count) if count in map(str, COUNTS) else COUNTS[1],
-        ask=asks,
+        ask=may_call_servers,
     )
-    context: dict[str, Any] = {"run": run, "problems": config.problems, "asks": asks, "picked": rescoring.picked}
+    context: dict[str, Any] = {
+        "run": run,
+        "problems": config.problems,
+        "asks": may_call_servers,
+        "picked": rescoring.picked,
+    }
     if rescoring.replay is None or rescoring.picked is None:
         return context | {"problem": rescoring.problem}
     parts = list(zip(rescoring.replay.parts, config.positions, strict=True))
@@ -83,16 +87,15 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     return context | {"replay": rescoring.replay, "parts": parts, "summary": summary}
 
 
-def _summary(replay: RewardReplay, picked: Picked, *, live: bool) -> dict[str, Any]:
-    """Write the verdict, the extent and the scaling of a replay."""
-    verdict, shown = ReplayNote("good", "No group's order changes."), len(replay.shown)
+def _summary(replay: RewardReplay, picked: PickedGroups, *, live: bool) -> dict[str, Any]:
+    verdict, shown_count = ReplayNote("good", "No group's order changes."), len(replay.shown)
     if replay.reordered:
         groups = _many(len(replay.groups), "group")
         verdict = ReplayNote("warn", f"The order changes in {sig(replay.reordered, 9)} of {groups}.")
     clauses = format_html_join("", "; {}", ((clause,) for clause in _left_out(replay, picked, live=live)))
     first, last = replay.steps
     steps = f"step {last}" if first == last else f"steps {first} to {last}"
-    few = f"The {shown} groups that change most" if shown < len(replay.groups) else ""
+    few = f"The {shown_count} groups that change most" if shown_count < len(replay.groups) else ""
     return {
         "verdict": verdict,
         "scored": format_html("{} completions of {}{}.", sig(replay.completions, 9), steps, clauses),
@@ -101,31 +104,28 @@ def _summary(replay: RewardReplay, picked: Picked, *, live: bool) -> dict[str, A
     }
 
 
-def _left_out(replay: RewardReplay, picked: Picked, *, live: bool) -> Iterator[str]:
+def _left_out(replay: RewardReplay, picked: PickedGroups, *, live: bool) -> Iterator[str]:
     groups = len(replay.groups)
     if groups < replay.requested:
         text = f"scoring timed out after {groups} of {replay.requested} groups"
         yield format_html('<strong class="warn">{}</strong>', text)
     if picked.cut:
-        yield "the rest of these steps is left out, as it is too much for one page"
+        yield "the other groups of these steps are omitted because they are too many for one page"
     if picked.gone:
-        yield f"{_many(picked.gone, 'group')} of these steps had no stored texts"
+        yield f"{_many(picked.gone, 'group')} of these steps had no stored completions"
     if live:
-        yield "the run continues"
+        yield "the run is still active"
 
 
 def replayable_text(groups: ReplayableGroups, *, live: bool) -> str:
-    """Describe the groups that can be replayed."""
     if not groups.groups and groups.gone:
-        return (
-            "The texts of this run's completions are no longer stored, only their scores: nothing can be scored again."
-        )
+        return "This run's completions are no longer stored, only their scores, so nothing can be scored again."
     if not groups.groups:
         return f"This run has no completions {'yet' if live else 'stored'}."
     steps = f"step {groups.first}" if groups.first == groups.last else f"steps {groups.first} to {groups.last}"
-    gone = f"; of {sig(groups.gone, 9)} more, only the scores are stored" if groups.gone else ""
-    continues = " The run continues: new completions appear in the next replay." if live else ""
-    return f"{_many(groups.groups, 'group')} of {steps} with their texts{gone}.{continues}"
+    gone_note = f"; for {sig(groups.gone, 9)} more, only the scores are stored" if groups.gone else ""
+    continues = " The run is still active: new completions appear in the next replay." if live else ""
+    return f"{_many(groups.groups, 'group')} from {steps} with stored completions{gone_note}.{continues}"
 
 
 def _many(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""A replay as a whole: a run's stored groups picked, scored again and compared, a few replays at a time."""
+"""A complete replay: picking a run's stored groups, scoring them again and comparing, for a few replays at a time."""
 
 import threading
 from collections.abc import Sequence
@@ -8,11 +8,11 @@ from controlplane.catalogue.rewards import turns
 from runs.engine.models import Run
 from runs.pages.playground import replay_source
 from runs.pages.playground.replay import RewardReplay, compare, score
-from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, Picked
+from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, PickedGroups
 from workers.contract.run.spec import RewardSpec
 
 SECONDS = 25.0
-"""Seconds that one replay may score; groups left over are reported."""
+"""Time limit for the scoring of one replay; groups that weren't scored are reported."""
 AT_ONCE = 2
 WAIT_S = 5.0
 BUSY = "Other replays are running on this server. Try again in a moment."
@@ -23,18 +23,15 @@ _room = threading.BoundedSemaphore(AT_ONCE)
 @dataclass(frozen=True)
 class Rescoring:
     problem: str = ""
-    """Reason for which there is nothing to compare."""
-    picked: Picked | None = None
+    picked: PickedGroups | None = None
     replay: RewardReplay | None = None
 
 
 def rescored(
     run: Run, specs: Sequence[RewardSpec], *, aggregation: str, selection: str, step: int | None, count: int, ask: bool
 ) -> Rescoring:
-    """Pick, score and compare groups. Invalid `selection` and `count` fall back to the defaults of replay_source.
-
-    `ask`: also call other servers.
-    """
+    """Pick, score and compare a run's groups. Invalid values of `selection` and `count` fall back to replay_source's
+    defaults. With `ask`, rewards may call other servers."""
     if not specs:
         return Rescoring("Every component has an error, so there is nothing to score with.")
     if not _room.acquire(timeout=WAIT_S):
@@ -47,12 +44,12 @@ def rescored(
         _room.release()
 
 
-def _compared(run: Run, specs: Sequence[RewardSpec], picked: Picked, aggregation: str, ask: bool) -> Rescoring:
+def _compared(run: Run, specs: Sequence[RewardSpec], picked: PickedGroups, aggregation: str, ask: bool) -> Rescoring:
     if not picked.groups:
-        return Rescoring("No texts of this run are stored there, so there is nothing to score again.", picked)
+        return Rescoring("No completions of this run are stored there, so there is nothing to score again.", picked)
     rescored_groups = score(picked.groups, list(specs), turns.turn(SECONDS), ask=ask, of_run=run.spec)
     if not rescored_groups:
-        return Rescoring("Scoring timed out before one group was scored by every component.", picked)
+        return Rescoring("Scoring timed out before every component had scored a group.", picked)
     scale = (run.spec.get("grpo") or {}).get("scale_rewards", "group")
     replay = compare(
         rescored_groups,

@@ -1,4 +1,4 @@
-"""The playground next to the editor: completions, and their scores by the form's rewards."""
+"""The playground next to the editor: completions, and their scores with the form's rewards."""
 
 import secrets
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from runs.insight.scoring import scoring
 from runs.insight.scoring.composition import posted
 from runs.insight.scoring.scoring import PlaygroundTrial, ScoredCompletion, ScoredComponent
 from runs.pages.playground import completions_source
-from runs.pages.playground.completions_source import CompletionSource, Offered, SourceKind
+from runs.pages.playground.completions_source import CompletionSource, OfferedCompletion, SourceKind
 from runs.pages.playground.replay_source import SELECTIONS, SPREAD
 from workers.rewards.advantages import AGGREGATIONS
 
@@ -27,18 +27,17 @@ KINDS = {SourceKind.DATASET: "A dataset", SourceKind.RUN: "A run", SourceKind.HA
 @operator_required
 @require_GET
 def sample(request: HttpRequest) -> HttpResponse:
-    """Load other completions: of another row, step or group, or none."""
     context = sample_context(request, request.GET)
-    answer = render(request, "pages/playground/_sample.html", context)
+    response = render(request, "pages/playground/_sample.html", context)
     if address := _address(request, context["source"]):
-        answer["HX-Replace-Url"] = address
-    return answer
+        response["HX-Replace-Url"] = address
+    return response
 
 
 @operator_required
 @require_GET
 def runs(request: HttpRequest) -> HttpResponse:
-    """List runs with stored completions, for the playground or (for=replay) the replay."""
+    """List runs with stored completions, for the playground or, with ?for=replay, for the replay."""
     phrase = request.GET.get("q", "")
     matches = completions_source.runs_with_completions(request, phrase)
     context = {"runs": matches, "phrase": phrase, "replay": request.GET.get("for") == "replay"}
@@ -53,7 +52,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
     completions = completions_source.written(source, texts, request.POST.getlist("of"))
     page = request.POST.get("page", "")[:32]
     ask = bool(request.POST.get("ask"))
-    own = turns.turn(
+    scoring_turn = turns.turn(
         scoring.ASKING if ask else scoring.SECONDS, requester=f"{request.session.session_key}.{page}" if page else ""
     )
     trial = scoring.try_on(
@@ -61,7 +60,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
         source.row,
         list(completions.values()),
         aggregation=config.aggregation,
-        own=own,
+        own=scoring_turn,
         ask=ask,
     )
     columns = list(zip(trial.columns, config.positions, strict=True))
@@ -79,40 +78,39 @@ def try_out(request: HttpRequest) -> HttpResponse:
 
 
 def _next_step(trial: PlaygroundTrial, source: CompletionSource) -> str:
-    """Name what is missing for a score, or ""."""
+    """Return a sentence that says what is missing for a score, or "" if nothing is."""
     if not trial.columns:
         return "Add a component to see scores."
     if trial.group:
         return ""
     if source.kind == SourceKind.RUN and source.run is None:
-        return "Choose a run to see what its completions score."
+        return "Choose a run to see the scores of its completions."
     return "Write a completion to see its scores."
 
 
 def _verdict(trial: PlaygroundTrial) -> tuple[str, str]:
-    """Explain what the scores mean for the group's advantages; the first value is the tone."""
+    """Return a tone and sentences about what the scores mean for the group's advantages."""
     if not trial.counted:
         return "muted", "None of these components can be scored here, so there is no total."
     total = sig(trial.mean)
     if len(trial.group) == 1:
         return (
             "muted",
-            f"Total {total}. A single completion has nothing to compare with, so it has no advantage. Add another one.",
+            f"Total {total}. A single completion can't be compared, so it has no advantage. Add another one.",
         )
     if trial.flat:
         why = "No component applies to these completions" if trial.mean is None else "All totals are equal"
         return "warn", f"{why}, so every advantage is 0: the model learns nothing from this group."
     how = (
-        "Each component is normalized within the group, then the weighted sum over the batch (here, this group only)."
+        "Each component is normalized within the group, then their weighted sum over the batch (here only this group)."
         if trial.aggregation == AGGREGATIONS[1]
-        else "The advantage is the distance from the mean in standard deviations: completions above it become more "
-        "likely, those below less likely."
+        else "The advantage is the distance from the mean in standard deviations: completions above the mean become "
+        "more likely, those below less likely."
     )
     return "muted", f"Group mean {total}, standard deviation {sig(trial.deviation)}. {how}"
 
 
 def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion | None) -> dict[str, Any]:
-    """Pair a completion's scores with their components and positions; {} without a score."""
     if scored is None or not scored.scores:
         return {}
     return {
@@ -122,14 +120,13 @@ def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion 
 
 
 def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the context of playground/_playground.html for the source that the form or the address names.
-
-    Posted completions keep their texts."""
+    """Build the context of playground/_playground.html for the source that the fields of a form or an address identify.
+    Posted completions keep their edited texts."""
     source = completions_source.read(request, fields)
     if request.method == "POST" and isinstance(fields, QueryDict) and fields.getlist("completion"):
         numbers = [*fields.getlist("of"), *[""] * completions_source.MAX_COMPLETIONS]
         source.offered = [
-            Offered(text, number) for text, number in zip(fields.getlist("completion"), numbers, strict=False)
+            OfferedCompletion(text, number) for text, number in zip(fields.getlist("completion"), numbers, strict=False)
         ]
     return {
         "source": source,
@@ -144,7 +141,7 @@ def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str,
 
 
 def _address(request: HttpRequest, source: CompletionSource) -> str:
-    """Put the source into the page's address, so that a reload restores it."""
+    """Return the page's address with the source in it, so that a reload restores it; "" on other pages."""
     path = urlsplit(request.headers.get("HX-Current-URL", "")).path
     if not path.startswith("/rewards/"):
         return ""

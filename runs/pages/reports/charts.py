@@ -1,4 +1,5 @@
-"""A run's charts, and runs over each other, as pictures: with the lines, colours, scales and smoothing of the pages."""
+"""A run's charts, and overlaid charts of several runs, as pictures with the pages' lines, colours, scales and
+smoothing."""
 
 import math
 from bisect import bisect_left
@@ -14,26 +15,23 @@ from runs.insight.metrics.series import Series
 from runs.pages.reports.pictures import DASHES, Picture, Points, ReportCurve
 
 SMOOTHING = 0.6
-"""The pages' default."""
+"""Default weight of the smoothing, as on the pages."""
 GRID = 200
-"""Points on the x axis at which several runs' curves are averaged."""
+"""Number of points on the x axis at which several runs' curves are averaged."""
 X_TITLES = {"step": "Step", "tokens": "Tokens", "time": "Running time, s", "hours": "GPU-hours"}
 Curves = Mapping[str, ComparedCurve]
-"""run id -> curve"""
 EMPTY: Series = {"seq": [], "step": [], "t": [], "value": []}
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """The data of a run's charts."""
-
     series: Mapping[str, Series]
     starts: Sequence[float]
-    """Start of each attempt's training, in Unix seconds."""
+    """Times at which each attempt's training started, in Unix seconds."""
 
     def get(self, metric: str) -> Series:
-        recorded = self.series.get(DERIVED.get(metric, metric), EMPTY)
-        return _rate(recorded, self.starts) if metric in DERIVED else recorded
+        points = self.series.get(DERIVED.get(metric, metric), EMPTY)
+        return _rate(points, self.starts) if metric in DERIVED else points
 
     @property
     def began(self) -> float:
@@ -41,38 +39,37 @@ class Numbers:
 
 
 def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
-    """Draw a chart; None without values."""
     lines = [(line, values) for line in chart.lines if (values := numbers.get(line.metric))["value"]]
     if not lines:
         return None
-    by, suffix = _scale(chart.format, max(max(values["value"]) * line.weight for line, values in lines))
+    scale, suffix = _scale(chart.format, max(max(values["value"]) * line.weight for line, values in lines))
     stacked = chart.stack and not chart.log
     all_xs = sorted({x for _, values in lines for x in _positions(values, chart.x, numbers.began)})
-    below = [0.0] * len(all_xs)
+    floor_ys = [0.0] * len(all_xs)
     curves: list[ReportCurve] = []
     for number, (line, values) in enumerate(lines):
-        xs, factor = _positions(values, chart.x, numbers.began), by * line.weight
+        xs, factor = _positions(values, chart.x, numbers.began), scale * line.weight
         raw = [value * factor for value in values["value"]]
-        if stacked:  # lines are thinned separately: interpolate all at every point
+        if stacked:  # lines are downsampled separately, so interpolate all of them at every point
             xs, raw = all_xs, between(xs, raw, all_xs)
         ys = smooth(raw, smoothing)
         low = high = Points()
         if len(lines) == 1 and line.band and not chart.log:
             low, high = _band(line, values, list(zip(xs, ys, strict=True)), numbers, factor, smoothing)
         if stacked:
-            ys = below = [y + floor for y, floor in zip(ys, below, strict=True)]
-        behind = list(zip(xs, raw, strict=True)) if smoothing and not stacked else []
+            ys = floor_ys = [y + floor for y, floor in zip(ys, floor_ys, strict=True)]
+        raw_points = list(zip(xs, raw, strict=True)) if smoothing and not stacked else []
         colour, dash = line.colour, "solid"
         if len(lines) > COLOURS:  # dashes distinguish lines of the same colour
             colour, dash = f"c{number % COLOURS + 1}", list(DASHES)[number // COLOURS % len(DASHES)]
         points = list(zip(xs, ys, strict=True))
-        curves.append(ReportCurve(line.label, colour, points, behind, low, high, dash, filled=stacked))
+        curves.append(ReportCurve(line.label, colour, points, raw_points, low, high, dash, filled=stacked))
     for line, _ in lines:
         evaluation = numbers.get(line.evaluation) if line.evaluation else EMPTY
         held_out = zip(_positions(evaluation, chart.x, numbers.began), evaluation["value"], strict=True)
-        points = [(x, value * by * line.weight) for x, value in held_out]
+        points = [(x, value * scale * line.weight) for x, value in held_out]
         curves.append(ReportCurve(f"{line.label}, evaluation", line.colour, points, dotted=True))
-    bounds = [replace(bound, value=bound.value * by) for bound in chart.bounds]
+    bounds = [replace(bound, value=bound.value * scale) for bound in chart.bounds]
     x_title = "Seconds since the start" if chart.x == "time" else "Step"
     return Picture(chart.title, curves, x_title, suffix, chart.zero, chart.log, bounds)
 
@@ -85,61 +82,64 @@ def overlaid(
     x: str,
     smoothing: float,
 ) -> Picture | None:
-    """Draw one metric of several runs; None if no run has it."""
+    """Return a picture of one metric of several runs, or None if no run has it."""
     recorded = {run: curve for run, curve in curves.items() if curve["y"]}
     if not recorded:
         return None
-    by, suffix = _scale(metric.format, max(max(curve["y"]) for curve in recorded.values()))
-    drawn = []
+    scale, suffix = _scale(metric.format, max(max(curve["y"]) for curve in recorded.values()))
+    report_curves = []
     for run, curve in recorded.items():
-        raw = [value * by for value in curve["y"]]
+        raw = [value * scale for value in curve["y"]]
         points = list(zip(curve["x"], smooth(raw, smoothing), strict=True))
-        behind = list(zip(curve["x"], raw, strict=True))
-        drawn.append(ReportCurve(names[run], looks[run].colour, points, behind, dash=looks[run].dash))
-    return Picture(metric.title, drawn, X_TITLES[x], suffix)
+        raw_points = list(zip(curve["x"], raw, strict=True))
+        report_curves.append(ReportCurve(names[run], looks[run].colour, points, raw_points, dash=looks[run].dash))
+    return Picture(metric.title, report_curves, X_TITLES[x], suffix)
 
 
 def spread(
     metric: ComparedMetric, curves: Curves, groups: Sequence[tuple[str, Sequence[str]]], x: str, smoothing: float
 ) -> Picture | None:
-    """Draw each group's mean ± one standard deviation, as far as all its runs go; None without values.
-
-    `groups`: (label, run ids).
-    """
-    by, suffix = _scale(metric.format, max((y for curve in curves.values() for y in curve["y"]), default=0.0))
-    drawn = []
+    """Return a picture of each group's mean ± one standard deviation over the range that all its runs cover, or None
+    without values. `groups` are pairs of (label, run ids)."""
+    scale, suffix = _scale(metric.format, max((y for curve in curves.values() for y in curve["y"]), default=0.0))
+    report_curves = []
     for number, (label, runs) in enumerate(groups):
-        own = [curves[run] for run in runs if run in curves and curves[run]["y"]]
-        start = max((curve["x"][0] for curve in own), default=0.0)
-        end = min((curve["x"][-1] for curve in own), default=-1.0)
-        if len(own) < 2 or start > end:
+        group_curves = [curves[run] for run in runs if run in curves and curves[run]["y"]]
+        start = max((curve["x"][0] for curve in group_curves), default=0.0)
+        end = min((curve["x"][-1] for curve in group_curves), default=-1.0)
+        if len(group_curves) < 2 or start > end:
             continue
         xs = [start + (end - start) * n / (GRID - 1) for n in range(GRID)]
-        columns = zip(*(between(curve["x"], smooth(curve["y"], smoothing), xs) for curve in own), strict=True)
-        means = [(fmean(column) * by, stdev(column) * by) for column in columns]
+        columns = zip(*(between(curve["x"], smooth(curve["y"], smoothing), xs) for curve in group_curves), strict=True)
+        means = [(fmean(column) * scale, stdev(column) * scale) for column in columns]
         points, low, high = (
-            [(at, mean + side * deviation) for at, (mean, deviation) in zip(xs, means, strict=True)]
-            for side in (0, -1, 1)
+            [(x_value, mean + sign * deviation) for x_value, (mean, deviation) in zip(xs, means, strict=True)]
+            for sign in (0, -1, 1)
         )
-        drawn.append(ReportCurve(label, f"c{number % COLOURS + 1}", points, [], low, high))
-    return Picture(f"{metric.title}: mean ± standard deviation", drawn, X_TITLES[x], suffix) if drawn else None
+        report_curves.append(ReportCurve(label, f"c{number % COLOURS + 1}", points, [], low, high))
+    return (
+        Picture(f"{metric.title}: mean ± standard deviation", report_curves, X_TITLES[x], suffix)
+        if report_curves
+        else None
+    )
 
 
 def between(xs: Sequence[float], ys: Sequence[float], positions: Sequence[float]) -> list[float]:
-    """Compute values at other positions: linear between two neighbours, level before the first and after the last."""
+    """Compute values at other positions by linear interpolation; before the first and after the last they are
+    constant."""
     out = []
     for x in positions:
-        after = bisect_left(xs, x)
-        if after in (0, len(xs)):
-            out.append(ys[min(after, len(xs) - 1)])
+        index = bisect_left(xs, x)
+        if index in (0, len(xs)):
+            out.append(ys[min(index, len(xs) - 1)])
             continue
-        x0, x1 = xs[after - 1], xs[after]
-        out.append(ys[after - 1] + (x - x0) / (x1 - x0) * (ys[after] - ys[after - 1]))
+        x0, x1 = xs[index - 1], xs[index]
+        out.append(ys[index - 1] + (x - x0) / (x1 - x0) * (ys[index] - ys[index - 1]))
     return out
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
-    """Compute the charts' exponential moving average (static/js/metrics/series.js), unbiased at its start."""
+    """Return the charts' exponential moving average (static/js/metrics/series.js), unbiased at its start."""
     mean = norm = 0.0
     out = []
     for value in values:
@@ -152,19 +152,19 @@ def smooth(values: Sequence[float], weight: float) -> list[float]:
 
 
 def _band(
-    line: ChartLine, values: Series, middle: Points, numbers: Numbers, factor: float, smoothing: float
+    line: ChartLine, values: Series, centre: Points, numbers: Numbers, factor: float, smoothing: float
 ) -> tuple[Points, Points]:
-    """Compute the edges of mean ± one deviation, clipped to the possible values."""
+    """Return the edges of mean ± one standard deviation, clipped to the possible values."""
     deviation = numbers.get(line.band)
     if not deviation["value"]:
         return [], []
     raw = between(deviation["seq"], deviation["value"], values["seq"])
-    around = smooth([abs(value * factor) for value in raw], smoothing)
+    half_widths = smooth([abs(value * factor) for value in raw], smoothing)
     minimum = -math.inf if line.low is None else line.low * factor
     maximum = math.inf if line.high is None else line.high * factor
-    # A declared range may be wrong: the band never ends before the line.
-    low = [(x, max(y - d, min(y, minimum))) for (x, y), d in zip(middle, around, strict=True)]
-    high = [(x, min(y + d, max(y, maximum))) for (x, y), d in zip(middle, around, strict=True)]
+    # The declared range may be wrong, so the band always includes the line.
+    low = [(x, max(y - d, min(y, minimum))) for (x, y), d in zip(centre, half_widths, strict=True)]
+    high = [(x, min(y + d, max(y, maximum))) for (x, y), d in zip(centre, half_widths, strict=True)]
     return low, high
 
 
@@ -175,22 +175,22 @@ def _positions(values: Series, x: str, began: float) -> list[float]:
 
 
 def _rate(total: Series, starts: Sequence[float]) -> Series:
-    """Compute tokens per second between neighbours, except across a restart."""
+    """Return the tokens per second between neighbouring points, except across a restart."""
     out: Series = {"seq": [], "step": [], "t": [], "value": []}
     for i in range(1, len(total["value"])):
-        before, now = total["t"][i - 1], total["t"][i]
+        t_before, t_now = total["t"][i - 1], total["t"][i]
         tokens = total["value"][i] - total["value"][i - 1]
-        if now <= before or tokens < 0 or any(before < start <= now for start in starts):
+        if t_now <= t_before or tokens < 0 or any(t_before < start <= t_now for start in starts):
             continue
         out["seq"].append(total["seq"][i])
         out["step"].append(total["step"][i])
-        out["t"].append(now)
-        out["value"].append(tokens / (now - before))
+        out["t"].append(t_now)
+        out["value"].append(tokens / (t_now - t_before))
     return out
 
 
 def _scale(form: str, highest: float) -> tuple[float, str]:
-    """Scale a chart's values like static/js/metrics/plotly_figure.js."""
+    """Return the factor and the unit of a chart's values, as in static/js/metrics/plotly_figure.js."""
     if form == "mib":
         return (1 / 1024, " GiB") if highest >= 2048 else (1.0, " MiB")
     units = {"percent": (100.0, "%"), "percent100": (1.0, "%"), "seconds": (1.0, " s"), "watts": (1.0, " W")}

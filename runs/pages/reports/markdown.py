@@ -1,4 +1,4 @@
-"""Markdown and the archive around it."""
+"""Markdown of reports, and the zip archive that contains it."""
 
 import io
 import re
@@ -10,12 +10,12 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 
 
 def plain(text: object) -> str:
-    """Put a text on one line and escape its markup."""
+    """Return a string on one line, with its Markdown escaped."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(text).split()))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
-    """Write a table of Markdown cells, the last `numbers` columns aligned to the right; "" without rows."""
+    """Return a table of Markdown cells, with the last `numbers` columns right-aligned, or "" without rows."""
     aligned = [":--"] * (len(head) - numbers) + ["--:"] * numbers
     lines = [f"| {' | '.join(cells)} |" for cells in (head, aligned, *rows)]
     return "\n".join(lines) if len(lines) > 2 else ""
@@ -26,7 +26,7 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a text that a person wrote, keeping its Markdown apart from the rest."""
+    """Return a text that a person wrote as a quotation, which keeps its Markdown separate from the rest."""
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
@@ -35,13 +35,11 @@ def image(title: str, path: str) -> str:
 
 
 def sections(title: str, parts: Iterable[tuple[str, str]]) -> str:
-    """Write a document of (heading, text), without parts that have no text."""
     body = [f"## {head}\n\n{text}" if head else text for head, text in parts if text]
     return "\n\n".join([f"# {title}", *body]) + "\n"
 
 
 def archive(folder: str, files: Mapping[str, str], at: datetime) -> bytes:
-    """Write a zip with these texts in one folder."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, text in files.items():

@@ -1,5 +1,7 @@
-"""Charts as SVG pictures, drawn here: Plotly draws only in a browser, and matplotlib would bring numpy, Pillow and its
-fonts into the web image for lines and bands. The look is that of the pages' charts in the light theme.
+"""Charts as SVG pictures that look like the pages' charts in the light theme.
+
+They are drawn here because Plotly draws only in a browser, and matplotlib would add numpy, Pillow and its fonts to the
+web image.
 """
 
 import math
@@ -15,21 +17,19 @@ COLOURS = {
     "c5": "#3d9fd6", "c6": "#d55e00", "c7": "#a89a00", "c8": "#555b62",
     "ink-1": "#1a1c1f", "ink-3": "#5f656d", "line": "#e1e2de", "line-strong": "#c3c6c1", "surface-1": "#ffffff",
 }  # fmt: skip
-"""The light theme's colours, as static/css/tokens.css has them."""
 DASHES = {"solid": "", "dash": "6 4", "dot": "2 3"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 58, 16, 40, 38
-LABELLED = 4
-"""Most lines that are labelled at their ends; more have a legend."""
+MAX_LABELLED = 4
+"""Maximum number of lines that are labelled at their ends; more lines get a legend."""
 LABEL_ROOM, LABEL_LETTERS, LABEL_HEIGHT = 124, 19, 13
 LEGEND_ROW, LEGEND_LETTERS = 18, 46
 LETTER = 6.4
-"""Width of a letter of the legend, about."""
 ROOM = 0.06
 """Space above and below the lines, as a share of their height."""
 ON_AXIS = 0.02
-"""Share of the height within which a bound would merge with the axis."""
+"""Share of the height within which a bound is too close to the axis to be drawn."""
 TICKS = 6
 
 Points = list[tuple[float, float]]
@@ -40,16 +40,14 @@ class ReportCurve:
     label: str
     colour: str
     points: Points
-    """(x, y) in the order of x."""
     raw: Points = ()  # type: ignore[assignment]
     """Unsmoothed points, drawn faintly behind."""
     low: Points = ()  # type: ignore[assignment]
     high: Points = ()  # type: ignore[assignment]
     dash: str = "solid"
     dotted: bool = False
-    """Draw a marker at each point."""
     filled: bool = False
-    """Fill the area down to the previous curve: parts of a whole."""
+    """True if the area down to the previous curve is filled, for parts of a whole."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,6 @@ class Picture:
     curves: Sequence[ReportCurve]
     x_title: str = "Step"
     suffix: str = ""
-    """Unit after the figures on the y axis."""
     zero: bool = False
     log: bool = False
     bounds: Sequence[ChartBound] = ()
@@ -70,7 +67,6 @@ class _Axis:
     high: float
     start: float
     end: float
-    """Position in pixels."""
     log: bool = False
 
     def at(self, value: float) -> float:
@@ -82,17 +78,17 @@ class _Axis:
             powers = range(math.ceil(self.low), math.floor(self.high) + 1)
             return [10.0**power for power in powers][:: max(1, len(powers) // TICKS)]
         step = _nice((self.high - self.low) / TICKS)
-        first = math.ceil(self.low / step - 1e-9)
-        return [round(step * n, 12) for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
+        first_step = math.ceil(self.low / step - 1e-9)
+        return [round(step * n, 12) for n in range(first_step, math.floor(self.high / step + 1e-9) + 1)]
 
 
 def svg(picture: Picture) -> str:
-    """Draw the picture as an SVG document, without curves that have no points."""
+    """Return the picture as an SVG document, without curves that have no points."""
     curves = [_positive(curve) if picture.log else curve for curve in picture.curves]
     curves = [curve for curve in curves if curve.points]
-    labels = 1 < len(curves) <= LABELLED
-    legend = _legend(curves) if len(curves) > LABELLED else []
-    right = WIDTH - (LABEL_ROOM if labels else RIGHT)
+    labels = 1 < len(curves) <= MAX_LABELLED
+    legend = _legend(curves) if len(curves) > MAX_LABELLED else []
+    right_edge = WIDTH - (LABEL_ROOM if labels else RIGHT)
     height = HEIGHT + LEGEND_ROW * len(legend)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
@@ -101,8 +97,8 @@ def svg(picture: Picture) -> str:
         _label(LEFT - 46, 22, picture.title, "ink-1", size=14, weight=600, letters=90),
     ]
     if curves:
-        x, y = _x_axis(curves, right), _y_axis(picture, curves)
-        parts += [*_grid(picture, x, y), *_lines(curves, x, y), *(_end_labels(curves, right, y) if labels else ())]
+        x, y = _x_axis(curves, right_edge), _y_axis(picture, curves)
+        parts += [*_grid(picture, x, y), *_lines(curves, x, y), *(_end_labels(curves, right_edge, y) if labels else ())]
         parts += [part for row, names in enumerate(legend) for part in _legend_row(row, names)]
     else:
         parts.append(_label(WIDTH / 2, HEIGHT / 2, "No values were recorded", "ink-3", anchor="middle"))
@@ -119,8 +115,8 @@ def _x_axis(curves: Sequence[ReportCurve], right: float) -> _Axis:
 
 
 def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
-    drawn = (points for curve in curves for points in (curve.points, curve.raw, curve.low, curve.high))
-    ys = [math.log10(y) if picture.log else y for points in drawn for _, y in points if y > 0 or not picture.log]
+    drawn_points = (points for curve in curves for points in (curve.points, curve.raw, curve.low, curve.high))
+    ys = [math.log10(y) if picture.log else y for points in drawn_points for _, y in points if y > 0 or not picture.log]
     limit = 307.0 if picture.log else 1e300
     low, high = max(min(ys), -limit), min(max(ys), limit)
     if picture.zero and not picture.log:
@@ -146,12 +142,12 @@ def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
         if ON_AXIS <= height <= 1:
             yield _rule(x, y.at(bound.value), "line-strong", dash=DASHES["dot"])
             # The worse bound is labelled at the other end, so that the labels don't overlap.
-            anchor, at = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
-            yield _label(at, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
+            anchor, label_x = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
+            yield _label(label_x, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
 
 
 def _nice(step: float) -> float:
-    """Round up to 1, 2, 5, 10, …"""
+    """Round a step up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step)) if step > 0 and math.isfinite(step) else 1.0
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * 0.999)
 
@@ -159,8 +155,8 @@ def _nice(step: float) -> float:
 def _number_text(value: float) -> str:
     if abs(value) >= 10_000:
         return si(value)
-    text = significant(value, 4)
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    digits = significant(value, 4)
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 # --- lines -----------------------------------------------------------------------------------------------------
@@ -173,18 +169,18 @@ def _lines(curves: Sequence[ReportCurve], x: _Axis, y: _Axis) -> Iterator[str]:
         if curve.low and curve.high:
             yield _area(curve.high, curve.low, x, y, colour, 0.12)
         if curve.filled:
-            floor = below or [(at, 0.0) for at, _ in curve.points]
+            floor = below or [(x_value, 0.0) for x_value, _ in curve.points]
             yield _area(curve.points, floor, x, y, colour, 0.3)
             below = curve.points
-        if len(curve.raw) > 2 and len(curves) <= LABELLED:
+        if len(curve.raw) > 2 and len(curves) <= MAX_LABELLED:
             yield _path(curve.raw, x, y, colour, 'stroke-width="1" stroke-opacity="0.25"')
         dash = f' stroke-dasharray="{dashes}"' if (dashes := DASHES["dot" if curve.dotted else curve.dash]) else ""
         if len(curve.points) > 1:
             yield _path(curve.points, x, y, colour, f'stroke-width="{1 if curve.dotted else 1.5}"{dash}')
         if curve.dotted or len(curve.points) == 1:
             ground = COLOURS["surface-1"] if curve.dotted else colour
-            for at, value in curve.points:
-                centre = f'cx="{x.at(at):.1f}" cy="{y.at(value):.1f}"'
+            for x_value, value in curve.points:
+                centre = f'cx="{x.at(x_value):.1f}" cy="{y.at(value):.1f}"'
                 yield f'<circle {centre} r="3" fill="{ground}" stroke="{colour}" stroke-width="1.5"/>'
 
 
@@ -193,42 +189,42 @@ def _path(points: Points, x: _Axis, y: _Axis, colour: str, style: str) -> str:
 
 
 def _area(top: Points, bottom: Points, x: _Axis, y: _Axis, colour: str, opacity: float) -> str:
-    around = f"M{_coordinates(top, x, y)}L{_coordinates(bottom[::-1], x, y)}Z"
-    return f'<path d="{around}" fill="{colour}" fill-opacity="{opacity}"/>'
+    outline = f"M{_coordinates(top, x, y)}L{_coordinates(bottom[::-1], x, y)}Z"
+    return f'<path d="{outline}" fill="{colour}" fill-opacity="{opacity}"/>'
 
 
 def _coordinates(points: Points, x: _Axis, y: _Axis) -> str:
-    return "L".join(f"{x.at(at):.1f} {y.at(value):.1f}" for at, value in points)
+    return "L".join(f"{x.at(x_value):.1f} {y.at(value):.1f}" for x_value, value in points)
 
 
 def _positive(curve: ReportCurve) -> ReportCurve:
-    """Drop values that a logarithmic axis can't show, and the band."""
-    over = [(x, y) for x, y in curve.points if y > 0]
-    return ReportCurve(curve.label, curve.colour, over, [(x, y) for x, y in curve.raw if y > 0], dash=curve.dash)
+    """Return the curve without its band and without values that a logarithmic axis can't show."""
+    points, raw = ([(x, y) for x, y in part if y > 0] for part in (curve.points, curve.raw))
+    return ReportCurve(curve.label, curve.colour, points, raw, dash=curve.dash)
 
 
 # --- names -----------------------------------------------------------------------------------------------------
 
 
 def _end_labels(curves: Sequence[ReportCurve], right: float, y: _Axis) -> Iterator[str]:
-    """Label the lines' ends, pushed apart where they are close together."""
-    ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
+    """Yield labels at the lines' ends, pushed apart where they are close together."""
+    line_ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
     height = math.inf
-    for natural, curve in ends:
+    for natural, curve in line_ends:
         height = min(natural, height - LABEL_HEIGHT)
         yield _label(right + 6, max(height, TOP) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
 
 
 def _legend(curves: Sequence[ReportCurve]) -> list[list[ReportCurve]]:
     rows: list[list[ReportCurve]] = [[]]
-    used = 0.0
+    used_width = 0.0
     for curve in curves:
         width = 34 + LETTER * min(len(curve.label), LEGEND_LETTERS)
-        if rows[-1] and used + width > WIDTH - 2 * RIGHT:
+        if rows[-1] and used_width + width > WIDTH - 2 * RIGHT:
             rows.append([])
-            used = 0.0
+            used_width = 0.0
         rows[-1].append(curve)
-        used += width
+        used_width += width
     return rows
 
 
@@ -249,9 +245,11 @@ def _label(
     letters: int = 200,
 ) -> str:  # fmt: skip
     head = letters // 2
-    cut = text if len(text) <= letters else f"{text[: letters - head - 1]}…{text[-head:]}"  # names differ at their ends
+    shortened = (
+        text if len(text) <= letters else f"{text[: letters - head - 1]}…{text[-head:]}"
+    )  # names differ at their ends
     style = f'fill="{COLOURS[colour]}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_escaped(cut)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_escaped(shortened)}</text>'
 
 
 def _rule(x: _Axis, height: float, colour: str, *, dash: str = "") -> str:
@@ -260,5 +258,4 @@ def _rule(x: _Axis, height: float, colour: str, *, dash: str = "") -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape a text, without the control characters that XML forbids."""
     return escape("".join(letter if letter.isprintable() else " " for letter in text))

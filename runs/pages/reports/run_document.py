@@ -1,4 +1,4 @@
-"""The report of a run: Markdown, its charts as pictures, and its exact spec."""
+"""The report of a run: Markdown, the charts as pictures, and the exact spec."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -28,27 +28,26 @@ EVALUATION = ("Model", "Dataset", "Rewards", "Prompts", "Reward", "pass@1", "pas
 
 
 def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> bytes:
-    """Write a zip with `report.md`, `charts/…svg` and `spec.yaml`. `run`: as `queries.run_for` returns it."""
+    """Return a zip with `report.md`, `charts/…svg` and `spec.yaml`. `run` comes from `queries.run_for`."""
     drawn = dict(_charts(run, smoothing))
     files = {f"charts/{name}.svg": picture for name, (_, _, picture) in drawn.items() if picture}
     parts = [
         ("", facts(_head(run, now))),
         ("Setup", facts(_makings(run))),
         ("Changes", _changed(run)),
-        ("Figures", _figures(run)),
+        ("Metrics", _figures(run)),
         ("Health", _health(run)),
         ("Notes", quoted(run.notes)),
         ("Evaluations", table(EVALUATION, map(_evaluation, results.of_run(run)), numbers=6)),
         ("Attempts and receipts", "\n\n".join(_receipt(attempt) for attempt in run.attempts.all())),
         ("Charts", _shown(drawn)),
     ]
-    text = sections(plain(run.name), parts)
+    document = sections(plain(run.name), parts)
     spec = safe_yaml.dump(run.spec, tuple(run.spec))
-    return archive(f"{run.pk}-report", {"report.md": text, SPEC: spec, **files}, now)
+    return archive(f"{run.pk}-report", {"report.md": document, SPEC: spec, **files}, now)
 
 
 def figure(value: float | None, form: str) -> str:
-    """Format a value as its chart does, as plain text."""
     number = {"percent": percent, "mib": mib}.get(form, sig)(value)
     unit = {"percent100": " %", "seconds": " s", "watts": " W", "tokens": " tokens", "rate": " tokens/s"}.get(form, "")
     if form == "tokens" and value == 1:
@@ -57,7 +56,6 @@ def figure(value: float | None, form: str) -> str:
 
 
 def ended(final: Final, form: str) -> list[str]:
-    """Format the cells under FINALS."""
     best = NOTHING if final["best"] is None else figure(final["best"], form)
     return [figure(final["last"], form), figure(final["mean"], form), best]
 
@@ -74,9 +72,8 @@ def status(attempt: Attempt) -> str:
     return f"{attempt.status}. {plain(of_attempt(attempt))}"
 
 
-def settings_table(unlike: Iterable[comparison.SettingDifference], names: Iterable[str]) -> str:
-    """List in a table the settings in which these runs differ; "" if none do."""
-    rows = [[plain(difference.name), *(plain(value.text) for value in difference.values)] for difference in unlike]
+def settings_table(differing: Iterable[comparison.SettingDifference], names: Iterable[str]) -> str:
+    rows = [[plain(difference.name), *(plain(value.text) for value in difference.values)] for difference in differing]
     return table(["Setting", *map(plain, names)], rows)
 
 
@@ -92,7 +89,7 @@ def _head(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
     yield "GPU-hours", "" if took.gpu_hours is None else f"{sig(took.gpu_hours)} {took.cost}".strip()
     yield "Where", plain(placement_text(attempt))
     yield "Tags", ", ".join(map(plain, run.tags))
-    yield "Report made", moment(now)
+    yield "Report created", moment(now)
 
 
 def _makings(run: Run) -> Iterator[tuple[str, str]]:
@@ -115,27 +112,31 @@ def _changed(run: Run) -> str:
     source = run.cloned_from
     if source is None:
         return "Not a clone of another run."
-    unlike, _ = comparison.differences([source, run])
-    whence = f"Cloned from {plain(source.name)} (`{source.pk}`)"
-    if not unlike:
-        return f"{whence}, with the same settings."
-    return f"{whence}, with these changes:\n\n{settings_table(unlike, [source.name, 'This run'])}"
+    differing, _ = comparison.differences([source, run])
+    origin = f"Cloned from {plain(source.name)} (`{source.pk}`)"
+    if not differing:
+        return f"{origin}, with the same settings."
+    return f"{origin}, with these changes:\n\n{settings_table(differing, [source.name, 'This run'])}"
 
 
 def _figures(run: Run) -> str:
-    """List in a table the training metrics' final figures; the others are in the charts."""
+    """Return a table of the training metrics' final values; the other metrics are in the charts."""
     groups = [group for group in run_charts.plan_of(run) if not group.folded]
-    planned = {metric.name: metric for metric in comparison.of_charts(groups)}
-    training = [metric for metric in planned.values() if kind_of(metric.name) == "train"]
-    ends = [(metric, finals([run], metric.name).get(run.pk)) for metric in training]
-    rows = [[plain(metric.title), *ended(final, metric.format)] for metric, final in ends if final is not None]
-    return table(["Figure", *FINALS], rows, numbers=3) or "No figures were recorded yet."
+    metrics = {metric.name: metric for metric in comparison.of_charts(groups)}
+    training = [metric for metric in metrics.values() if kind_of(metric.name) == "train"]
+    metrics_with_finals = [(metric, finals([run], metric.name).get(run.pk)) for metric in training]
+    rows = [
+        [plain(metric.title), *ended(final, metric.format)]
+        for metric, final in metrics_with_finals
+        if final is not None
+    ]
+    return table(["Metric", *FINALS], rows, numbers=3) or "No metrics have been recorded yet."
 
 
 def _health(run: Run) -> str:
     health = card(run)
     if health is None:
-        return "It was not judged."
+        return "The run’s health was not assessed."
     verdict = f"**{health.word[:1].upper()}{health.word[1:]}**" + (f": {health.headline}" if health.headline else "")
     return "\n".join([f"{verdict}.", *([""] if health.findings else []), *map(_finding, health.findings)])
 
@@ -173,31 +174,33 @@ def _receipt(attempt: Attempt) -> str:
     receipt = attempt.receipt
     if not receipt:
         return " ".join([*lines, *(["It has no receipt."] if attempt.status in FINAL else [])])
-    free = "all resources were released" if receipt.get("free") else "**not all resources were proved free**"
-    ended = receipt.get("processes_ended") or 0
-    processes = f"{ended} process{'es' if ended > 1 else ''} ended in {duration(receipt.get('seconds_to_gone'))}"
-    lines.append(f"{processes if ended else 'No leftover processes'}; {free}.")
+    release_note = "all resources were released" if receipt.get("free") else "**not all resources were confirmed free**"
+    ended_count = receipt.get("processes_ended") or 0
+    processes = (
+        f"{ended_count} process{'es' if ended_count > 1 else ''} ended in {duration(receipt.get('seconds_to_gone'))}"
+    )
+    lines.append(f"{processes if ended_count else 'No leftover processes'}; {release_note}.")
     for gpu in receipt.get("gpus") or ():
-        after = gpu.get("seconds_to_free")
-        when = "still in use" if after is None else f"free after {duration(after)}"
-        used = f"{figure(gpu.get('peak_mib'), 'mib')} at its peak, {figure(gpu.get('after_mib'), 'mib')} after the end"
-        lines.append(f"GPU {gpu.get('gpu')}: {used}, {when}.")
+        free_after_s = gpu.get("seconds_to_free")
+        when = "still in use" if free_after_s is None else f"free after {duration(free_after_s)}"
+        usage = f"{figure(gpu.get('peak_mib'), 'mib')} at its peak, {figure(gpu.get('after_mib'), 'mib')} at the end"
+        lines.append(f"GPU {gpu.get('gpu')}: {usage}, {when}.")
     return " ".join(lines)
 
 
 Drawn = tuple[str, str, str]
-"""Group, title, and picture ("" without values)."""
+"""A chart as (group, title, SVG picture, which is "" if the chart has no values)."""
 
 
 def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
     groups = with_bounds(run_charts.plan_of(run), run)
     points = series(run, run_charts.metrics(groups), POINTS)["series"]
     numbers = charts.Numbers(points, run.trainings())
-    shown = set(run_charts.metrics([group for group in groups if not group.folded]))
+    shown_metrics = set(run_charts.metrics([group for group in groups if not group.folded]))
     for group in groups:
         for chart in group.charts:
             # Most folded charts repeat another chart on held-out rows.
-            if group.folded and all(line.metric.removeprefix("eval_") in shown for line in chart.lines):
+            if group.folded and all(line.metric.removeprefix("eval_") in shown_metrics for line in chart.lines):
                 continue
             picture = charts.picture(chart, numbers, smoothing)
             yield chart.id, (group.title, chart.title, pictures.svg(picture) if picture else "")
@@ -206,9 +209,9 @@ def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
 def _shown(drawn: dict[str, Drawn]) -> str:
     lines: list[str] = []
     for title in dict.fromkeys(group for group, _, _ in drawn.values()):
-        own = [(name, chart) for name, chart in drawn.items() if chart[0] == title]
-        images = [image(title, f"charts/{name}.svg") for name, (_, title, picture) in own if picture]
-        without = [plain(title) for _, (_, title, picture) in own if not picture]
+        group_charts = [(name, chart) for name, chart in drawn.items() if chart[0] == title]
+        images = [image(title, f"charts/{name}.svg") for name, (_, title, picture) in group_charts if picture]
+        without = [plain(title) for _, (_, title, picture) in group_charts if not picture]
         lines += [f"### {plain(title)}", *images] if images or without else []
         lines += [f"No values: {', '.join(without)}."] if without else []
     return "\n\n".join(lines)

@@ -1,4 +1,4 @@
-"""Reports to download: of a run, and of the runs of a comparison."""
+"""Downloads of reports: of one run, or of a comparison of runs."""
 
 import math
 
@@ -19,14 +19,15 @@ MAX_SMOOTHING = 0.99
 
 @require_safe
 def run_report(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Send a run's report; ?smooth= is between 0 and 1, as on the page."""
+    """Send a run's report. ?smooth= is the smoothing from 0 to 1, as on the page."""
     run = queries.run_for(request, run_id)
     return _download(run_document.report(run, timezone.now(), _smoothing(request)), f"{run.pk}-report.zip")
 
 
 @require_safe
 def comparison_report(request: HttpRequest) -> HttpResponse:
-    """Send the comparison in the address; without runs, redirect to its page, which explains what is missing."""
+    """Send the report of the runs in the address. Without runs, redirect to the comparison page, which explains what is
+    missing."""
     chosen = comparison.chosen(request)
     if not chosen.runs:
         return redirect(f"{reverse('compare_runs')}?{request.GET.urlencode()}")

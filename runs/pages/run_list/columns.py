@@ -1,4 +1,4 @@
-"""The run list's columns: the usual ones, and any setting or metric of the runs."""
+"""The run list's columns: the standard ones, and any setting or metric of the runs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,29 +26,26 @@ USUAL = {
     "age": "Age",
     "by": "By",
 }
-"""Columns that are shown unless others are chosen; status and name always are."""
+"""Labels of the columns that are shown unless others are chosen; status and name are always shown."""
 SETTING, METRIC, FIGURE = "setting.", "metric.", "figure."
 FIGURES = {"disk": "Disk"}
-"""Other figures; disk: bytes on all hosts."""
-MOST = 20
-"""Chosen columns of an address."""
+"""Labels of other values that can be columns; `disk` is the run's size on all hosts."""
+MAX_COLUMNS = 20
 Ordered = Expression | F | Subquery
-"""Types of expressions that can order a list."""
 _FORM_LABELS = {f"grpo.{field.name}": field.label for field in ARGUMENTS}
-"""Settings as New run has them."""
 _PATHS = {"dataset": "data.name", "profile": "hardware.profile", "environment": "episodes.name"}
-"""Names of comparison.settings -> paths in the spec."""
+"""Paths in the spec by the setting's name in comparison.settings, where they differ."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A chosen setting or metric."""
+    """A chosen setting, metric or figure."""
 
     kind: str
     """SETTING, METRIC or FIGURE."""
     name: str
     chart_label: str = field(default="", compare=False)
-    """A metric's name in the charts; see `labelled`."""
+    """A metric's label in the charts, which `labelled` sets."""
 
     @property
     def key(self) -> str:
@@ -61,7 +58,7 @@ class Column:
 
     @property
     def heading(self) -> str:
-        """The label with a capital, except New run's labels: a capital β is another letter."""
+        """The label with a capital first letter, except for labels of the New run page: a capital β looks like B."""
         return self.label if self.name in _FORM_LABELS else capfirst(self.label)
 
     @property
@@ -75,7 +72,7 @@ class Column:
         return significant(value) if number else comparison.text(value)
 
 
-def valid(key: str) -> bool:
+def is_valid(key: str) -> bool:
     figure = key.startswith(FIGURE) and key.removeprefix(FIGURE) in FIGURES
     return is_setting(key) or (key.startswith(METRIC) and key != METRIC) or figure
 
@@ -85,14 +82,14 @@ def is_setting(key: str) -> bool:
 
 
 def parsed(columns: str) -> str:
-    """Keep an address's valid columns, in order and once each."""
-    keys = dict.fromkeys(key for key in columns.split(",") if key in USUAL or valid(key))
-    chosen = ",".join(list(keys)[:MOST])
+    """Return an address's valid columns, in order and once each; "" if they are the standard ones."""
+    keys = dict.fromkeys(key for key in columns.split(",") if key in USUAL or is_valid(key))
+    chosen = ",".join(list(keys)[:MAX_COLUMNS])
     return "" if chosen == ",".join(USUAL) else chosen
 
 
 def chosen(columns: str) -> tuple[set[str], list[Column]]:
-    """Split an address's columns into the usual ones that are shown, and extra ones."""
+    """Split an address's columns into the standard ones that are shown and the extra ones."""
     keys = columns.split(",") if columns else list(USUAL)
     return {key for key in keys if key in USUAL}, [column(key) for key in keys if key not in USUAL]
 
@@ -103,7 +100,7 @@ def column(key: str) -> Column:
 
 
 def labelled(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
-    """Label metrics as these runs' charts do."""
+    """Return the columns, with metrics labelled as in these runs' charts."""
     columns = list(columns)
     labels: dict[str, str] = {}
     covered: set[str] = set()
@@ -118,8 +115,6 @@ def labelled(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
 
 
 class Values:
-    """A run's values for the columns."""
-
     def __init__(self, run: Run) -> None:
         self.run = run
 
@@ -128,27 +123,22 @@ class Values:
         return dict(comparison.settings(self.run))
 
     def value(self, column: Column) -> Any:
-        """Look up a column's value; None if the run has none."""
         if column.kind == FIGURE:
             return getattr(self.run, column.name, None)  # see with_figures
         return (self.run.last_metrics if column.kind == METRIC else self.settings).get(column.name)
 
     def cells(self, columns: Sequence[Column]) -> list[tuple[str, str]]:
-        """List the (label, text) of each column."""
         pairs = [(column, self.value(column)) for column in columns]
         return [(column.label, NOTHING if value is None else column.text(value)) for column, value in pairs]
 
 
 def with_figures(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:
-    """Add the figures that these columns need."""
     return runs.annotate(disk=disk.sum_of_run()) if any(column.kind == FIGURE for column in columns) else runs
 
 
 def expression(key: str) -> Ordered:
-    """Build the database expression of a column's value, NULL where a run has none.
-
-    Numbers sort as numbers. Settings within a list, such as a reward's, are always NULL.
-    """
+    """Return the database expression of a column's value, which is NULL if a run has none. Numbers sort as numbers.
+    Settings inside a list, such as a reward's, are always NULL."""
     chosen_column = column(key)
     if chosen_column.kind == FIGURE:
         return disk.sum_of_run()
@@ -164,14 +154,16 @@ def expression(key: str) -> Ordered:
 
 
 def offered(runs: Iterable[Values]) -> tuple[list[Column], list[Column], list[Column]]:
-    """List the settings that differ between these runs, those that don't, and the metrics, each by name."""
-    first: dict[str, Any] = {}
-    unlike: set[str] = set()
+    """Return the settings that differ between these runs, the settings that don't, and the metrics, sorted by name."""
+    first_values: dict[str, Any] = {}
+    differing: set[str] = set()
     metrics: set[str] = set()
     for count, run in enumerate(runs):
         metrics |= set(run.run.last_metrics)
         if count:
-            unlike |= first.keys() ^ run.settings.keys()
-        unlike |= {name for name, value in run.settings.items() if first.setdefault(name, value) != value}
-    settings = [[Column(SETTING, name) for name in sorted(names)] for names in (unlike, first.keys() - unlike)]
+            differing |= first_values.keys() ^ run.settings.keys()
+        differing |= {name for name, value in run.settings.items() if first_values.setdefault(name, value) != value}
+    settings = [
+        [Column(SETTING, name) for name in sorted(names)] for names in (differing, first_values.keys() - differing)
+    ]
     return settings[0], settings[1], [Column(METRIC, name) for name in sorted(metrics)]

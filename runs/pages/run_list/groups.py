@@ -1,4 +1,4 @@
-"""The run list in groups by tag or setting: how many runs each has, and the mean and spread of their results."""
+"""The run list grouped by tag or setting: each group's number of runs, and the mean and spread of their results."""
 
 import json
 from collections import defaultdict
@@ -13,25 +13,25 @@ from runs.insight.comparing import comparison
 from runs.pages.run_list import columns
 from runs.pages.run_list.query import TAG, RunListQuery
 
-MOST = 10_000
-"""Grouped runs, the newest; a page reads a few columns of each."""
+MAX_GROUPED_RUNS = 10_000
+"""Maximum number of grouped runs: the newest. A page reads a few columns of each."""
 _RunFigures = tuple[str, list[float | None]]
-"""A run's id; its last reward, its gain and its chosen metrics."""
+"""A run's id, and its last reward, its gain and its chosen metrics."""
 
 
 def grouping(
     query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], total: int
 ) -> dict[str, Any]:
-    """Group the matching runs, with their chosen metrics, the highest mean reward first.
-
-    A run with several tags is in several groups.
-    """
+    """Group the matching runs, with their chosen metrics, and return the template context: groups with the highest mean
+    reward come first. A run with several tags is in several groups."""
     metrics = [column for column in chosen if column.kind == columns.METRIC]
     by_value: dict[str, list[_RunFigures]] = defaultdict(list)
     value_of = "tags" if query.group == TAG else "grouped_by"
     if query.group != TAG:
         matching = matching.annotate(grouped_by=columns.expression(query.group))
-    rows = matching.order_by("-created_at").values_list("pk", value_of, "reward_ends", "last_metrics")[:MOST]
+    rows = matching.order_by("-created_at").values_list("pk", value_of, "reward_ends", "last_metrics")[
+        :MAX_GROUPED_RUNS
+    ]
     for pk, value, ends, newest in rows:
         for group_value in (value or [None]) if query.group == TAG else [value]:
             figures = [final_reward(ends), gain(ends), *(_number(newest.get(column.name)) for column in metrics)]
@@ -45,14 +45,13 @@ def grouping(
         "groups": groups,
         "low": min((reward.low for reward in rewards), default=None),
         "high": max((reward.high for reward in rewards), default=None),
-        "left_out": max(0, total - MOST),
+        "left_out": max(0, total - MAX_GROUPED_RUNS),
     }
 
 
 def _group(
     query: RunListQuery, value: Any, metrics: Sequence[columns.Column], runs: list[_RunFigures]
 ) -> dict[str, Any]:
-    """Describe a group, with the spread of its runs' last rewards, gains and newest values of each chosen metric."""
     if query.group == TAG:
         label, address = value or "no tag", query.address(group="", tag=value) if value else ""
     else:
@@ -63,7 +62,7 @@ def _group(
     ids = [pk for pk, _ in runs]
     return {
         "label": label,
-        "address": address,  # empty where no filter finds the group alone
+        "address": address,  # empty if no filter selects exactly this group
         "ids": ids,
         "compared": ",".join(ids[: comparison.MAX_RUNS]),
         "reward": reward,

@@ -1,4 +1,4 @@
-"""The run list's address: filters, order and page; and the runs that match, in that order."""
+"""The run list's address with its filters, order and page, and the query for the matching runs."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -41,30 +41,27 @@ KINDS: dict[str, tuple[str, Q]] = {
     **{kind: (job.many, Q(kind=kind)) for kind, job in jobs.KINDS.items()},
     "all": ("Every kind", Q()),
 }
-"""A filter's value -> its label, and the matching runs."""
 ARCHIVED: dict[str, tuple[str, Q]] = {
     "": ("Not archived", Q(archived_at=None)),
     "only": ("Archived", ~Q(archived_at=None)),
     "all": ("Archived or not", Q()),
 }
 HEALTH = {"bad": "Bad", "warning": "Needs attention", "well": "Healthy"}
-"""A verdict -> its label, the worst first."""
 HEALTH_FILTERS: dict[str, tuple[str, list[str]]] = {
     "unwell": ("Unhealthy", ["bad", "warning"]),
     **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
 }
 STATUSES = ["active", *RunStatus]
 CHOICES = {"status": STATUSES, "health": HEALTH_FILTERS, "kind": KINDS, "archived": ARCHIVED}
-"""Filter -> its values, besides none."""
-LONGEST = {"columns": 2000, "having": 500}
-"""Longest parameters, in characters; USUAL_LENGTH for the others."""
-USUAL_LENGTH = 100
+MAX_CHARS = {"columns": 2000, "having": 500}
+"""Maximum lengths of long parameters, in characters; the others have DEFAULT_MAX_CHARS."""
+DEFAULT_MAX_CHARS = 100
 
 _LATEST = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
 _HOST = Subquery(_LATEST.values("host__name")[:1])
-"""A run's host is its latest attempt's. As an alias, so that an unused one costs nothing."""
+"""The host of a run's latest attempt. It is added as an alias, which costs nothing if it is unused."""
 _STATUS_ORDER = ["running", "stopping", "starting", "queued", "failed", "stopped", "succeeded"]
-"""Active runs first, then ended ones that need attention."""
+"""Statuses in sorting order: active runs first, then ended ones that need attention."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +69,9 @@ class Sort:
     label: str
     by: columns.Ordered
     first: str = ""
-    """The direction of the first click: `-` is descending."""
+    """The direction after the first click: `-` is descending."""
     flipped: bool = False
-    """The displayed value grows as the stored one falls, like an age."""
+    """True if the displayed value increases as the stored one decreases, as with an age."""
     has_nulls: bool = True
 
 
@@ -85,7 +82,7 @@ def _ranks(lookup: str, values: Iterable[str]) -> Case:
 
 _SHARE = Case(When(max_steps__gt=0, then=Cast("step", FloatField()) / F("max_steps")), output_field=FloatField())
 SORTS: dict[str, Sort] = {
-    # Computed within the subquery: outside, each case would run the subquery again.
+    # The ranks are computed inside the subquery, because outside each case would run the subquery again.
     "status": Sort("Status", Subquery(_LATEST.values_list(_ranks("status", _STATUS_ORDER))[:1])),
     "name": Sort("Name", Lower("name"), has_nulls=False),
     "model": Sort("Model", KeyTextTransform("path", KeyTransform("model", "spec"))),
@@ -98,11 +95,11 @@ SORTS: dict[str, Sort] = {
 }
 DEFAULT_SORT = "age"
 TAG = "tag"
-"""Groups by tag; a run is in the group of each of its tags."""
+"""Value of `group` for groups by tag; a run is in the group of each of its tags."""
 
 
 class HasTag(Func):
-    """Condition that a JSON list contains a word, in each database's own way."""
+    """Condition that a JSON list contains a string, in the syntax of each database."""
 
     output_field = BooleanField()
 
@@ -116,7 +113,7 @@ class HasTag(Func):
 
 @dataclass(frozen=True)
 class RunListQuery:
-    """The list's address. Invalid values are ignored."""
+    """The parameters of the list's address. Invalid values are ignored."""
 
     q: str = ""
     status: str = ""
@@ -129,19 +126,19 @@ class RunListQuery:
     archived: str = ""
     """One of ARCHIVED."""
     having: str = ""
-    """A setting and its value as JSON, `grpo.seed=42`; `null`: runs without it."""
+    """A setting and its value as JSON, such as `grpo.seed=42`; `null` matches runs without the setting."""
     columns: str = ""
-    """The shown columns (see runs.pages.run_list.columns), separated by commas; empty: the usual ones."""
+    """The shown columns (see runs.pages.run_list.columns), comma-separated; the standard ones if empty."""
     group: str = ""
-    """Groups instead of runs: `tag`, or a setting's column."""
+    """What runs are grouped by: `tag`, or a setting's column. If empty, runs are not grouped."""
     sort: str = DEFAULT_SORT
-    """One of SORTS, or a setting's or a metric's column, with a minus for the opposite direction."""
+    """One of SORTS, or a setting's or metric's column, with a minus for the opposite direction."""
     page: int = 1
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "RunListQuery":
         entered = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
-        texts = {name: value[: LONGEST.get(name, USUAL_LENGTH)] for name, value in entered.items()}
+        texts = {name: value[: MAX_CHARS.get(name, DEFAULT_MAX_CHARS)] for name, value in entered.items()}
         sort, page = texts.pop("sort"), texts.pop("page")
         texts["columns"] = columns.parsed(texts["columns"])
         valid = {
@@ -151,12 +148,12 @@ class RunListQuery:
         }
         return cls(
             **{name: text if valid.get(name, True) else "" for name, text in texts.items()},
-            sort=sort if sort.removeprefix("-") in SORTS or columns.valid(sort.removeprefix("-")) else DEFAULT_SORT,
+            sort=sort if sort.removeprefix("-") in SORTS or columns.is_valid(sort.removeprefix("-")) else DEFAULT_SORT,
             page=max(1, int(page[:9])) if page.isascii() and page.isdigit() else 1,
         )
 
     def address(self, **changes: str | int) -> str:
-        """Build the list's query string with these changes, omitting defaults; it points to the first page unless
+        """Return the list's query string with these changes, without default values. It refers to the first page unless
         `page` is given."""
         changed = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
         values = {f.name: getattr(changed, f.name) for f in fields(self)}
@@ -167,7 +164,7 @@ class RunListQuery:
         return bool(self.filters())
 
     def filters(self) -> dict[str, str]:
-        """List the active filters: name -> label."""
+        """Return the labels of the active filters by name."""
         labels = {
             "q": f"“{self.q}”",
             "status": self.status,
@@ -210,13 +207,14 @@ class RunListQuery:
         return runs.filter(pk__in=_with_status(self.status)) if self.status else runs
 
     def ordered(self, runs: QuerySet[Run]) -> QuerySet[Run]:
-        """Sort runs without the figure last in both directions, and equal ones newest first."""
-        key, down = self.sort.removeprefix("-"), self.sort.startswith("-")
+        """Sort the runs. In both directions, runs without the value come last, and equal ones are sorted newest
+        first."""
+        key, is_descending = self.sort.removeprefix("-"), self.sort.startswith("-")
         column = SORTS[key] if key in SORTS else Sort(key, columns.expression(key))
-        # An index serves the order only without a clause about nulls.
+        # The database uses an index for the order only without a clause about nulls.
         nulls_last = True if column.has_nulls else None
-        by = OrderBy(column.by, descending=down != column.flipped, nulls_last=nulls_last)
-        return runs.order_by(by, "-created_at", "pk")
+        order = OrderBy(column.by, descending=is_descending != column.flipped, nulls_last=nulls_last)
+        return runs.order_by(order, "-created_at", "pk")
 
 
 def _with_status(status: str) -> QuerySet[Attempt, Any]:
@@ -227,7 +225,7 @@ def _with_status(status: str) -> QuerySet[Attempt, Any]:
 
 
 def _latest(attempts: QuerySet[Attempt]) -> QuerySet[Attempt, Any]:
-    """Find the runs whose latest attempt is one of these, without a look at every run."""
+    """Find the runs whose latest attempt is one of these, without scanning all runs."""
     later = Attempt.objects.filter(run=OuterRef("run"), number__gt=OuterRef("number"))
     return attempts.exclude(Exists(later)).order_by().values("run_id")
 

@@ -1,4 +1,4 @@
-"""A run's row in the run list: what its cells say."""
+"""A run's row in the run list, with the contents of its cells."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,11 +27,10 @@ class RunListRow:
     where: str
     values: Values
     cells: list[tuple[str, str]]
-    """(label, text) of the chosen settings and metrics."""
 
     @property
     def model(self) -> str:
-        """The model's name, for a path its last part. Empty if the spec can't be read."""
+        """The last part of the model's path or hub id; empty if the spec can't be read."""
         return self._part("model", "path").rstrip("/").rsplit("/", 1)[-1]
 
     @property
@@ -51,7 +50,7 @@ class RunListRow:
 
     @property
     def tags_beyond(self) -> list[tuple[int, list[str]]]:
-        """(shown, hidden tags) for each number of tags that a narrow cell may show."""
+        """For each number of tags that a narrow cell may show, that number and the hidden tags."""
         tags = list(self.run.tags)
         return [(shown, tags[shown:]) for shown in range(TAGS_SHOWN, -1, -1) if tags[shown:]]
 
@@ -65,7 +64,7 @@ class RunListRow:
 
     @property
     def note(self) -> str | SafeString:
-        """Anything unusual about its progress, otherwise the time left."""
+        """A note on anything unusual about the run's progress, otherwise the time left."""
         summary = self.summary
         if summary["place"] and self.run.step:
             return format_html('<span class="muted small cut">{} in the queue</span>', summary["place"])
@@ -80,22 +79,19 @@ class RunListRow:
 
     @property
     def before_first_step(self) -> SafeString:
-        """Text in place of the progress bar."""
         if self.summary["out_of_reach_since"] and self.note:
             return SafeString(self.note)
         sentence, position = self.summary["sentence"], self.summary["place"]
         tone = " bad" if self.attempt.status == RunStatus.FAILED else ""
-        text = f"{position} · {sentence}" if position else sentence
-        return format_html('<span class="soft small cut{}" title="{}">{}</span>', tone, sentence, text)
+        label = f"{position} · {sentence}" if position else sentence
+        return format_html('<span class="soft small cut{}" title="{}">{}</span>', tone, sentence, label)
 
     @property
     def failed_at_once(self) -> bool:
-        """Failed before its first step."""
         return self.attempt.status == RunStatus.FAILED and not self.run.step
 
     @property
     def health(self) -> dict[str, Any] | None:
-        """The run's health. A failed run shows its failure instead, however healthy the policy was."""
         if self.attempt.status == RunStatus.FAILED:
             return {"word": self.attempt.reason.replace("_", " "), "chip": "bad", "titles": []}
         return _health(self.run.health)
@@ -109,7 +105,7 @@ def row_of(run: Run, queue_positions: Mapping[str, int], columns: list[Column]) 
 
 
 def _health(assessment: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Describe the verdict, and name the findings, the worst first."""
+    """Describe the verdict and list the findings, the worst first; None without a known verdict."""
     verdict = assessment.get("verdict")
     if verdict not in HEALTH:
         return None

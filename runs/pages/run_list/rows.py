@@ -1,4 +1,4 @@
-"""The run list's page: rows, a summary line, and the choices of filters."""
+"""The run list's page: its rows, its summary line, and the choices of its filters."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -47,28 +47,25 @@ READY_VIEWS = {
     "Unhealthy": "status=active&health=unwell&sort=health",
     "Archived": "archived=only",
 }
-"""Built-in views -> their addresses."""
 Option = tuple[str, str]
-"""(value, label)"""
+"""An option of a filter, as (value, label)."""
 
 
 @dataclass(frozen=True)
 class RunListing:
     query: RunListQuery
     shown: set[str]
-    """The usual columns that are shown."""
     extra: list[Column]
-    """The chosen settings, metrics and figures."""
     rows: list[RunListRow]
-    """The page's runs; with groups, the runs that offer columns."""
+    """The page's runs; if runs are grouped, the runs whose settings and metrics are offered as columns."""
     total: int
     counts: dict[str, int]
     gpus_busy: int
     gpus: int
     rising: int
-    """Running runs whose reward is higher now than at their start."""
+    """Number of running runs whose reward is higher now than at their start."""
     grouping: dict[str, Any] | None
-    """None: runs are listed one by one."""
+    """The groups, or None if runs are listed individually."""
 
     @property
     def last_page(self) -> int:
@@ -76,15 +73,13 @@ class RunListing:
 
     @property
     def extent(self) -> str:
-        """Range of the listed runs, and their total."""
         if self.last_page == 1:
             return counted(self.total, "run")
-        first = (self.query.page - 1) * PAGE_SIZE
-        return f"{sig(first + 1, 9)}–{sig(first + len(self.rows), 9)} of {sig(self.total, 9)}"
+        first_number = (self.query.page - 1) * PAGE_SIZE
+        return f"{sig(first_number + 1, 9)}–{sig(first_number + len(self.rows), 9)} of {sig(self.total, 9)}"
 
     @property
     def before(self) -> str | None:
-        """The previous page's address, or None."""
         return self.query.address(page=self.query.page - 1) if self.query.page > 1 else None
 
     @property
@@ -93,12 +88,12 @@ class RunListing:
 
     @cached_property
     def hides_runs(self) -> bool:
-        """An empty list is due to filters, chosen or default."""
+        """True if an empty list is due to filters, either chosen or default ones."""
         return self.query.filtered or Run.objects.exists()
 
     @property
     def filters(self) -> list[tuple[str, str]]:
-        """(label, address without it) of each active filter, and of the groups."""
+        """(label, address without it) of each active filter, and of the grouping."""
         labels = self.query.filters()
         if self.grouping:
             label = self.grouping["label"]
@@ -107,7 +102,7 @@ class RunListing:
 
     @cached_property
     def apart(self) -> dict[str, Parts]:
-        """Distinguishes the runs of the page that have similar names."""
+        """The parts in which similar names of the page's runs differ, by name."""
         return distinguish(row.run.name for row in self.rows)
 
     @property
@@ -120,51 +115,50 @@ class RunListing:
 
 
 def _heading(query: RunListQuery, key: str, label: str, title: str = "") -> dict[str, str]:
-    """Describe a table heading; its link sorts by the column, or reverses the order."""
+    """Describe a table heading, whose link sorts by the column or reverses the order."""
     sort = f"{SORTS[key].first if key in SORTS else '-'}{key}"
     direction, icon = "", ""
     if query.sort.removeprefix("-") == key:
-        down = query.sort.startswith("-")
-        sort = key if down else f"-{key}"
-        direction, icon = ("descending", "arrow-down") if down else ("ascending", "arrow-up")
+        is_descending = query.sort.startswith("-")
+        sort = key if is_descending else f"-{key}"
+        direction, icon = ("descending", "arrow-down") if is_descending else ("ascending", "arrow-up")
     css, address = "chosen" if title else key, query.address(sort=sort)
     return {"key": key, "label": label, "address": address, "aria": direction, "icon": icon, "css": css, "title": title}
 
 
 def empty_list(listed: RunListing, *, may_operate: bool) -> EmptyState:
-    """Explain an empty list, with the next step."""
     runs, query = reverse("runs"), listed.query
     if query.only_archived:
-        text = (
-            "Archive runs that nobody needs to see: select them in the list. They stay unchanged and can be restored."
+        explanation = (
+            "To hide runs that nobody needs to see, select them in the list and archive them. They can be unarchived."
         )
-        return EmptyState("archive", "Nothing is archived", text, runs, "All runs")
+        return EmptyState("archive", "Nothing is archived", explanation, runs, "All runs")
     if query.filtered:
         return EmptyState("search", "No run matches", "Try fewer words or fewer filters.", runs, "Clear all filters")
     if listed.hides_runs:
         everything = f"{runs}?{RunListQuery(kind='all', archived='all').address()}"
-        text = "All runs here are archived, or are trials of hardware profiles."
-        return EmptyState("archive", "Every run is archived", text, everything, "Show them")
+        explanation = "All runs here are archived, or are trials of hardware profiles."
+        return EmptyState("archive", "Every run is archived", explanation, everything, "Show them")
     if may_operate:
-        text = (
-            "A run trains a language model with GRPO on one of your hosts, on a dataset, with rewards. "
-            "The first steps lead there."
+        explanation = (
+            "A run trains a language model with GRPO on one of your hosts, with a dataset and rewards. "
+            "The first steps show how to start one."
         )
-        return EmptyState("activity", "No runs yet", text, reverse("start"), "First steps")
-    return EmptyState("activity", "No runs yet", "Runs appear here, live, as soon as an operator launches one.")
+        return EmptyState("activity", "No runs yet", explanation, reverse("start"), "First steps")
+    return EmptyState("activity", "No runs yet", "Runs appear here as soon as an operator launches one.")
 
 
 def listing(request: HttpRequest) -> RunListing:
-    """Read the list, in a fixed number of queries for any number of runs."""
+    """Read the requested page of the list. The number of queries doesn't depend on the number of runs."""
     query = RunListQuery.of(request.GET.dict())
     everything = queries.runs_for(request).select_related("reward_version__config")
     matching = query.matching(everything)
     total = matching.count()
     query = replace(query, page=min(query.page, _last_page(total)))
     shown, extra = chosen(query.columns)
-    # The page's ids alone: sorting whole rows would make the database read all of them in full.
-    first = (query.page - 1) * PAGE_SIZE
-    ids = list(query.ordered(matching).values_list("pk", flat=True)[first : first + PAGE_SIZE])
+    # Sort only the ids: sorting whole rows would make the database read all of them in full.
+    offset = (query.page - 1) * PAGE_SIZE
+    ids = list(query.ordered(matching).values_list("pk", flat=True)[offset : offset + PAGE_SIZE])
     by_id = with_figures(everything, extra).in_bulk(ids)
     runs = [by_id[pk] for pk in ids if pk in by_id]
     extra = labelled(extra, runs)
@@ -185,9 +179,9 @@ def listing(request: HttpRequest) -> RunListing:
 
 
 def choices(request: HttpRequest, listed: RunListing) -> dict[str, Any]:
-    """Collect the choices of all filters, the views, and the columns to choose from in groups with headings."""
+    """Collect the choices of all filters, the views, and the available columns, grouped under headings."""
     query = listed.query
-    unlike, same, metrics = offered(row.values for row in listed.rows)
+    differing, common, metrics = offered(row.values for row in listed.rows)
     metrics = labelled(metrics, (row.run for row in listed.rows))
     user, all_tags = person(request), tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
@@ -202,18 +196,19 @@ def choices(request: HttpRequest, listed: RunListing) -> dict[str, Any]:
             _filter(query, "host", "Host", "Any", ((name, name) for name in hosts)),
             _filter(query, "kind", "Kind", "", _labels(KINDS)),
             _filter(query, "archived", "Archive", "", _labels(ARCHIVED)),
-            _filter(query, "group", "Group by", "Nothing", _groupings(query, unlike)),
+            _filter(query, "group", "Group by", "Nothing", _groupings(query, differing)),
             _filter(query, "sort", "Order", "", _sorts(listed.extra)),
         ],
         "tags": all_tags,
         "views": [*READY_VIEWS.items(), ("My runs", RunListQuery(by=user.get_username()).address())],
         "own_views": list(SavedView.objects.filter(owner=user)),
-        "columns": _column_choices(listed, [*unlike, *same, *metrics]),
+        "columns": _column_choices(listed, [*differing, *common, *metrics]),
     }
 
 
 def _column_choices(listed: RunListing, offers: Iterable[Column]) -> list[tuple[str, list[tuple[str, str, bool, str]]]]:
-    """List (heading, columns); of a column its key, its label, whether it is shown, and its full name."""
+    """Return pairs of (heading, columns), each column with its key, its label, whether it is shown, and its full
+    name."""
     figures = [Column(FIGURE, name) for name in FIGURES]
     by_key = {offer.key: offer for offer in (*offers, *listed.extra)}
     of_kind = {
@@ -225,7 +220,7 @@ def _column_choices(listed: RunListing, offers: Iterable[Column]) -> list[tuple[
         for kind in (METRIC, SETTING)
     }
     return [
-        ("Usual", [(key, label, key in listed.shown, "") for key, label in USUAL.items()]),
+        ("Standard", [(key, label, key in listed.shown, "") for key, label in USUAL.items()]),
         ("More", [(figure.key, figure.label, figure in listed.extra, "") for figure in figures]),
         ("Metrics", of_kind[METRIC]),
         ("Settings", of_kind[SETTING]),
@@ -233,7 +228,7 @@ def _column_choices(listed: RunListing, offers: Iterable[Column]) -> list[tuple[
 
 
 def tags() -> list[str]:
-    """Read all tags: the database sends each distinct set once, from an index."""
+    """Return all tags. The database sends each distinct set of tags once, from an index."""
     sets = Run.objects.exclude(tags=[]).order_by().values_list("tags", flat=True).distinct()
     return sorted({tag for tags in sets for tag in tags})
 
@@ -252,7 +247,7 @@ def _active(kind: str) -> tuple[dict[str, int], int]:
 
 
 def _filter(query: RunListQuery, name: str, label: str, no_filter: str, values: Iterable[Option]) -> dict[str, Any]:
-    """Describe a filter field; its first option, if labelled, stands for no filter."""
+    """Describe a filter field. If `no_filter` is given, it labels the first option, which means no filter."""
     value = getattr(query, name)
     options = [*([("", no_filter)] if no_filter else []), *values]
     if value not in dict(options):
@@ -264,15 +259,15 @@ def _labels(filters: dict[str, tuple[str, Any]]) -> Iterator[Option]:
     return ((value, label) for value, (label, _) in filters.items())
 
 
-def _groupings(query: RunListQuery, unlike: Iterable[Column]) -> list[Option]:
-    """Offer groups by tag, and by settings with more than one value among the page's runs."""
-    current = [column(query.group)] if is_setting(query.group) else []  # perhaps of no run on this page
-    return [(TAG, "Tag"), *{offer.key: offer.heading for offer in (*current, *unlike)}.items()]
+def _groupings(query: RunListQuery, differing: Iterable[Column]) -> list[Option]:
+    """Offer grouping by tag, and by settings with more than one value among the page's runs."""
+    current = [column(query.group)] if is_setting(query.group) else []  # perhaps no run on this page has it
+    return [(TAG, "Tag"), *{offer.key: offer.heading for offer in (*current, *differing)}.items()]
 
 
 def _sorts(extra: Iterable[Column]) -> Iterator[Option]:
-    """Yield sort orders for layouts without table headings, as on phones."""
-    usual = {key: sort.label for key, sort in SORTS.items()}
-    for key, label in {**usual, **{added.key: added.label for added in extra}}.items():
+    """Yield sort orders, for layouts without table headings such as on phones."""
+    standard = {key: sort.label for key, sort in SORTS.items()}
+    for key, label in {**standard, **{added.key: added.label for added in extra}}.items():
         yield key, f"{label} ↑"
         yield f"-{key}", f"{label} ↓"

@@ -28,12 +28,12 @@ CSV_HEADINGS = (
     *("id", "name", "status", "reason", "kind", "model", "dataset", "step", "max_steps", "reward", "gain", "health"),
     *("host", "gpus", "owner", "tags", "created_at", "started_at", "ended_at"),
 )
-"""Always there, before the chosen settings and metrics."""
+"""Headings of the columns that always come before the chosen settings and metrics."""
 
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    """Redirect to the runs; in an installation without any, to the first steps or the demo that is being prepared."""
+    """Redirect to the runs or, in an installation without runs, to the first steps or the demo being prepared."""
     if Run.objects.exists():
         return redirect("runs")
     return redirect("demo_run" if demo.preparing() else "start")
@@ -56,23 +56,21 @@ def runs(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def runs_csv(request: HttpRequest) -> HttpResponse:
-    """Send the whole list as a file, in its order and with the chosen columns.
-
-    The reward is the newest one, the gain that of runs.engine.gain.
-    """
+    """Send the whole list as a CSV file, in its order and with the chosen columns. The reward is the newest value; the
+    gain is defined in runs.engine.gain."""
     query, everything = RunListQuery.of(request.GET.dict()), queries.runs_for(request)
     extra = columns.chosen(query.columns)[1]
-    answer = HttpResponse(content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="runs.csv"'
-    writer = csv.writer(answer)
+    response = HttpResponse(content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = 'attachment; filename="runs.csv"'
+    writer = csv.writer(response)
     writer.writerow([*CSV_HEADINGS, *(column.name for column in extra)])
     ids = list(query.ordered(query.matching(everything)).values_list("pk", flat=True))
     for start in range(0, len(ids), CSV_AT_ONCE):
-        some = ids[start : start + CSV_AT_ONCE]
-        by_id = columns.with_figures(everything, extra).in_bulk(some)
-        for run in (by_id[pk] for pk in some if pk in by_id):
+        batch = ids[start : start + CSV_AT_ONCE]
+        by_id = columns.with_figures(everything, extra).in_bulk(batch)
+        for run in (by_id[pk] for pk in batch if pk in by_id):
             writer.writerow(map(csv_cell, (*_csv_row(run), *map(columns.Values(run).value, extra))))
-    return answer
+    return response
 
 
 def _csv_row(run: Run) -> list[Any]:
@@ -92,8 +90,8 @@ def stop_several(request: HttpRequest) -> HttpResponseBase:
     mode = request.POST.get("mode")
     if mode not in set(StopMode):
         return HttpResponse("Use mode=save or mode=now.", status=400, content_type="text/plain")
-    chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
-    counts = stopping.request_stops([run.latest() for run in chosen], StopMode(mode), person(request))
+    chosen_runs = queries.runs_for(request).filter(pk__in=_chosen(request))
+    counts = stopping.request_stops([run.latest() for run in chosen_runs], StopMode(mode), person(request))
     if counts.requested or counts.cancelled:
         messages.success(request, str(counts))
     else:
@@ -104,12 +102,14 @@ def stop_several(request: HttpRequest) -> HttpResponseBase:
 @require_POST
 @operator_required
 def archive_several(request: HttpRequest) -> HttpResponseBase:
-    chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
-    if served := [run.name for run in chosen if tags.serving(run)]:
+    chosen_runs = queries.runs_for(request).filter(pk__in=_chosen(request))
+    if served := [run.name for run in chosen_runs if tags.serving(run)]:
         names = ", ".join(served)
-        messages.warning(request, f"{names} can't be archived: its model is served. Stop serving it first.")
+        reason = "its model is" if len(served) == 1 else "their models are"
+        stop = "it" if len(served) == 1 else "them"
+        messages.warning(request, f"{names} can't be archived: {reason} being served. Stop serving {stop} first.")
     outcome = tags.archive(_chosen(request), person(request))
-    return _report(request, outcome, "Archived {}.", "Skipped {}: still running, served, or already archived.")
+    return _report(request, outcome, "Archived {}.", "Skipped {}: still active, being served, or already archived.")
 
 
 @require_POST
@@ -131,7 +131,7 @@ def tag_several(request: HttpRequest) -> HttpResponseBase:
 
 @require_POST
 def save_view(request: HttpRequest) -> HttpResponseBase:
-    """Save a view; an existing view of the same name is replaced."""
+    """Save a view, replacing the user's view with the same name."""
     name = " ".join(request.POST.get("name", "").replace("\0", "").split())[:60]
     query = _list_query(request).address()
     if not name:
@@ -143,7 +143,6 @@ def save_view(request: HttpRequest) -> HttpResponseBase:
 
 @require_POST
 def delete_view(request: HttpRequest, view_id: int) -> HttpResponseBase:
-    """Delete one of the user's own views."""
     deleted, _ = SavedView.objects.filter(pk=view_id, owner=person(request)).delete()
     if not deleted:
         raise Http404("You have no such view.")
@@ -155,7 +154,6 @@ def _chosen(request: HttpRequest) -> list[str]:
 
 
 def _list_query(request: HttpRequest) -> RunListQuery:
-    """Read the list from which the form was submitted."""
     return RunListQuery.of(QueryDict(request.POST.get("back", "").removeprefix("?")).dict())
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints tab: each checkpoint with its figures, and the resume from any that still exists."""
+"""The checkpoints tab: each checkpoint with its metrics, and resuming from any that still exists."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,8 +31,6 @@ from workers.contract.run import evaluation
 
 @dataclass(frozen=True)
 class StoreNote:
-    """The state of a checkpoint's copy in the artifact store."""
-
     tone: str
     word: str
     title: str = ""
@@ -44,19 +42,17 @@ class StoreNote:
 class CheckpointRow:
     checkpoint: Checkpoint
     figures: list[tuple[str, float | None]]
-    """(label, value)"""
     best: bool
     resumable: bool
     recommended: bool = False
-    """Recommended by the rule that ended the run early."""
+    """True if the rule that ended the run early recommended the checkpoint."""
     as_model: str = ""
-    """Query of the New run page with this checkpoint as model; "" for an adapter."""
+    """Query string of the New run page with this checkpoint as model; "" for an adapter."""
     host_problem: str = ""
-    """Reason for which its files are unreachable, or ""."""
+    """The reason why the checkpoint's files are unreachable, or ""."""
     leftover: StoredCopy | None = None
-    """A copy that has yet to be removed from the store."""
+    """A copy that still has to be removed from the store."""
     tags: tuple[tuple[str, str], ...] = ()
-    """(label, reason) of each tag after its step."""
 
     @property
     def css(self) -> str:
@@ -79,19 +75,19 @@ class CheckpointRow:
         event = self.checkpoint.storage
         if self.leftover:
             error = f"{self.leftover.problem} Retried automatically." if self.leftover.problem else ""
-            return StoreNote("warn", "still in the store", "It is to be removed", error=error)
+            return StoreNote("warn", "still in the store", "It will be removed", error=error)
         if self.checkpoint.stored:
-            return StoreNote("good", "in the store", place_title="In the artifact store: any host may resume from it")
+            return StoreNote("good", "in the store", place_title="In the artifact store: any host can resume from it")
         if event is None:
             return None
         if event.kind == checkpoints.UPLOADING:
             if self.host_problem:
-                return StoreNote("warn", "not all of it", "Its host went away meanwhile")
-            return StoreNote("", "uploading", place_title="On its way to the artifact store")
+                return StoreNote("warn", "partly uploaded", "Its host became unreachable during the upload")
+            return StoreNote("", "uploading", place_title="Being uploaded to the artifact store")
         if event.kind == checkpoints.NOT_STORED:
             return StoreNote("bad", "not stored", error=f"{event.data.get('problem', '')} Retried automatically.")
-        removed = event.kind == checkpoints.UNSTORED and not self.checkpoint.removed
-        return StoreNote("", "no longer in the store", "Its copy was removed") if removed else None
+        was_removed = event.kind == checkpoints.UNSTORED and not self.checkpoint.removed
+        return StoreNote("", "no longer in the store", "Its copy was removed") if was_removed else None
 
 
 NONE_YET = EmptyState(
@@ -125,7 +121,7 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_POST
 @operator_required
 def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Resume from the checkpoint that the form names, by default from the last one."""
+    """Resume the run from the checkpoint in the form, by default from the last one."""
     run = queries.run_for(request, run_id)
     event_id = request.POST.get("checkpoint")
     checkpoint = checkpoints.find(run, event_id) if event_id else None
@@ -142,32 +138,34 @@ def _notes(saved: list[Checkpoint], columns: dict[str, str], best_by: str, may_a
     usable = [checkpoint for checkpoint in saved if checkpoint.usable]
     store = vault.artifact_store_address() if may_act and usable else ""
     if store:
-        text = "{} of {} in the store <code>{}</code>. From there any host may resume, evaluate, serve or merge."
+        text = (
+            "{} of {} are in the store <code>{}</code>. Any host can resume, evaluate, serve or merge them from there."
+        )
         yield format_html(text, sum(checkpoint.stored for checkpoint in usable), len(usable), store)
     if columns:
         tie_rule = f"Best by {best_by}; ties go to the earlier checkpoint. " if best_by else ""
         yield (
-            f"{tie_rule}Figures are means of the {evaluation.FIGURE_STEPS} steps up to the checkpoint; a validation "
-            "figure is that of the newest evaluation."
+            f"{tie_rule}Metrics are means over the {evaluation.FIGURE_STEPS} steps up to the checkpoint; a validation "
+            "metric is from the newest evaluation."
         )
     if len(saved) == checkpoints.MAX_SHOWN:
         link = SafeString('<a href="?tab=events" data-tab-link="events">Events</a>')
-        yield format_html("The newest {}; {} has them all.", checkpoints.MAX_SHOWN, link)
+        yield format_html("Only the newest {} are shown; {} lists all.", checkpoints.MAX_SHOWN, link)
 
 
 def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[CheckpointRow], str]:
-    """Build the labels of the figures, the rows, and the metric that decides which is best."""
-    chosen = quality.best_metric(run)
+    """Return the metrics' labels, the rows, and the name of the metric that decides which checkpoint is best."""
+    best_metric = quality.best_metric(run)
     labels = quality.labels_of(run) if saved else {}
-    best_by = next((name for name in (chosen, "eval_reward", "reward") if name in labels), "")
+    best_by = next((name for name in (best_metric, "eval_reward", "reward") if name in labels), "")
     figures = quality.figures_of(run, saved)
     leftovers, problems = copies.leftovers(run), _host_problems(saved)
-    scored = [
+    scored_checkpoints = [
         (checkpoint, values.get(best_by))
         for checkpoint, values in zip(saved, figures, strict=True)
         if checkpoint.usable
     ]
-    winner, recommended = best_of(best_by, scored), _recommended(run, saved)
+    winner, recommended = best_of(best_by, scored_checkpoints), _recommended(run, saved)
     rows = [
         CheckpointRow(
             checkpoint,
@@ -186,30 +184,29 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
 
 
 def _tags(run: Run, checkpoint: Checkpoint, best_by: str, recommended: bool) -> tuple[tuple[str, str], ...]:
-    """List the tags of a checkpoint. `best_by`: the metric by which it is the best, or ""."""
     deleted = f"The trainer keeps the newest {run.spec.get('grpo', {}).get('save_total_limit', '')}"
-    removed = checkpoint.removed and not checkpoint.is_being_deleted
+    is_removed = checkpoint.removed and not checkpoint.is_being_deleted
     tags = {
         ("best", f"Best of the existing checkpoints by {best_by}; ties go to the earlier one"): best_by,
-        ("recommended", "Nearest to the best step by the rule that ended the run"): recommended,
+        ("recommended", "Nearest to the best step according to the rule that ended the run"): recommended,
         (
             "superseded",
             "A later attempt resumed from an earlier step, so this checkpoint is obsolete",
         ): checkpoint.superseded,
         ("being deleted", "The host was asked to delete it"): checkpoint.is_being_deleted,
-        ("deleted", "A person deleted it"): removed and checkpoint.deletion,
-        ("deleted", f"{deleted}{' and the best' if quality.best_metric(run) else ''}"): removed
+        ("deleted", "A person deleted it"): is_removed and checkpoint.deletion,
+        ("deleted", f"{deleted}{' and the best' if quality.best_metric(run) else ''}"): is_removed
         and not checkpoint.deletion,
         (
             "unusable",
-            "A host refused to resume from it: a file is missing or cut, or it doesn’t fit the run",
+            "A host refused to resume from it: a file is missing or truncated, or it doesn’t fit the run",
         ): checkpoint.unusable,
     }
     return tuple(tag for tag, applies in tags.items() if applies)
 
 
 def _host_problems(saved: list[Checkpoint]) -> dict[str, str]:
-    """Map the id of each attempt whose files can't be reached to the reason."""
+    """Return, by attempt id, the reasons why attempts' files can't be reached."""
     now = timezone.now()
     attempts = {attempt.event.attempt_id: attempt.event.attempt for attempt in saved}
     away = {pk: attempt for pk, attempt in attempts.items() if attempt.host is None or not attempt.host.is_fresh(now)}
@@ -223,7 +220,8 @@ def _recommended(run: Run, saved: list[Checkpoint]) -> Checkpoint | None:
 
 
 def best_of(metric: str, newest: list[tuple[Checkpoint, float | None]]) -> Checkpoint | None:
-    """Choose the best checkpoint; ties go to the older one, as in the trainer. A single one is not called the best."""
+    """Choose the best checkpoint; ties go to the older one, as in the trainer. A single checkpoint is not called the
+    best."""
     winner: tuple[Checkpoint, float] | None = None
     for checkpoint, figure in reversed(newest):
         if figure is not None and (winner is None or evaluation.is_better(metric, figure, winner[1])):

@@ -1,4 +1,5 @@
-"""Facts and banners in a run page's head: its model, dataset, rewards, profile and placement, its status, its waits."""
+"""Facts and banners in a run page's head: model, dataset, rewards, profile, placement, status, and what it waits
+for."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,12 +26,12 @@ UNKNOWN = "–"
 
 
 Making = tuple[str, str, str | SafeString, str]
-"""(label, icon, text, title)"""
+"""A fact about a run's setup, as (label, icon, text, title)."""
 
 
 def makings(run: Run) -> Iterator[Making]:
     model = _value_at(run.spec, "model", "path")
-    # A hub id, or a folder, of which only the last part is a name.
+    # A hub id, or a folder, of which only the last part is shown.
     name = model.rstrip("/").rsplit("/", 1)[-1] if model.startswith("/") else model
     yield "Model", "box", name, model
     if run.kind != jobs.WARM:
@@ -80,7 +81,7 @@ def _warm_use(line: WarmLine) -> str | SafeString:
 
 
 def _value_at(spec: Any, *path: str) -> str:
-    """Look up a text of the frozen spec, which another version may have written."""
+    """Return a string of the frozen spec, or UNKNOWN if it is missing: another version may have written the spec."""
     for name in path:
         spec = spec.get(name) if isinstance(spec, dict) else None
     return spec if isinstance(spec, str) and spec else UNKNOWN
@@ -92,24 +93,27 @@ class StatusFact:
     css: str = "fact"
     title: str = ""
     data: str = ""
-    """The attribute by which the page's script finds it."""
+    """The attribute by which the page's script finds the element."""
     role: str = ""
 
 
 def status_facts(
     run: Run, attempt: Attempt, summary: Summary, *, job: JobView | None, stop_effect: str
 ) -> Iterator[StatusFact]:
-    failed = attempt.status == RunStatus.FAILED
-    yield from _of_job(job, summary, failed=failed) if job else _of_training(run, summary, failed=failed)
+    has_failed = attempt.status == RunStatus.FAILED
+    yield from _of_job(job, summary, failed=has_failed) if job else _of_training(run, summary, failed=has_failed)
     if summary["stop_requested"] and attempt.status in ACTIVE and attempt.status != RunStatus.QUEUED:
         yield StatusFact(_stop(attempt), "fact stopping warn cut", stop_effect, role="status")
     if summary["phase_detail"] and attempt.status == RunStatus.STARTING:
         yield StatusFact(summary["phase_detail"], "fact soft cut", summary["phase_detail"])
     attempts = sorted(run.attempts.all(), key=lambda attempt: attempt.number) if attempt.status in FINAL else []
-    timed = [(ended, ran) for ended in attempts if (ran := ended.ran_s()) is not None]
+    timed = [(ended_attempt, ran) for ended_attempt in attempts if (ran := ended_attempt.ran_s()) is not None]
     if timed:
         count = f" in {len(timed)} attempts" if len(timed) > 1 else ""
-        times = "; ".join(f"attempt {ended.number}{_from_step(ended)}: {duration(ran)}" for ended, ran in timed)
+        times = "; ".join(
+            f"attempt {ended_attempt.number}{_from_step(ended_attempt)}: {duration(ran)}"
+            for ended_attempt, ran in timed
+        )
         text = f"{'trained' if run.trains else 'ran'} for {duration(sum(ran for _, ran in timed))}{count}"
         yield StatusFact(text, "fact soft cut ran", capfirst(times) if count else "")
     if run.archived_at:
@@ -136,12 +140,12 @@ def _of_job(job: JobView, summary: Summary, *, failed: bool) -> Iterator[StatusF
 def _of_training(run: Run, summary: Summary, *, failed: bool) -> Iterator[StatusFact]:
     running = summary["status"] == RunStatus.RUNNING
     if running or (summary["status"] in FINAL and summary["step"]):
-        of = (
+        total = (
             format_html(" of <span data-max-steps>{}</span>", sig(summary["max_steps"], 9))
             if summary["max_steps"]
             else ""
         )
-        yield StatusFact(format_html("step <strong data-step>{}</strong>{}", sig(summary["step"], 9), of))
+        yield StatusFact(format_html("step <strong data-step>{}</strong>{}", sig(summary["step"], 9), total))
         epoch = run.last_metrics.get("epoch")
         yield StatusFact("" if epoch is None else f"epoch {sig(epoch)}", data="data-epoch")
     if running:
@@ -161,8 +165,10 @@ def _queue(position: str) -> StatusFact:
 
 
 def _stop(attempt: Attempt) -> SafeString:
-    by = f" by {attempt.stop_requested_by.username}" if attempt.stop_requested_by else ""
-    return format_html("asked to {}{} {} ago", STOPS.get(attempt.stop_mode, ""), by, ago(attempt.stop_requested_at))
+    requester = f" by {attempt.stop_requested_by.username}" if attempt.stop_requested_by else ""
+    return format_html(
+        "asked to {}{} {} ago", STOPS.get(attempt.stop_mode, ""), requester, ago(attempt.stop_requested_at)
+    )
 
 
 def _from_step(attempt: Attempt) -> str:
@@ -170,19 +176,19 @@ def _from_step(attempt: Attempt) -> str:
 
 
 def wait_banner(run: Run, attempt: Attempt) -> tuple[str, str] | None:
-    """Write the icon and the text of the banner of a run that has no figures yet."""
+    """Return the icon and the text of the banner of a run that has no metrics yet; None if it needs no banner."""
     if attempt.status == RunStatus.QUEUED:
         waits = waiting(attempt)
         if waits is None:
             return "clock", "It starts automatically as soon as its resources are free."
         return "clock", format_html("<strong>{}.</strong> {} It starts automatically.", _linked(waits), waits.machine)
     if attempt.status == RunStatus.STARTING and run.kind not in jobs.KINDS:
-        on = f" on {placement}" if (placement := placement_text(attempt)) else ""
+        place = f" on {placement}" if (placement := placement_text(attempt)) else ""
         accepted = format_html(", accepted {} ago", ago(attempt.claimed_at)) if attempt.claimed_at else ""
-        first = (
-            "Figures and charts begin with the first step." if run.trains else "Figures begin with the first results."
+        note = (
+            "Metrics and charts appear with the first step." if run.trains else "Metrics appear with the first results."
         )
-        return "loader", format_html("<strong>Preparing{}{}.</strong> {}", on, accepted, first)
+        return "loader", format_html("<strong>Preparing{}{}.</strong> {}", place, accepted, note)
     return None
 
 
@@ -195,28 +201,27 @@ def _linked(waits: Waiting) -> str | SafeString:
 
 
 def resume_texts(resumes: PlannedResume) -> tuple[SafeString, str]:
-    """Explain when the run resumes, and from where."""
     number = f" ({resumes.number} of {resumes.of})" if resumes.number else ""
     if resumes.step is None:
         source = "There is no checkpoint, so it starts from the beginning."
     else:
-        source = f"It continues from the checkpoint of step {resumes.step}."
+        source = f"It continues from the checkpoint at step {resumes.step}."
     return format_html("Resumes automatically at {}{}.", clock(resumes.at), number), source
 
 
 def quarantine_of(attempt: Attempt) -> dict[str, Any] | None:
-    """Describe the resources of the attempt that are not proved free."""
     leases = list(attempt.leases.filter(state=Lease.QUARANTINED).select_related("host").order_by("pk"))
     if not leases:
         return None
     resources = [lease.resource for lease in leases]
-    several = len(leases) > 1
-    title = f"{resource_words(resources)} of {leases[0].host.name} {'are' if several else 'is'} in quarantine."
+    has_several = len(leases) > 1
+    title = f"{resource_words(resources)} of {leases[0].host.name} {'are' if has_several else 'is'} in quarantine."
     gpus = any(name.startswith("gpu:") for name in resources)
     text = format_html(
-        "Its release was not confirmed after this run, so nothing starts there. On the host, check what still uses "
-        "{they}{how} and end it; then an operator can release {they}.",
-        they="them" if several else "it",
+        "{its} release was not confirmed after this run, so nothing starts there. On the host, check what still uses "
+        "{they}{how} and stop it; then an operator can release {they}.",
+        its="Their" if has_several else "Its",
+        they="them" if has_several else "it",
         how=SafeString(" (<code>nvidia-smi</code> names the processes)") if gpus else "",
     )
     return {"title": title, "text": text, "lease_id": leases[0].pk}

@@ -1,4 +1,4 @@
-"""The run page's head: facts, failure cause, stop dialogs."""
+"""The run page's head: facts, the cause of a failure, and the stop dialogs."""
 
 import re
 import signal
@@ -29,10 +29,10 @@ from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode
 
 ERROR_WORDS = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
-AWAY = "The host is unreachable: the run stops when it reconnects, and may continue until then."
+AWAY = "The host is unreachable: the run stops when the host reconnects, and may continue until then."
 LAST_LINES = 10
-LONGEST_TITLE = 30
-"""Characters of a name that the page's title shows in full."""
+MAX_TITLE_CHARS = 30
+"""Maximum length of a name that the page's title shows in full."""
 PACE_OVER = 10
 _VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.VLLM_HUNG, EndReason.PORT_IN_USE}
 _SUPERVISOR = {
@@ -50,17 +50,15 @@ _REPEATING = {
     EndReason.TRAINER_EXITED,
     EndReason.DISK_FULL,
 }
-"""Failures that a resumed attempt usually repeats."""
+"""Failures that are likely to recur in a resumed attempt."""
 RUNNING = {evaluation.EVALUATION: "Evaluating", "check": "Sampling"}
-"""Kind of a run that trains nothing -> the word for "running"."""
-
-
+"""Labels of the status "running" for kinds of runs that don't train."""
 ARCHIVE = {"route": "archive_several", "icon": "archive", "act": "Archive"}
 UNARCHIVE = {"route": "unarchive_several", "icon": "archive-restore", "act": "Unarchive"}
 
 
 def head(run: Run, user: User) -> dict[str, Any]:
-    """Build the context of the parts that change with the run's state; the socket only triggers their reload."""
+    """Build the context of the parts that change with the run's state. The page's socket only triggers their reload."""
     attempt = run.latest()
     summary = _calm(queries.summary(run))
     final = attempt.status in FINAL
@@ -95,19 +93,18 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "reward_failed": attempt.reason == EndReason.REWARD_FAILED,
         "reward_editor": _reward_editor(run) if user.may_operate else "",
         "archiving": UNARCHIVE if run.archived_at else ARCHIVE,
-        "full_name": run.name if len(run.name) > LONGEST_TITLE else "",
+        "full_name": run.name if len(run.name) > MAX_TITLE_CHARS else "",
         "resume_step": _resume_step(run) if final and user.may_operate and not problem else None,
     }
 
 
 def about(run: Run, user: User) -> dict[str, Any]:
-    """Build the context of the run's makings, notes and tags."""
     return {
         "run": run,
         "makings": makings(run),
         "noted": notes.last(run),
         "edition": notes.edition(run.notes),
-        "longest": notes.LONGEST,
+        "longest": notes.MAX_CHARS,
         "longest_tag": tags.MAX_TAG_CHARS,
         "notes_html": notes.as_html(run.notes),
         "note_begins": notes.beginning(run.notes),
@@ -117,10 +114,9 @@ def about(run: Run, user: User) -> dict[str, Any]:
 
 
 def _calm(summary: queries.Summary) -> queries.Summary:
-    """Compute pace and remaining time from the mean of the last steps, as the page's script does.
-
-    Steps that reuse a batch are several times faster than those that generate, so single steps would make them jump.
-    """
+    """Return the summary with step time and remaining time computed from the mean of the last steps, as in the page's
+    script. Single steps would make them jump, since steps that reuse a batch are several times faster than steps that
+    generate."""
     if summary["status"] != RunStatus.RUNNING:
         return summary
     rows = MetricRow.objects.filter(run=summary["id"], kind=EventKind.TRAIN, superseded=False)
@@ -134,15 +130,14 @@ def _calm(summary: queries.Summary) -> queries.Summary:
 
 
 def cause(attempt: Attempt) -> dict[str, Any]:
-    """Describe the cause of a run's failure, shown first on its page."""
     reason = attempt.reason
-    first = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
-    order = sorted(LOG_NAMES, key=lambda name: name != first)
+    first_log = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
+    order = sorted(LOG_NAMES, key=lambda name: name != first_log)
     name, lines = next(((name, lines) for name in order if (lines := last_lines(attempt, name))), ("", []))
     return {
         "sentence": queries.summary(attempt.run)["sentence"] if reason else "The run failed.",
         "detail": attempt.detail,
-        "unknown": f"No {'more' if attempt.detail else 'cause'} is known of this failure.",
+        "unknown": "Nothing more is known about this failure." if attempt.detail else "The cause is unknown.",
         "log": name,
         "lines": lines,
         "exit_codes": {role: _exit(code) for role, code in attempt.exit_codes.items()},
@@ -151,7 +146,7 @@ def cause(attempt: Attempt) -> dict[str, Any]:
 
 
 def _exit(code: Any) -> str:
-    """Name the signal in an exit code of 128 + signal."""
+    """Return an exit code as a string, with the signal's name if the code is 128 + signal."""
     try:
         return f"{code} ({signal.Signals(code - 128).name})"
     except (TypeError, ValueError):
@@ -159,48 +154,49 @@ def _exit(code: Any) -> str:
 
 
 def last_lines(attempt: Attempt, name: str) -> list[tuple[str, str]]:
-    """Read the (text, css class) of the log's last lines; errors stand out."""
+    """Return the log's last lines as (text, css class); lines with errors are highlighted."""
     text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
-    # Lines of step metrics contain names such as rewards/right/failed.
+    # Lines with step metrics are no errors, though they contain names such as rewards/right/failed.
     is_error = [not line.startswith("{'") and bool(ERROR_WORDS.search(line)) for line in lines]
     shown = [(line[:400], "telling" if error else "") for line, error in zip(lines, is_error, strict=True) if line]
     return shown[-LAST_LINES:]
 
 
 def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
-    """List the dialogs of the possible stops, with the consequences of each."""
     if attempt.status == RunStatus.QUEUED:
-        text = "It leaves the queue. It has not started, so nothing is lost."
+        text = "The run is removed from the queue. It has not started, so nothing is lost."
         return [
             _dialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue?", [text], danger=False)
         ]
     if attempt.phase in ENDED_PHASES:
         return []
     where = placement_text(attempt) or "its host"
-    after = [
-        f"All of its processes on {where} are ended.",
-        "A receipt confirms that they are gone and that their resources are released.",
+    closing_lines = [
+        f"All of its processes on {where} are terminated.",
+        "A receipt confirms that they have exited and that their resources are released.",
     ]
     if queries.out_of_reach_since(attempt, timezone.now()):
-        after.append(AWAY)
-    offered = []
+        closing_lines.append(AWAY)
+    dialogs = []
     if run.trains and attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
         text = "Finishes the current step, saves a checkpoint, then stops (up to 2 minutes)."
         title = f"Save and stop “{run.name}”?"
-        offered.append(_dialog(StopMode.SAVE, "Save and stop", title, [text, *after], danger=False))
+        dialogs.append(_dialog(StopMode.SAVE, "Save and stop", title, [text, *closing_lines], danger=False))
     if jobs.kind_of(run.kind).pushes and attempt.stop_mode == "" and attempt.status != RunStatus.STOPPING:
-        text = "The upload ends. A repository that this push has created is deleted again; others stay as they were."
-        return [_dialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [text, *after])]
+        text = "The upload ends. A repository that this push has created is deleted; an existing one is not changed."
+        return [_dialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”?", [text, *closing_lines])]
     if attempt.stop_mode == StopMode.SAVE and jobs.kind_of(run.kind).pushes:
-        text = "A repository that this push has created may stay on the hub, empty."
-        return [_dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [text, *after])]
+        text = "A repository that this push has created may remain on the hub, empty."
+        return [_dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [text, *closing_lines])]
     if attempt.stop_mode == StopMode.SAVE:
         lost = ["The requested checkpoint is abandoned.", _lost(run)]
-        offered.append(_dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now instead?", [*lost, *after]))
+        dialogs.append(
+            _dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now instead?", [*lost, *closing_lines])
+        )
     elif attempt.stop_mode != StopMode.NOW:
-        offered.append(_dialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *after]))
-    return offered
+        dialogs.append(_dialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *closing_lines]))
+    return dialogs
 
 
 def _dialog(mode: str, act: str, title: str, consequences: list[str], *, danger: bool = True) -> dict[str, Any]:
@@ -210,33 +206,32 @@ def _dialog(mode: str, act: str, title: str, consequences: list[str], *, danger:
 
 
 def stop_follows(attempt: Attempt, *, away: bool) -> str:
-    """Describe the effect of a requested stop."""
     if away:
         return AWAY
     if attempt.status == RunStatus.STOPPING:
         return f"{stopping(attempt)} It has two minutes for this." if is_saving(attempt) else stopping(attempt)
     if attempt.claimed_at is None:
-        return "The host has not accepted the run yet, and now won't."
-    return "The host applies it at its next check-in."
+        return "The host had not accepted the run yet, and now it won't."
+    return "The host stops the run at its next check-in."
 
 
 def _lost(run: Run) -> str:
     if run.kind in jobs.KINDS:
         return jobs.KINDS[run.kind].stopped
     if not run.trains:
-        return "Completions that have arrived stay; the others are not sampled."
+        return "Completions that have arrived are kept; the others are not sampled."
     saved = checkpoints.last(run)
     if saved is None and run.step:
         return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
     if saved is None:
         return "Nothing is saved: no step has been trained yet."
     lost = run.step - saved.step
-    steps = f", so {counted(lost, 'step')} of training are lost" if lost > 0 else ""
-    return f"The step in progress is lost. Last checkpoint: step {saved.step}{steps}."
+    steps = f", so {counted(lost, 'step')} of training {'is' if lost == 1 else 'are'} lost" if lost > 0 else ""
+    return f"The step in progress is lost. The last checkpoint is from step {saved.step}{steps}."
 
 
 def _reward_editor(run: Run) -> str:
-    """Write the address of the run's reward config, set up to replay the run; "" if archived or deleted."""
+    """Return the address of the run's reward config, ready to replay the run, or "" if it is archived or deleted."""
     version = run.reward_version
     if version is None or version.config.archived_at is not None or version.config.deleted_at is not None:
         return ""

@@ -1,4 +1,4 @@
-"""A run's limits and early-stop rules: as sentences, and as bars of their use."""
+"""A run's limits and early-stopping rules, as sentences and as bars that show how much is used."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from workers.contract.wire.names import EventKind
 
 @dataclass(frozen=True)
 class LimitBar:
-    """Use of one limit, by the supervisor's last report."""
+    """How much of one limit is used, according to the supervisor's last report."""
 
     metric: str
     label: str
@@ -33,28 +33,35 @@ def bars(run: Run, attempt: Attempt) -> list[LimitBar]:
         "tokens": ("Tokens", limits.tokens, ""),
         "money": ("Money", limits.money, currency),
     }
-    shown = [_bar(run, name, label, bound, unit) for name, (label, bound, unit) in bounds.items() if bound is not None]
+    limit_bars = [
+        _bar(run, name, label, bound, unit) for name, (label, bound, unit) in bounds.items() if bound is not None
+    ]
     if (rule := limits.no_better) is not None:
-        shown.append(_bar(run, "no_better", f"{rule.metric} without a new best", rule.steps, "steps"))
+        limit_bars.append(_bar(run, "no_better", f"{rule.metric} without a new best", rule.steps, "steps"))
     if (bound := limits.beyond) is not None:
-        side = "above" if bound.above else "below"
-        shown.append(_bar(run, "beyond", f"{bound.metric} {side} {bound.bound:g}", bound.steps, "steps in a row"))
-    return shown
+        direction = "above" if bound.above else "below"
+        limit_bars.append(
+            _bar(run, "beyond", f"{bound.metric} {direction} {bound.bound:g}", bound.steps, "steps in a row")
+        )
+    return limit_bars
 
 
 def _bar(run: Run, name: str, label: str, bound: float, unit: str) -> LimitBar:
-    used = run.last_metrics.get(LIMITS + name)
-    return LimitBar(LIMITS + name, label, float(used) if isinstance(used, int | float) else 0.0, float(bound), unit)
+    used_amount = run.last_metrics.get(LIMITS + name)
+    return LimitBar(
+        LIMITS + name, label, float(used_amount) if isinstance(used_amount, int | float) else 0.0, float(bound), unit
+    )
 
 
 def sentences(limits: LimitsSpec) -> list[str]:
     amounts = [(limits.hours, "hours"), (limits.tokens, "tokens"), (limits.money, "in money")]
-    ends = [f"It ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
-    return ends + [f"It ends when {rule.condition}." for rule in (limits.no_better, limits.beyond) if rule is not None]
+    limit_sentences = [f"The run ends after {amount:,g} {unit}." for amount, unit in amounts if amount is not None]
+    rules = (limits.no_better, limits.beyond)
+    return limit_sentences + [f"The run ends when {rule.condition}." for rule in rules if rule is not None]
 
 
 def recommended_step(run: Run) -> int | None:
-    """Find the step recommended by the rule that ended the run, or None."""
+    """Return the step recommended by the rule that ended the run, or None if no rule did."""
     event = RunEvent.objects.filter(run=run, kind=EventKind.LIMIT).order_by("-id").first()
     step = event.data.get("recommended") if event is not None else None
     return step if isinstance(step, int) else None

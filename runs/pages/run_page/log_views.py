@@ -23,7 +23,7 @@ LOG_TYPE = "text/plain; charset=utf-8"
 
 @require_safe
 def logs(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show the logs tab; its text comes from `log`."""
+    """Render the logs tab, without the logs' text, which `log` sends."""
     run = queries.run_for(request, run_id)
     attempts = sorted(run.attempts.all(), key=lambda a: -a.number)
     attempt = _attempt(run, request)
@@ -39,7 +39,7 @@ def logs(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
-    """Map the existing and expected logs to their sizes."""
+    """Return the sizes of the existing and the expected logs by name."""
     hardware = run.spec.get("hardware")
     has_server = isinstance(hardware, dict) and bool(hardware.get("server"))
     expected = {"trainer", "supervisor", *(["vllm"] if has_server else [])}
@@ -49,8 +49,8 @@ def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
 
 @require_safe
 def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
-    """Send bytes of a log from an offset (negative: from the end), or the whole file as a download; always as text that
-    no browser executes."""
+    """Send bytes of a log from an offset (from the end if negative), or with ?download the whole file. The content type
+    is plain text, so no browser executes it."""
     attempt = _attempt_with_log(request, run_id, name)
     if "download" in request.GET:
         return _download(request, attempt, name)
@@ -64,25 +64,25 @@ def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
 
 @require_safe
 def search(request: HttpRequest, run_id: str, name: str) -> HttpResponse:
-    """Find log lines that contain `?q=`, or with `?errors` errors; `from` continues an earlier answer."""
+    """Find log lines that contain `?q=` or, with `?errors`, errors. `from` continues an earlier search."""
     attempt = _attempt_with_log(request, run_id, name)
-    text = request.GET.get("q", "")[: log_search.LONGEST_QUERY]
-    find = log_search.of_errors if "errors" in request.GET else log_search.of_text(text) if text else None
+    phrase = request.GET.get("q", "")[: log_search.MAX_QUERY_CHARS]
+    find = log_search.of_errors if "errors" in request.GET else log_search.of_text(phrase) if phrase else None
     start = whole(request, "from", 0, 0, 2**40)
     hits = log_search.search(attempt, name, find, start) if find else log_search.LogHits(done=True)
     return JsonResponse(asdict(hits))
 
 
 def _download(request: HttpRequest, attempt: Attempt, name: str) -> StreamingHttpResponse:
-    """Stream the log as stored now, block by block: it may be larger than memory."""
+    """Stream the log as it is stored now, block by block, since it may be larger than memory."""
     size = queries.log_size(attempt, name)
     blocks = queries.log_blocks(attempt, name, size)
     # Under ASGI Django would first collect a plain iterator in memory.
-    answer = StreamingHttpResponse(_on_demand(blocks) if isinstance(request, ASGIRequest) else blocks)
-    answer["Content-Type"] = LOG_TYPE
-    answer["Content-Length"] = str(size)
-    answer["Content-Disposition"] = f'attachment; filename="{attempt.pk}-{name}.log"'
-    return answer
+    response = StreamingHttpResponse(_on_demand(blocks) if isinstance(request, ASGIRequest) else blocks)
+    response["Content-Type"] = LOG_TYPE
+    response["Content-Length"] = str(size)
+    response["Content-Disposition"] = f'attachment; filename="{attempt.pk}-{name}.log"'
+    return response
 
 
 async def _on_demand(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
@@ -93,7 +93,7 @@ async def _on_demand(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 @require_safe
 def events(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show the timeline; `?before=` returns only its next page of lines."""
+    """Render the timeline, or with `?before=` only its next page of lines."""
     run = queries.run_for(request, run_id)
     before = whole(request, "before", 0, 0, 2**62)
     lines, next_page = timeline.lines(run, before)
@@ -113,6 +113,5 @@ def _attempt_with_log(request: HttpRequest, run_id: str, name: str) -> Attempt:
 
 
 def _attempt(run: Run, request: HttpRequest) -> Attempt:
-    """Find the attempt named by `?attempt=`, by default the latest."""
     number = whole(request, "attempt", 0, 0, 10**6)
     return next((a for a in run.attempts.all() if a.number == number), run.latest())

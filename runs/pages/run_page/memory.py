@@ -1,4 +1,4 @@
-"""A run's estimated and measured memory, GPU by GPU."""
+"""A run's estimated and measured memory for each GPU."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,7 +47,8 @@ class GpuMemory:
 
 
 def compared(run: Run) -> list[GpuMemory]:
-    """Compare estimate and measurement; [] without GPUs, before placement, or for an uninspected model."""
+    """Compare the estimated and the measured memory of each GPU. Return [] without GPUs, before placement, or if the
+    model has not been inspected."""
     attempt = run.latest()
     if not attempt.placement or attempt.host is None:
         return []
@@ -63,17 +64,16 @@ def compared(run: Run) -> list[GpuMemory]:
     cards, servers = ([sizes.get(gpu, 0.0) for gpu in gpus] for gpus in (placement.gpus, placement.server_gpus))
     data = facts.data_facts(run.dataset_version)
     draft = Draft(hardware=spec.hardware, grpo=spec.grpo, lora=spec.lora, data=data)
-    answer = estimate(shape, spec.hardware, settings_of(draft, spec.hardware), cards=cards, servers=servers)
+    estimated = estimate(shape, spec.hardware, settings_of(draft, spec.hardware), cards=cards, servers=servers)
     measured = {peak.index: peak for peak in _peaks(run, attempt, spec, placement, sizes)}
     indexes = (*placement.gpus, *placement.server_gpus)
     return [
         GpuMemory(index, gpu.role, gpu.card_gib, gpu.total, segments(gpu.parts), measured.get(index))
-        for index, gpu in zip(indexes, answer.gpus, strict=True)
+        for index, gpu in zip(indexes, estimated.gpus, strict=True)
     ]
 
 
 def _inspected(model: ModelSpec) -> dict[str, Any] | None:
-    """Find the newest answer of any host."""
     rows = ModelInspection.objects.filter(model=model.path, revision=model.revision or "", answered_at__isnull=False)
     newest = rows.order_by("-answered_at")[:20]
     return next((row.answer for row in newest if isinstance(row.answer, dict) and row.answer.get("ok")), None)

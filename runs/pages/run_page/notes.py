@@ -1,4 +1,4 @@
-"""A run's notes: Markdown that several people edit without overwriting each other unseen."""
+"""A run's notes: Markdown that several people can edit without unknowingly overwriting each other's changes."""
 
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -13,7 +13,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent
 from runs.engine.timeline import add_event
 
-LONGEST = 10_000
+MAX_CHARS = 10_000
 NOTED = "noted"
 LINE_BREAKS = {"softbreak": "\n", "hardbreak": "\n"}
 
@@ -27,44 +27,42 @@ class _Linker(Urlizer):
 _linked = _Linker()
 
 
-class Overtaken(Exception):
-    """The notes were changed by another user in the meantime."""
+class NotesConflict(Exception):
+    """Raised when another user has changed the notes since they were loaded."""
 
 
 def edition(text: str) -> str:
-    """Hash a text; forms send the short hash to name the text that was edited."""
+    """Return a short hash of the notes, which forms send back to identify the edited version."""
     return sha256(text.encode()).hexdigest()[:16]
 
 
 @transaction.atomic
 def write(run: Run, text: str, based_on: str | None, user: User) -> bool:
-    """Save a run's notes; False if unchanged.
-
-    Raises Overtaken unless the stored notes have the edition `based_on`; None skips the check.
-    """
-    # Writers of events lock the attempt's row; that also serializes two users' notes.
+    """Save a run's notes, and return False if they are unchanged. Raises NotesConflict if the stored notes don't have
+    the edition `based_on`; None skips the check."""
+    # Writers of events lock the attempt's row, which also serializes the changes of two users.
     attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
     text = clean(text)
-    stored = Run.objects.values_list("notes", flat=True).get(pk=run.pk)
-    if text == stored:
+    stored_notes = Run.objects.values_list("notes", flat=True).get(pk=run.pk)
+    if text == stored_notes:
         return False
-    if based_on not in (None, edition(stored)):
-        raise Overtaken
+    if based_on not in (None, edition(stored_notes)):
+        raise NotesConflict
     Run.objects.filter(pk=run.pk).update(notes=text)
     add_event(attempt, NOTED, user.get_username(), empty=not text)
     return True
 
 
 def clean(text: str) -> str:
-    """Convert line breaks to line feeds (browsers send carriage returns) and drop zero bytes (PostgreSQL rejects
+    """Return the text with line feeds only (browsers send carriage returns) and without zero bytes (PostgreSQL rejects
     them)."""
-    return text.replace("\r\n", "\n").replace("\0", "").strip()[:LONGEST]
+    return text.replace("\r\n", "\n").replace("\0", "").strip()[:MAX_CHARS]
 
 
 @lru_cache(maxsize=256)
 def as_html(text: str) -> SafeString:
-    """Render the notes as HTML. Bare addresses are links. Tags are shown as text, and pictures are links: a page loads
-    nothing from elsewhere. Headings begin below the h2 that the page gives the notes."""
+    """Render the notes as HTML. Bare addresses become links, tags are shown as text, and images become links, so that
+    the page loads nothing from other sites. Headings are lowered by two levels, below the h2 above the notes."""
     parser = _parser()
     tokens = parser.parse(text)
     for token in tokens:
@@ -82,17 +80,16 @@ def as_html(text: str) -> SafeString:
 
 
 def beginning(text: str) -> str:
-    """Take the first line of the notes, without its Markdown."""
     parts = next((token.children for token in _parser().parse(text) if token.type == "inline"), None) or ()
     return "".join(LINE_BREAKS.get(part.type, part.content) for part in parts).partition("\n")[0]
 
 
 @cache
 def _parser() -> MarkdownIt:
-    # Line breaks stay, as in plain text.
+    # Line breaks are kept, as in plain text.
     return MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"]).disable("image")
 
 
 def last(run: Run) -> RunEvent | None:
-    """Find the last change, with its author and time."""
+    """Return the event of the last change, with its author and time; None if there are no notes."""
     return run.events.filter(kind=NOTED).order_by("-pk").first() if run.notes else None

@@ -1,4 +1,4 @@
-"""A run's notes and tags, edited in the head of its page."""
+"""A run's notes and tags, which are edited in the head of its page."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ from runs.pages.run_page import header, notes
 @require_POST
 @operator_required
 def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Add and remove tags one by one, so that concurrent users lose nothing."""
+    """Add and remove single tags, so that concurrent changes don't overwrite each other."""
     run = queries.run_for(request, run_id)
     add = run_tags.parse(request.POST.get("add", ""))
     run_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
     run.refresh_from_db(fields=["tags"])
-    missing = sorted(set(add) - set(run.tags))
-    problems = [f"{', '.join(missing)}: a run has at most {run_tags.MAX_TAGS} tags."] if missing else []
+    missing_tags = sorted(set(add) - set(run.tags))
+    problems = [f"{', '.join(missing_tags)}: a run has at most {run_tags.MAX_TAGS} tags."] if missing_tags else []
     problems.append(run_tags.too_long(request.POST.get("add", "")))
     if not request.headers.get("HX-Request"):
         return redirect("run", run.pk)
@@ -32,7 +32,7 @@ def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def run_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Show a run's notes; `?edit` opens them as a form for users who may edit."""
+    """Show a run's notes, or with `?edit` a form for users who may edit them; POST saves them."""
     if request.method == "POST":
         return write_notes(request, run_id)
     run = queries.run_for(request, run_id)
@@ -42,12 +42,13 @@ def run_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 @operator_required
 def write_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Answer 422 with both texts if another user has saved meanwhile; the next save then replaces theirs knowingly."""
+    """Save a run's notes. If another user has changed them since the form was loaded, respond with 422 and both
+    versions; saving again then replaces the other user's version."""
     run = queries.run_for(request, run_id)
     text = request.POST.get("notes", "")
     try:
         notes.write(run, text, request.POST.get("based_on", ""), person(request))
-    except notes.Overtaken:
+    except notes.NotesConflict:
         run.refresh_from_db(fields=["notes"])
         return _notes(request, run, status=422, draft=notes.clean(text), overtaken=True)
     run.refresh_from_db(fields=["notes"])

@@ -1,4 +1,4 @@
-"""A receipt as text: the proof of a run's end."""
+"""A run's receipt, which proves that everything was released, as text."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +29,6 @@ NOT_CONFIRMED = {
 
 
 def receipt_of(attempt: Attempt) -> dict[str, Any] | None:
-    """Describe the receipt; None without one."""
     receipt = attempt.receipt
     if not receipt:
         return None
@@ -39,23 +38,27 @@ def receipt_of(attempt: Attempt) -> dict[str, Any] | None:
         "summary": list(_summary(receipt, leftovers)),
         "facts": list(_facts(attempt, receipt)),
         "gpus": [{**gpu, "free_after": _free_after(gpu)} for gpu in receipt.get("gpus") or ()],
-        # Memory that attached servers keep on the run's GPUs.
+        # Memory that attached servers still use on the run's GPUs.
         "kept_memory": leftovers,
     }
 
 
 def _summary(receipt: dict[str, Any], leftovers: list[KeptMemory]) -> Iterator[str | SafeString]:
-    ended = receipt.get("processes_ended") or 0
+    ended_count = receipt.get("processes_ended") or 0
     took = duration(receipt.get("seconds_to_gone"))
-    yield f"{ended} process{'es' if ended != 1 else ''} ended in {took}" if ended else "No leftover processes"
+    yield (
+        f"{ended_count} process{'es' if ended_count != 1 else ''} ended in {took}"
+        if ended_count
+        else "No leftover processes"
+    )
     for gpu in receipt.get("gpus") or ():
-        peak, after = mib(gpu.get("peak_mib")), mib(gpu.get("after_mib"))
+        peak, after_run = mib(gpu.get("peak_mib")), mib(gpu.get("after_mib"))
         if gpu.get("seconds_to_free") is None:
-            yield format_html("· GPU {} still holds {}", gpu.get("gpu"), after)
+            yield format_html("· GPU {} still has {} in use", gpu.get("gpu"), after_run)
         else:
-            yield format_html("· GPU {} from {} to {}", gpu.get("gpu"), peak, after)
+            yield format_html("· GPU {} from {} to {}", gpu.get("gpu"), peak, after_run)
     for memory in leftovers:
-        text = '<span class="warn">· {} of GPU {} kept by an attached server</span>'
+        text = '<span class="warn">· {} of GPU {} still used by an attached server</span>'
         yield format_html(text, mib(memory.mib), memory.gpu)
 
 
@@ -76,5 +79,5 @@ def _facts(attempt: Attempt, receipt: dict[str, Any]) -> Iterator[Fact]:
 
 
 def _free_after(gpu: dict[str, Any]) -> str | SafeString:
-    after = gpu.get("seconds_to_free")
-    return SafeString('<span class="bad">not confirmed</span>') if after is None else duration(after)
+    seconds = gpu.get("seconds_to_free")
+    return SafeString('<span class="bad">not confirmed</span>') if seconds is None else duration(seconds)

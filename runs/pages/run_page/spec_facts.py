@@ -1,4 +1,4 @@
-"""The sections of a run's frozen spec as definition rows: (label, value)."""
+"""The sections of a run's frozen spec, as rows of (label, value)."""
 
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
@@ -29,7 +29,7 @@ def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
         ("Attention", spec.attn_implementation),
         ("Dataset", _data(run, spec)),
         ("Choice of prompts", _choice(spec.prompts) if spec.prompts.on else None),
-        ("Scoring", "groups are scored while others are generated" if spec.rewards_beside else None),
+        ("Scoring", "groups are scored while others are being generated" if spec.rewards_beside else None),
         ("Generation", _code(correction, before="one step ahead, corrected by ") if spec.ahead else None),
         ("Checkpoints kept", _checkpoints(spec)),
         ("Automatic resumes", _resumes(spec)),
@@ -43,8 +43,8 @@ def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
         ),
         (
             "Stall timeout",
-            f"no step for {spec.hang.after:g} times the usual duration: "
-            f"{'the run ends' if spec.hang.stop else 'reported'}",
+            f"after {spec.hang.after:g} times the usual duration without a step, "
+            f"{'the run ends' if spec.hang.stop else 'the stall is reported'}",
         ),
         ("SHA-256", format_html('<code class="cut">{}</code>', spec.data.sha256)),
     )
@@ -57,7 +57,7 @@ def hardware(spec: HardwareSpec) -> list[Fact]:
         ("Completions by", _rollout(spec)),
         ("Trainer", f"{count(spec.trainer_gpus, 'GPU,GPUs') or 'CPU'}, {count(spec.processes, 'process,processes')}"),
         ("Servers" if server and server.servers > 1 else "Server", _server(server) if server else None),
-        ("Shared by", _shared(spec) if spec.strategy != "none" else None),
+        ("Sharded by", _shared(spec) if spec.strategy != "none" else None),
         ("Base model", f"in {spec.quantization}" if spec.quantization != "none" else None),
         ("Precision", str(spec.precision)),
         ("Optimizer", str(spec.optimizer)),
@@ -65,7 +65,7 @@ def hardware(spec: HardwareSpec) -> list[Fact]:
 
 
 def episodes(spec: EpisodeSpec, version: EnvironmentVersion | None) -> list[Fact]:
-    """Describe episodes. `version`: the environment's row, None once it is deleted."""
+    """Return the facts about episodes. `version` is the environment's row, or None if it has been deleted."""
     bounds = spec.limits
     return _stated(
         *(_gateway(spec.gateway) if spec.gateway else ()),
@@ -77,17 +77,17 @@ def episodes(spec: EpisodeSpec, version: EnvironmentVersion | None) -> list[Fact
         ),
         (
             "Limits",
-            f"{count(bounds.turns, 'turn,turns')}, {count(bounds.calls, 'call,calls')} a turn, "
-            f"{bounds.output_tokens} tokens a result, {duration(bounds.call_s)} a call, "
-            f"{duration(bounds.episode_s)} an episode, {bounds.at_once} calls at once",
+            f"{count(bounds.turns, 'turn,turns')}, {count(bounds.calls, 'call,calls')} per turn, "
+            f"{bounds.output_tokens} tokens per result, {duration(bounds.call_s)} per call, "
+            f"{duration(bounds.episode_s)} per episode, {bounds.at_once} concurrent calls",
         ),
         (
             "Results",
-            "count against the completion length"
+            "count toward the completion length"
             if bounds.count_outputs
-            else "don’t count as length: only what the model writes does",
+            else "don’t count toward the completion length: only what the model writes does",
         ),
-        ("Turn’s own advantage", f"weight {spec.turn_advantage_coef:.3g}, with rewards that score each turn"),
+        ("Turn advantage", f"weight {spec.turn_advantage_coef:.3g}, with rewards that score each turn"),
         ("Chat template", f"{spec.chat_template}, TRL’s" if spec.chat_template else None),
     )
 
@@ -121,14 +121,14 @@ def _data(run: Run, spec: RunSpec) -> SafeString:
 
 
 def _choice(prompts: PromptsSpec) -> SafeString:
-    replaced = drawn = SafeString("")
+    replaced = sampled = SafeString("")
     if prompts.extra_rounds:
         among = format_html(" of <code>{}</code>", prompts.spread_in) if prompts.spread_in else ""
         rounds = count(prompts.extra_rounds, "extra round,extra rounds")
-        replaced = format_html("groups without spread{} replaced, up to {}", among, rounds)
+        replaced = format_html("groups without spread{} are replaced, with up to {}", among, rounds)
     if prompts.by_difficulty:
-        drawn = format_html("drawn by difficulty, least weight {}", sig(prompts.least_weight))
-    return format_html_join("; ", "{}", ((part,) for part in (replaced, drawn) if part))
+        sampled = format_html("sampled by difficulty, with a minimum weight of {}", sig(prompts.least_weight))
+    return format_html_join("; ", "{}", ((part,) for part in (replaced, sampled) if part))
 
 
 def _checkpoints(spec: RunSpec) -> SafeString:
@@ -148,7 +148,7 @@ def _rollout(spec: HardwareSpec) -> str:
         return ROLLOUTS.get(spec.rollout, "a vLLM server")
     servers = f"{server.servers} vLLM servers" if server.servers > 1 else "a vLLM server"
     if server.attached:
-        return f"{servers} run by somebody else"
+        return f"{servers} not started by the run"
     return f"{servers} on the trainer’s own GPUs" if server.shared else servers
 
 
@@ -162,9 +162,9 @@ def _server(server: ServerSpec) -> str:
 
 
 def _shared(spec: HardwareSpec) -> str:
-    own = " with its own DeepSpeed config" if spec.deepspeed else ""
+    config_note = " with its own DeepSpeed config" if spec.deepspeed else ""
     offload = f", {spec.offload} in the host’s memory" if spec.offload != "none" else ""
-    return f"{spec.strategy}{own}{offload}"
+    return f"{spec.strategy}{config_note}{offload}"
 
 
 def _gateway(gateway: GatewaySpec) -> list[Fact]:
@@ -175,16 +175,16 @@ def _gateway(gateway: GatewaySpec) -> list[Fact]:
     reach = ", reachable from other machines" if gateway.open_beyond_loopback else ""
     limit = "not limited"
     if gateway.requests:
-        limit = f"{gateway.requests} within {duration(gateway.interval_s)}, the others wait"
-    answers = "with the answer and the tests" if gateway.shows_answer else "without the answer and the tests"
+        limit = f"{gateway.requests} per {duration(gateway.interval_s)}; the others wait"
+    answers_note = "with the answer and the tests" if gateway.shows_answer else "without the answer and the tests"
     return [
-        ("Driven by", f"{driver}, {duration(gateway.session_s)} a session{reach}"),
+        ("Driven by", f"{driver}, {duration(gateway.session_s)} per session{reach}"),
         *([("Requests", limit)] if atropos else []),
-        ("A task shows", f"the prompt and the row’s other columns, {answers}"),
+        ("A task shows", f"the prompt and the row’s other columns, {answers_note}"),
     ]
 
 
 def _environment(spec: EpisodeSpec, version: EnvironmentVersion | None) -> SafeString:
-    gone = version is None or version.environment.deleted_at
-    deleted = SafeString(' <span class="muted">deleted since</span>') if gone else ""
+    is_deleted = version is None or version.environment.deleted_at
+    deleted = SafeString(' <span class="muted">deleted since</span>') if is_deleted else ""
     return format_html("{} v{}{}", spec.name, spec.version, deleted)

@@ -1,4 +1,4 @@
-"""A run's timeline: events as lines, and phases with their durations."""
+"""A run's timeline: its events as lines, and its phases with their durations."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,11 @@ from runs.engine.states import FINAL, RunStatus
 from runs.insight.metrics import run_charts
 from workers.contract.wire.names import EventKind, Phase
 
-PAGE = 200
-"""Lines per page."""
-SHORTEST_S = 0.5
-"""The shortest phase to show."""
+PAGE_SIZE = 200
+MIN_PHASE_S = 0.5
 HOST = dict.fromkeys(("supervisor", "launcher", "reaper"), "the host")
 CONTROL_PLANE = dict.fromkeys(("tick", "dispatcher", "claim", "ingest", "health"), "the control plane")
 MACHINES = {**HOST, **CONTROL_PLANE}
-"""Actors that are machines, with their display names."""
 
 PHASES: dict[str, tuple[str, str]] = {
     RunStatus.QUEUED: ("Waiting in the queue", "c8"),
@@ -39,14 +36,12 @@ PHASES: dict[str, tuple[str, str]] = {
     Phase.VERIFYING: ("Checking that all resources are released", "c1"),
     Phase.UPLOADING: ("Uploading the checkpoint", "c4"),
 }
-"""Status, or phase of the supervisor, that starts a phase -> its label and colour."""
+"""Labels and colours of phases, by the status or the supervisor's phase that starts them."""
 TRAINER_STAGE_COLOUR = "c5"
 
 
 @dataclass(frozen=True)
 class PhaseSpan:
-    """One phase of an attempt."""
-
     label: str
     colour: str
     at: datetime
@@ -63,71 +58,71 @@ class PhaseSpan:
 
     @property
     def running_s(self) -> str:
-        """Seconds so far, for the page's script to count on."""
+        """The seconds so far, from which the page's script continues to count; "" if the phase has ended."""
         return f"{self.seconds:.0f}" if self.going else ""
 
 
 def lines(run: Run, before: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Read the newest PAGE events, optionally before event `before`; and the id where the next page starts, or 0."""
+    """Return the newest PAGE_SIZE events, with `before` those before that event, and the id at which the next page
+    starts, or 0."""
     events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
-    page_events = list((events.filter(pk__lt=before) if before else events)[: PAGE + 1])
+    page_events = list((events.filter(pk__lt=before) if before else events)[: PAGE_SIZE + 1])
     older = [*page_events[1:], None]
-    several = len(run.attempts.all()) > 1
-    timeline = [_line(event, below, several) for event, below in zip(page_events, older, strict=True)][:PAGE]
-    return timeline, timeline[-1]["id"] if len(page_events) > PAGE else 0
+    has_several = len(run.attempts.all()) > 1
+    timeline = [_line(event, below, has_several) for event, below in zip(page_events, older, strict=True)][:PAGE_SIZE]
+    return timeline, timeline[-1]["id"] if len(page_events) > PAGE_SIZE else 0
 
 
-def _line(event: RunEvent, below: RunEvent | None, several_attempts: bool) -> dict[str, Any]:
-    text = sentences.of_event(event)
-    since = (event.at - below.at).total_seconds() if below else 0
+def _line(event: RunEvent, previous: RunEvent | None, several_attempts: bool) -> dict[str, Any]:
+    sentence = sentences.of_event(event)
+    since = (event.at - previous.at).total_seconds() if previous else 0
     return {
         "id": event.pk,
         "at": event.at,
-        "text": text,
+        "text": sentence,
         "actor": MACHINES.get(event.actor, event.actor),
-        # People are more prominent than machines.
+        # People's actions are more prominent than those of machines.
         "tone": "soft" if event.actor and event.actor not in MACHINES else "muted",
-        "beside": list(_beside(event, text, several_attempts)),
+        "beside": list(_beside(event, sentence, several_attempts)),
         "css": "loud" if event.kind in run_charts.MARKED else "",
         "after": took(since) if since >= 1 else "",
         "has_stacks": event.kind == EventKind.HANG,
     }
 
 
-def _beside(event: RunEvent, text: str, several_attempts: bool) -> Iterator[str]:
-    """Yield the attempt, if there are several, and the step, unless the text names it."""
+def _beside(event: RunEvent, sentence: str, several_attempts: bool) -> Iterator[str]:
     if several_attempts:
         yield f"attempt {event.attempt.number}"
-    if event.step is not None and not re.search(rf"\bstep {event.step}\b", text):
+    if event.step is not None and not re.search(rf"\bstep {event.step}\b", sentence):
         yield f"step {event.step}"
 
 
 def phases(run: Run, now: datetime | None = None) -> list[dict[str, Any]]:
-    """Describe the phases of all attempts that have any, the latest first."""
     kinds = ("status", EventKind.PHASE, EventKind.STAGE, EventKind.TRAINING)
     events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("pk")
     by_attempt: dict[str, list[RunEvent]] = {}
     for event in events:
         by_attempt.setdefault(event.attempt_id, []).append(event)
     attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
-    now, several = now or timezone.now(), len(attempts) > 1
+    now, has_several = now or timezone.now(), len(attempts) > 1
     spans = {attempt: _spans(attempt, by_attempt.get(attempt.pk, []), now) for attempt in attempts}
     return [
         {
             "attempt": attempt,
-            "title": f"Attempt {attempt.number}" if several else "Phases",
-            "spans": own,
-            "took": took(sum(span.seconds for span in own)),
-            "minutes": sum(span.seconds for span in own) / 60,
-            "bar": [{"label": span.label, "value": span.seconds / 60, "colour": span.colour} for span in own],
+            "title": f"Attempt {attempt.number}" if has_several else "Phases",
+            "spans": attempt_spans,
+            "took": took(sum(span.seconds for span in attempt_spans)),
+            "minutes": sum(span.seconds for span in attempt_spans) / 60,
+            "bar": [{"label": span.label, "value": span.seconds / 60, "colour": span.colour} for span in attempt_spans],
         }
-        for attempt, own in spans.items()
-        if own
+        for attempt, attempt_spans in spans.items()
+        if attempt_spans
     ]
 
 
 def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[PhaseSpan]:
-    """Measure each phase until the next one begins; no duration is negative, as hosts' clocks may differ slightly."""
+    """Return the phases, each lasting until the next one begins. Since hosts' clocks may differ slightly, negative
+    durations become 0."""
     starts = [(attempt.created_at, *PHASES[RunStatus.QUEUED])]
     end = now
     for event in events:
@@ -142,7 +137,7 @@ def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[
         PhaseSpan(label, colour, at, max(0.0, (to - at).total_seconds()), active and to is end)
         for (at, label, colour), to in zip(starts, ends, strict=True)
     ]
-    return [span for span in spans if span.seconds >= SHORTEST_S or span.going]
+    return [span for span in spans if span.seconds >= MIN_PHASE_S or span.going]
 
 
 def _begins(event: RunEvent) -> tuple[str, str] | None:

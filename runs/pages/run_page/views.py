@@ -1,4 +1,4 @@
-"""A run's page: its head, the tabs without a module of their own, and stop."""
+"""A run's page: its head, the tabs that have no module of their own, and the stop and no-resume actions."""
 
 import json
 from typing import Any
@@ -41,8 +41,8 @@ TABS_OF_A_JOB = {"logs": "Logs", "events": "Events", "spec": "Spec", "charts": "
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     tabs = TABS_OF_A_JOB if run.kind in jobs.KINDS else TABS
-    first, tab = next(iter(tabs)), request.GET.get("tab", "")
-    tab = tab if tab in tabs else first
+    first_tab, tab = next(iter(tabs)), request.GET.get("tab", "")
+    tab = tab if tab in tabs else first_tab
     groups = drawn.with_bounds(run_charts.plan_of(run), run)
     context = header.head(run, person(request))
     stepless = context["final"] and not run.step
@@ -62,7 +62,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "events": _marks(run),
         "starts": run.trainings(),
         "tab": tab,
-        "first": first,
+        "first": first_tab,
     }
     context |= {
         "groups": groups,
@@ -72,7 +72,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "tabs": tabs.items(),
         "panels": [(name, reverse(f"run_{name}", args=[run.pk]), name == tab) for name in tabs if name != "charts"],
         "crumbs": _crumbs(run),
-        # A gain that may be chance has no tone.
+        # A gain that may be due to chance has no tone.
         "gain_tone": ("good" if (context["s"]["gain"] or 0) > 0 else "bad") if context["s"]["gain_counts"] else "muted",
         "tab": tab,
     }
@@ -80,13 +80,11 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _marks(run: Run) -> list[dict[str, Any]]:
-    """List the events that are marked on the charts."""
-    marked = [event for event in timeline.events(run) if event["kind"] in run_charts.MARKED]
-    return [{name: event[name] for name in ("id", "at", "step", "kind", "text")} for event in marked]
+    marked_events = [event for event in timeline.events(run) if event["kind"] in run_charts.MARKED]
+    return [{name: event[name] for name in ("id", "at", "step", "kind", "text")} for event in marked_events]
 
 
 def _crumbs(run: Run) -> list[tuple[str, str]]:
-    """List (address, label) of the pages above."""
     runs, hardware = reverse("runs"), reverse("hardware")
     if run.trial_id:
         return [(hardware, "Hardware"), (reverse("trial", args=[run.trial_id]), "Trial")]
@@ -106,25 +104,25 @@ def _tiles(run: Run) -> list[Tile]:
         return []
     try:
         return run_charts.tiles(spec_of(run), run_charts.gpus_of(run))
-    except ContractError:  # a spec of another version: its figures are unknown
+    except ContractError:  # the spec is from another version, so its tiles are unknown
         return []
 
 
 @require_safe
 def head(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show the parts that change with the run's state, for the page to swap in."""
+    """Render the parts that change with the run's state, which the page swaps in."""
     return render(request, "pages/run_page/_head.html", header.head(queries.run_for(request, run_id), person(request)))
 
 
 @require_safe
 def spec(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
-    text = json.dumps(run.spec, indent=2, ensure_ascii=False)
+    spec_json = json.dumps(run.spec, indent=2, ensure_ascii=False)
     if "download" in request.GET:
-        response = HttpResponse(text, content_type="application/json")
+        response = HttpResponse(spec_json, content_type="application/json")
         response["Content-Disposition"] = f'attachment; filename="{run.pk}-spec.json"'
         return response
-    context: dict[str, Any] = {"run": run, "text": text}
+    context: dict[str, Any] = {"run": run, "text": spec_json}
     try:
         spec = spec_of(run)
         context |= {
@@ -149,12 +147,14 @@ def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
     attempt = run.latest()
     if not stopping.request_stop(attempt, StopMode(mode), person(request)):
         attempt.refresh_from_db()
-        by = attempt.stop_requested_by
+        requester = attempt.stop_requested_by
         if attempt.status not in ACTIVE:
-            messages.info(request, f"{run.name} had already ended; nothing was stopped.")
-        elif by != person(request) or attempt.stop_mode != mode:
-            actor = f" by {by.get_username()}" if by else ""
-            messages.info(request, f"{run.name} was asked to {STOPS.get(attempt.stop_mode, 'stop')} already{actor}.")
+            messages.info(request, f"{run.name} had already ended, so nothing was stopped.")
+        elif requester != person(request) or attempt.stop_mode != mode:
+            actor = f" by {requester.get_username()}" if requester else ""
+            messages.info(
+                request, f"{run.name} has already been asked to {STOPS.get(attempt.stop_mode, 'stop')}{actor}."
+            )
     return redirect("run", run.pk)
 
 

@@ -1,4 +1,4 @@
-"""Pages and actions of the command palette, and their users."""
+"""Pages and actions in the command palette, and which users see them."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,15 @@ from controlplane.platform.accounts.models import User
 class PaletteEntry:
     title: str
     route: str = ""
-    """Route of its page; empty if the browser handles it."""
+    """Route of the entry's page; empty if the browser handles the entry."""
     icon: str = "file"
     synonyms: str = ""
     operators: bool = False
     admins: bool = False
     part: str = ""
-    """An id within the page."""
     query: str = ""
     does: str = ""
-    """Action of static/js/palette.js."""
+    """Name of an action in static/js/palette.js."""
 
     def open_to(self, user: User) -> bool:
         return (user.may_operate or not self.operators) and (user.may_administer or not self.admins)

@@ -1,7 +1,7 @@
 """Search for runs, datasets, rewards, models, hosts, pages and actions, for the palette and the API.
 
-Every query goes through its kind's permission gate and is bounded: runs are found by id, or by name among the newest
-RUNS_SEARCHED; all other kinds have short tables.
+Every query applies the permissions of its kind and is bounded: runs are found by id, or by name among the newest
+RUNS_SEARCHED; the tables of all other kinds are short.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,10 +30,8 @@ from runs.engine.states import ACTIVE
 from runs.pages.search.entries import ACTS, PAGES, PaletteEntry
 from workers.contract.wire.names import EventKind
 
-LONGEST = 100
-"""Longest query, in characters."""
+MAX_QUERY_CHARS = 100
 HITS_PER_KIND = 5
-"""Hits of each kind."""
 RUNS_SEARCHED = 5000
 RECENT = 8
 Rows = Callable[[HttpRequest], QuerySet[Any]]
@@ -44,7 +42,7 @@ class SearchHit:
     kind: str
     title: str
     address: str
-    """Address of its page; empty if the browser handles it."""
+    """Address of the hit's page; empty if the browser handles the hit."""
     icon: str
     about: str = ""
     does: str = ""
@@ -52,17 +50,13 @@ class SearchHit:
 
 @dataclass(frozen=True)
 class Noun:
-    """A kind of object with a name and a page."""
-
     kind: str
     icon: str
     route: str
-    """Route of its page, which takes `key`."""
     rows: Rows
     key: str = "pk"
     name: str = "name"
     about: str = ""
-    """A column to show with the name."""
 
     def hits(self, rows: QuerySet[Any]) -> list[SearchHit]:
         columns = (self.key, self.name, *([self.about] if self.about else []))
@@ -88,32 +82,32 @@ NOUNS = {
     ),
     "profile": Noun("Hardware profile", "cpu", "profile", profiles_for),
 }
-"""route -> kind of object"""
 
 
 @require_safe
 def palette(request: HttpRequest) -> JsonResponse:
-    """Answer ?q=words; without words, ?recent= has the addresses that this browser has shown, newest first."""
-    text = request.GET.get("q", "")
-    hits = search(request, text) if text.strip() else suggestions(request, request.GET.getlist("recent"))
+    """Send hits for the words ?q= or, without words, suggestions. ?recent= are the addresses that this browser has
+    shown, newest first."""
+    query = request.GET.get("q", "")
+    hits = search(request, query) if query.strip() else suggestions(request, request.GET.getlist("recent"))
     items = [asdict(hit) | {"icon": lucide(hit.icon, size=16), "parts": ends(hit.title)[0]} for hit in hits]
     return JsonResponse({"items": items})
 
 
 def search(request: HttpRequest, text: str) -> list[SearchHit]:
-    """Find matches of every word: acts and pages first, then the objects, the best of each kind first."""
-    terms = text[:LONGEST].replace("\0", "").split()
+    """Find entries that match all words: first actions and pages, then objects, with the best of each kind first."""
+    terms = text[:MAX_QUERY_CHARS].replace("\0", "").split()
     if not terms:
         return []
     user, everything = person(request), queries.runs_for(request)
     hits: list[SearchHit] = []
     for kind, entries in (("Action", ACTS), ("Page", PAGES)):
-        offered = (entry for entry in entries if entry.open_to(user))
-        fitting = [entry for entry in offered if _all_in(terms, f"{entry.title} {entry.synonyms}")]
+        visible_entries = (entry for entry in entries if entry.open_to(user))
+        fitting = [entry for entry in visible_entries if _all_in(terms, f"{entry.title} {entry.synonyms}")]
         hits += _ranked([_hit(kind, entry) for entry in fitting], terms)
     newest = everything.order_by("-created_at").values("pk")[:RUNS_SEARCHED]
-    named = everything.filter(_has(terms, "name"), pk__in=newest).order_by("-created_at")
-    named_ids = list(named.values_list("pk", flat=True)[: 8 * HITS_PER_KIND])
+    named_runs = everything.filter(_has(terms, "name"), pk__in=newest).order_by("-created_at")
+    named_ids = list(named_runs.values_list("pk", flat=True)[: 8 * HITS_PER_KIND])
     runs = everything.filter(pk__in=[terms[0].lower(), *named_ids[:HITS_PER_KIND]])
     hits += NOUNS["run"].hits(runs.order_by("-created_at"))
     for noun in list(NOUNS.values())[1:]:
@@ -125,7 +119,8 @@ def search(request: HttpRequest, text: str) -> list[SearchHit]:
 
 
 def suggestions(request: HttpRequest, recent: Iterable[str]) -> list[SearchHit]:
-    """List what the palette shows before typing: recent pages that still exist, the newest runs, actions and pages."""
+    """Return what the palette shows before anything is entered: recent pages that still exist, the newest runs, actions
+    and pages."""
     shown = [hit for address in list(recent)[:RECENT] if (hit := _of_address(request, address)) is not None]
     newest = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:HITS_PER_KIND]) if hit not in shown]
     recents = [SearchHit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in shown]
@@ -153,7 +148,6 @@ def _hit(kind: str, entry: PaletteEntry) -> SearchHit:
 
 
 def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[SearchHit]:
-    """Find the newest usable model of each of these runs, newest runs first."""
     saving = Exists(RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.CHECKPOINT))
     for run in queries.runs_for(request).filter(saving, pk__in=run_ids).order_by("-created_at")[:HITS_PER_KIND]:
         saved = next((checkpoint for checkpoint in checkpoints.of_run(run) if checkpoint.usable), None)
@@ -172,13 +166,13 @@ def _objects_without_page(request: HttpRequest, user: User, terms: list[str]) ->
 
 
 def _stops(request: HttpRequest, user: User, terms: list[str]) -> Iterator[SearchHit]:
-    """Offer to stop the active runs of that name; a run's page asks for confirmation."""
+    """Yield actions that stop active runs whose names contain the terms; the run's page asks for confirmation."""
     verbs = [word for word in terms if len(word) > 1 and any(v.startswith(word.lower()) for v in ("stop", "save"))]
     if not user.may_operate or not verbs:
         return
-    named = [word for word in terms if word not in verbs and word.lower() not in ("and", "now")]
+    name_terms = [word for word in terms if word not in verbs and word.lower() not in ("and", "now")]
     active = Attempt.objects.filter(status__in=ACTIVE).order_by().values("run_id")
-    stoppable = queries.runs_for(request).filter(_has(named, "name"), pk__in=active).order_by("-created_at")
+    stoppable = queries.runs_for(request).filter(_has(name_terms, "name"), pk__in=active).order_by("-created_at")
     for run in stoppable[:HITS_PER_KIND]:
         page = reverse("run", args=[run.pk])
         for title, mode in ((f"Stop “{run.name}” now…", "now"), (f"Save and stop “{run.name}”…", "save")):
@@ -195,11 +189,11 @@ def _all_in(terms: list[str], text: str) -> bool:
 
 
 def _ranked(hits: list[SearchHit], terms: list[str]) -> list[SearchHit]:
-    """Sort titles that begin with the first term first, then those with a word that does, then the rest."""
-    first = terms[0].casefold()
+    """Sort hits: first titles that begin with the first term, then titles with a word that does, then the rest."""
+    first_term = terms[0].casefold()
 
     def rank(hit: SearchHit) -> int:
         title = hit.title.casefold()
-        return 0 if title.startswith(first) else 1 if f" {first}" in title else 2
+        return 0 if title.startswith(first_term) else 1 if f" {first_term}" in title else 2
 
     return sorted(hits, key=rank)

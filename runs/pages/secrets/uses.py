@@ -1,4 +1,4 @@
-"""Uses of secrets: the reward configs that name them, and the runs that wait or run with them."""
+"""Uses of secrets: the reward configs that name them, and the queued or running runs that use them."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,7 +25,6 @@ from workers.contract.wire.artifacts import STORE
 from workers.contract.wire.documents import ContractError, from_dict
 
 LISTED = 3
-"""Names in a sentence."""
 PURPOSES = {
     Secret.Kind.HUB: "model downloads",
     Secret.Kind.STORE: "checkpoints",
@@ -35,28 +34,23 @@ PURPOSES = {
 
 @dataclass(frozen=True)
 class SecretView:
-    """A secret as the page shows it."""
-
     row: Secret
     trouble: str
-    """Reason for which the secret can't be decrypted, or ""."""
     configs: tuple[RewardConfig, ...]
     attempts: tuple[Attempt, ...]
-    """Attempts of runs that are queued or on a host."""
     last_run: Run | None
     holds: tuple[str, ...] = ()
-    """Contents of an artifact store, in sentences."""
+    """Sentences about the contents of the artifact store."""
 
     @property
     def purpose(self) -> str:
-        """Use of a secret that no config or attempt names."""
+        """What a secret is used for that no config or attempt names."""
         if self.configs or self.attempts:
             return ""
         return PURPOSES.get(Secret.Kind(self.row.kind), "nobody")
 
     @property
     def last_use(self) -> SafeString:
-        """Time and receiver of its last use."""
         if not self.row.used_at:
             return SafeString('<span class="muted">never</span>')
         to: str | SafeString = ""
@@ -69,35 +63,34 @@ class SecretView:
 
     @property
     def consequences(self) -> list[str]:
-        """Consequences of deleting it, in sentences."""
         if self.row.kind == Secret.Kind.ENGINE:
-            return ["Its token is deleted. Sources that name it can't ask for machines or remove any."]
+            return ["Its token is deleted. Sources that name it can't request or remove machines."]
         lines = ["Its key is deleted. Runs that start from now on don't get it."]
         if self.row.name == HUB_TOKEN:
             return [*lines, "Models that only this token's account can see can no longer be fetched."]
         if self.row.name == STORE:
             return [
                 *lines,
-                "New checkpoints stay on their hosts, no run resumes from those in the store, and what it holds stays.",
+                "New checkpoints stay only on their hosts, and no run can resume from the store. Its contents remain.",
             ]
         if self.configs:
-            lines.append(f"{_listed([c.name for c in self.configs])} can't be launched with until they name another.")
+            lines.append(f"{_listed([c.name for c in self.configs])} can't be used for launches until changed.")
         if waiting := [attempt.run.name for attempt in self.attempts if attempt.status == RunStatus.QUEUED]:
-            lines.append(f"{_listed(waiting)}, still in the queue, will fail to start.")
+            lines.append(f"{_listed(waiting)}, in the queue, will fail to start.")
         return lines
 
 
 def shown() -> list[SecretView]:
     configs, attempts = _configs(), _attempts()
     rows = list(Secret.objects.select_related("by"))
-    last = Run.objects.in_bulk([row.used_by for row in rows if row.used_by])
+    last_runs = Run.objects.in_bulk([row.used_by for row in rows if row.used_by])
     return [
         SecretView(
             row,
             _trouble(row),
             tuple(configs[row.name]),
             tuple(attempts[row.name]),
-            last.get(row.used_by),
+            last_runs.get(row.used_by),
             tuple(_holdings()) if row.name == STORE else (),
         )
         for row in rows
@@ -106,13 +99,13 @@ def shown() -> list[SecretView]:
 
 def _holdings() -> Iterator[str]:
     copies, folders = StoredCopy.objects.all(), StoredFolder.objects.all()
-    whole = copies.filter(wanted=True, next_at=None).count()
-    yield f"It holds {counted(whole, 'checkpoint')} and {counted(folders.exclude(stored_at=None).count(), 'dataset')}."
-    if waiting := copies.filter(wanted=True).exclude(next_at=None).count():
-        yield f"{counted(waiting, 'checkpoint')} of unfinished runs, or not uploaded yet."
+    complete, datasets = copies.filter(wanted=True, next_at=None).count(), folders.exclude(stored_at=None).count()
+    yield f"It contains {counted(complete, 'checkpoint')} and {counted(datasets, 'dataset')}."
+    if waiting_count := copies.filter(wanted=True).exclude(next_at=None).count():
+        yield f"{counted(waiting_count, 'checkpoint')} of unfinished runs, or not yet uploaded."
     if leftover := list(copies.filter(wanted=False).select_related("attempt__run")):
         names = _listed(list(dict.fromkeys(copy.attempt.run.name for copy in leftover)))
-        yield f"{counted(len(leftover), 'checkpoint')} still to be removed, of {names}."
+        yield f"{counted(len(leftover), 'checkpoint')} of {names} still to be removed."
     if problem := copies.exclude(problem="").order_by("-next_at").values_list("problem", flat=True).first():
         yield problem
     if problem := folders.exclude(problem="").order_by("-next_at").values_list("problem", flat=True).first():
@@ -152,5 +145,5 @@ def _attempts() -> dict[str, list[Attempt]]:
 
 
 def _listed(names: list[str]) -> str:
-    rest = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + rest
+    remainder = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return ", ".join(names[:LISTED]) + remainder

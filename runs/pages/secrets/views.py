@@ -1,5 +1,5 @@
-"""The secrets page: keys of judges, players, W&B and MLflow, the model hub's token, the store for checkpoints. Admins
-only; stored values are never shown."""
+"""The Secrets page, for admins only: keys of judges, players, W&B and MLflow, the model hub's token, and the store for
+checkpoints. Stored values are never shown."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -23,7 +23,7 @@ def secrets(request: HttpRequest) -> HttpResponse:
     form = SecretForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         secret = form.save_by(person(request))
-        messages.success(request, f"{secret.name} is saved. {_effect(secret)}")
+        messages.success(request, f"{secret.name} was saved. {_effect(secret)}")
         return redirect("secrets")
     form.ask_for_key_again()
     context = {"shown": uses.shown(), "form": form}
@@ -35,13 +35,12 @@ def secrets(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_http_methods(["GET", "POST"])
 def secret(request: HttpRequest, secret_id: int) -> HttpResponse:
-    """Enter a new key, or change the name or the address."""
     secret = get_object_or_404(Secret, pk=secret_id)
     name = secret.name  # the stored name, not the submitted one
     form = SecretForm(request.POST or None, instance=secret)
     if request.method == "POST" and form.is_valid():
         secret = form.save_by(person(request))
-        messages.success(request, f"{secret.name} is saved. Runs get it from the next start on.")
+        messages.success(request, f"{secret.name} was saved. Runs that start from now on get the new value.")
         return redirect("secrets")
     form.ask_for_key_again()
     context = {"secret": secret, "name": name, "form": form}
@@ -53,7 +52,7 @@ def secret(request: HttpRequest, secret_id: int) -> HttpResponse:
 def delete(request: HttpRequest, secret_id: int) -> HttpResponse:
     secret = get_object_or_404(Secret, pk=secret_id)
     secret.delete()
-    messages.success(request, f"{secret.name} is deleted.")
+    messages.success(request, f"{secret.name} was deleted.")
     return redirect("secrets")
 
 

@@ -1,4 +1,4 @@
-"""Forms of the chat: message, device, and serving with a key."""
+"""Forms of the chat: a message, the device, and serving with a key."""
 
 from typing import Any
 
@@ -8,21 +8,21 @@ from controlplane.catalogue.hardware.models import Host
 from runs.engine.served import starting
 from workers.contract.reports.chat import LONGEST_CHAT, MAX_TOKENS, Sampling
 
-LONGEST_IDLE = 24 * 60
+MAX_IDLE_MINUTES = 24 * 60
 
 
 class AskForm(forms.Form):
     text = forms.CharField(
         label="Message",
         strip=False,
-        error_messages={"required": "Write a message."},
+        error_messages={"required": "Enter a message."},
         widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off"}),
     )
     system = forms.CharField(
         label="System prompt", required=False, widget=forms.Textarea(attrs={"rows": 2, "autocomplete": "off"})
     )
     temperature = forms.FloatField(
-        min_value=0, max_value=2, initial=0.7, help_text="0 always takes the likeliest token."
+        min_value=0, max_value=2, initial=0.7, help_text="0 always chooses the most likely token."
     )
     max_tokens = forms.IntegerField(min_value=1, max_value=MAX_TOKENS, initial=512, label="Maximum tokens")
     seed = forms.IntegerField(
@@ -48,17 +48,17 @@ class AskForm(forms.Form):
 
 
 class DeviceForm(forms.Form):
-    """The GPU or CPU that the model runs on."""
+    """Form for choosing the GPU or CPU on which the model runs."""
 
     def __init__(self, host: Host | None, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         devices = starting.engines_on(host)
         self.fields["place"] = forms.ChoiceField(
-            label="Runs",
+            label="Runs on",
             choices=[(device, starting.PLACES[device]) for device in devices],
             initial=devices[0],
             required=False,
-            help_text="" if len(devices) == 1 else "A GPU is leased for as long as the model is served.",
+            help_text="" if len(devices) == 1 else "A GPU is leased while the model is being served.",
         )
 
     @property
@@ -69,10 +69,10 @@ class DeviceForm(forms.Form):
 class ServeForm(DeviceForm):
     idle_minutes = forms.IntegerField(
         min_value=1,
-        max_value=LONGEST_IDLE,
+        max_value=MAX_IDLE_MINUTES,
         initial=60,
         label="Idle minutes until it stops",
-        help_text="Without a request or a message.",
+        help_text="Minutes without a request or a message.",
         widget=forms.TextInput(attrs={"inputmode": "numeric", "autocomplete": "off"}),
     )
 
@@ -83,15 +83,15 @@ class ServeForm(DeviceForm):
             label="Listens on",
             choices=[(address, address) for address in addresses],
             initial=addresses[0],
-            help_text="127.0.0.1 is reached only from the host itself. Others are allowed on the Hardware page.",
+            help_text="127.0.0.1 is reachable only from the host itself. Allow another address on the Hardware page.",
         )
         self.order_fields(["place", "address", "idle_minutes"])
 
 
 def _message(entered: str) -> str:
-    text = entered.replace("\r\n", "\n").replace("\0", "\ufffd")
-    if len(text) > LONGEST_CHAT:
+    message = entered.replace("\r\n", "\n").replace("\0", "\ufffd")
+    if len(message) > LONGEST_CHAT:
         raise forms.ValidationError(
-            f"This has {len(text):,} characters, and at most {LONGEST_CHAT:,} are sent to a model."
+            f"This message has {len(message):,} characters; the limit is {LONGEST_CHAT:,}. Shorten it."
         )
-    return text
+    return message

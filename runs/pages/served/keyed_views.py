@@ -1,4 +1,4 @@
-"""Serving a model with a key, and the address that a host's served models listen on."""
+"""Serving a model with a key, and the address on which a host's served models may listen."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class AddressForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable f
     serve_address = forms.GenericIPAddressField(
         label="IP address",
         required=False,
-        help_text="One of the host's own, or 0.0.0.0 for all of them. Leave empty for 127.0.0.1 alone.",
+        help_text="One of the host's addresses, or 0.0.0.0 for all of them. Leave empty to allow only 127.0.0.1.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
 
@@ -40,7 +40,7 @@ class AddressForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable f
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def serve(request: HttpRequest, event_id: int) -> HttpResponseBase:
-    """Show the form; POST starts the model and shows its key once."""
+    """Show the form for serving a model; POST starts the model and shows its key once."""
     model = catalogue.model_for(request, event_id)
     form = ServeForm(starting.host_for(model.checkpoint), request.POST if request.method == "POST" else None)
     key = ""
@@ -52,9 +52,9 @@ def serve(request: HttpRequest, event_id: int) -> HttpResponseBase:
             )
         except (ContractError, QueueFull) as error:
             form.add_error(None, f"The model can't be served: {error}.")
-    answer = _page(request, model, form, key, status=422 if form.is_bound and not key else 200)
-    answer["Cache-Control"] = "no-store"
-    return answer
+    response = _page(request, model, form, key, status=422 if form.is_bound and not key else 200)
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 def _page(request: HttpRequest, model: SavedModel, form: ServeForm, key: str, status: int) -> HttpResponse:
@@ -75,12 +75,12 @@ def _page(request: HttpRequest, model: SavedModel, form: ServeForm, key: str, st
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def address(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Set where served models may listen on a host, besides loopback."""
+    """Set the address on which served models may listen on a host, in addition to loopback."""
     host = host_for(request, host_id)
     form = AddressForm(request.POST if request.method == "POST" else None, instance=host)
     if request.method == "POST" and form.is_valid():
         host.save(update_fields=["serve_address"])
-        where = host.serve_address or "127.0.0.1 alone"
-        messages.success(request, f"Models of {host.name} may be served on {where}.")
+        where = host.serve_address or "127.0.0.1 only"
+        messages.success(request, f"Models on {host.name} may be served on {where}.")
         return redirect("hardware")
     return form_page(request, "pages/hosts/serving.html", {"host": host, "form": form})

@@ -1,4 +1,4 @@
-"""The chat page's model state and turns."""
+"""The state of the served model and the turns, as the chat page shows them."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from runs.engine import sentences
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
 from runs.engine.records import RunEvent
+from runs.engine.sentences import counted
 from runs.engine.served import conversation, starting
 from runs.engine.served.models import Answer, Turn
 from runs.engine.states import ACTIVE, RunStatus
@@ -17,7 +18,7 @@ from workers.contract.wire.names import EventKind
 
 NAMES = {TRAINED: "Trained", BASE: "Before training"}
 ENDS = {
-    Finish.LENGTH: "cut at the most tokens",
+    Finish.LENGTH: "truncated at the token limit",
     Finish.STOPPED: "stopped",
     Finish.LEFT: "ended because the page was closed",
 }
@@ -25,22 +26,22 @@ ENDS = {
 
 @dataclass(frozen=True)
 class ServedState:
-    """The newest served model of a checkpoint."""
+    """State of a checkpoint's newest served model."""
 
     run: Run
     status: str
     text: str
     facts: dict[str, Any]
-    """Reported once it is ready: models, template, context, engine, address; empty before."""
+    """What the server reports once it is ready: models, template, context, engine and address; empty before that."""
     answering: bool
     keyed: bool
-    """It also answers requests with a key."""
+    """True if the server also answers requests with a key."""
 
     @property
     def state_token(self) -> str:
-        """Changes whenever the page must be redrawn."""
-        drawn = repr((self.run.pk, self.status, self.text, self.facts, self.answering))
-        return hashlib.sha256(drawn.encode(errors="replace")).hexdigest()[:16]
+        """Hash that changes whenever the page must be redrawn."""
+        state = repr((self.run.pk, self.status, self.text, self.facts, self.answering))
+        return hashlib.sha256(state.encode(errors="replace")).hexdigest()[:16]
 
     @property
     def live(self) -> bool:
@@ -56,20 +57,19 @@ class ServedState:
 
     @property
     def note(self) -> str:
-        """Text after the chip."""
         if not self.ready:
             return self.text
         has_template = bool(self.facts.get("template"))
-        plain = "" if has_template else "The model has no chat template: it gets plain text."
-        now = "Answering…" if self.answering else "Ask something." if has_template else ""
-        return f"{plain} {now}".strip()
+        plain = "" if has_template else "The model has no chat template, so it gets plain text."
+        activity = "Answering…" if self.answering else "Ask something." if has_template else ""
+        return f"{plain} {activity}".strip()
 
     @property
     def how_it_answers(self) -> str:
         if not self.facts:
             return ""
         at_once = self.facts.get("at_once")
-        requests = "one request at a time" if at_once == 1 else f"{at_once} requests at once"
+        requests = "one request at a time" if at_once == 1 else f"{at_once} concurrent requests"
         plain = "" if self.facts.get("template") else "; without a chat template, messages are sent as plain text"
         return f"by {self.facts.get('engine')}, {requests}{plain}"
 
@@ -78,7 +78,7 @@ class ServedState:
 class AnswerView:
     answer: Answer
     ended: bool
-    """The answer is complete, or its model has ended."""
+    """True if the answer is complete or its model has stopped."""
 
     @property
     def name(self) -> str:
@@ -90,20 +90,19 @@ class AnswerView:
 
     @property
     def length(self) -> str:
-        """Tokens and seconds."""
         if self.answer.tokens is None:
             return ""
-        return f"{self.answer.tokens} tokens, {duration(self.answer.seconds)}"
+        return f"{counted(self.answer.tokens, 'token')}, {duration(self.answer.seconds)}"
 
     @property
     def note(self) -> str:
-        """Cause of its end, unless the model ended it."""
+        """Reason why the answer ended, unless the model ended it."""
         if not self.ended:
             return ""
         if self.answer.error:
             return self.answer.error
         if not self.answer.finish:
-            return "The model ended before this answer did."
+            return "The model stopped before this answer was complete."
         return ENDS.get(Finish(self.answer.finish), "")
 
     @property
@@ -122,11 +121,10 @@ class TurnView:
 
     @property
     def origin(self) -> str:
-        """User, sampling and dataset row."""
         sampling, row = self.turn.sampling, self.turn.row
-        by = self.turn.by.username if self.turn.by else ""
-        of = "" if row is None else f" · row {row} of the dataset"
-        return f"{by} · temperature {sampling.get('temperature')} · seed {sampling.get('seed')}{of}"
+        username = self.turn.by.username if self.turn.by else ""
+        row_note = "" if row is None else f" · row {row} of the dataset"
+        return f"{username} · temperature {sampling.get('temperature')} · seed {sampling.get('seed')}{row_note}"
 
     @property
     def live(self) -> bool:
@@ -139,7 +137,7 @@ class TurnView:
 
 
 def state_of(checkpoint: Checkpoint) -> ServedState | None:
-    """Find the state of a checkpoint's newest served model; None: it was never served."""
+    """Return the state of a checkpoint's newest served model, or None if it was never served."""
     run = starting.live(checkpoint) or starting.of_checkpoint(checkpoint).first()
     return state_of_run(run) if run else None
 
@@ -148,25 +146,25 @@ def state_of_run(run: Run) -> ServedState:
     attempt = run.latest()
     result = RunEvent.objects.filter(run=run, attempt=attempt, kind=EventKind.RESULT).order_by("-id").first()
     facts = (result.data.get("facts") or {}) if result else {}
-    text = str(result.data.get("text") or "") if result else ""
+    sentence = str(result.data.get("text") or "") if result else ""
     if attempt.status == RunStatus.FAILED:
-        text = attempt.detail
+        sentence = attempt.detail
     elif attempt.status == RunStatus.RUNNING:
-        text = "Ready." if facts else "Loading the model."
+        sentence = "Ready." if facts else "Loading the model."
     elif attempt.status == RunStatus.STARTING and attempt.phase_detail:
-        text = sentences.as_sentence(attempt.phase_detail)
-    text = text or sentences.of_attempt(attempt)
+        sentence = sentences.as_sentence(attempt.phase_detail)
+    sentence = sentence or sentences.of_attempt(attempt)
     keyed = bool(run.served.key_sha256)
-    return ServedState(run, attempt.status, text, facts, conversation.is_answering(attempt), keyed)
+    return ServedState(run, attempt.status, sentence, facts, conversation.is_answering(attempt), keyed)
 
 
 def view_of(turn: Turn) -> TurnView:
     attempt = turn.run.latest()
-    over = attempt.status not in ACTIVE or turn.at < attempt.created_at
-    return TurnView(turn, [AnswerView(answer, bool(answer.finish) or over) for answer in turn.answers.all()])
+    has_ended = attempt.status not in ACTIVE or turn.at < attempt.created_at
+    return TurnView(turn, [AnswerView(answer, bool(answer.finish) or has_ended) for answer in turn.answers.all()])
 
 
 def turns_after(checkpoint: Checkpoint, after: int) -> list[TurnView]:
-    """Read the newest turns after the page's last one (`after`), in order."""
+    """Return the newest turns after the page's last one (`after`), in order."""
     turns = conversation.turns_of(checkpoint).filter(pk__gt=after).order_by("-pk")
     return [view_of(turn) for turn in reversed(turns[: conversation.MAX_SHOWN])]

@@ -1,4 +1,4 @@
-"""Questions to a served model: a typed message or a prompt of the run's dataset, as a turn of the chat."""
+"""Questions to a served model: an entered message or a prompt from the run's dataset, as a turn of the chat."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ from workers.contract.reports.chat import Sampling
 
 
 def ask(model: SavedModel, user: User, new_question: Question) -> Turn:
-    """Ask both models; start them where they last ran if they have ended.
+    """Ask both models and return the new turn. If the models have stopped, they are started where they last ran.
 
     Raises NotAsked, ContractError, QueueFull.
     """
     device = starting.last_engine(model.checkpoint, starting.host_for(model.checkpoint))
     if not device:
-        raise NotAsked("Load the model first: choose where it runs.")
+        raise NotAsked("Load the model first: choose where it should run.")
     run = starting.live_or_start(model.checkpoint, user, engine=device)
     return conversation.ask(run, user, new_question)
 
@@ -33,9 +33,9 @@ def question(model: SavedModel, form: AskForm) -> Question:
     prompt: list[Message] | str = [{"role": "user", "content": data["text"]}]
     if number is not None:
         row = rows.by_number(model.run.dataset_version, [number]).rows.get(number)
-        shown = prompt_of(row) if row else {}
-        if row is None or (shown["text"], shown["system"]) != (data["text"], data["system"]):
-            number = None  # edited: no longer the row's prompt, so its answer is unknown
+        row_fields = prompt_of(row) if row else {}
+        if row is None or (row_fields["text"], row_fields["system"]) != (data["text"], data["system"]):
+            number = None  # the prompt was edited and is no longer the row's, so its answer is unknown
         elif isinstance(row["prompt"], str):
             prompt = row["prompt"]
         else:
@@ -44,13 +44,11 @@ def question(model: SavedModel, form: AskForm) -> Question:
 
 
 def anew(turn: Turn) -> Question:
-    """Repeat a question with the next seed."""
     sampling = {**turn.sampling, "seed": (turn.sampling["seed"] + 1) % 2**31}
     return Question(turn.prompt, turn.system, Sampling(**sampling), turn.row, turn.parent)
 
 
 def prompt_of(row: dict[str, Any]) -> dict[str, Any]:
-    """Fill the form's fields with a row's prompt."""
     prompt = row["prompt"]
     if isinstance(prompt, str):
         return {"text": prompt, "system": "", "row": row["row"]}
@@ -59,7 +57,7 @@ def prompt_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def turn_of(model: SavedModel, turn_id: int) -> Turn:
-    """Find a turn of this model, or raise Http404."""
+    """Return a turn of this model. Raises Http404."""
     turn = conversation.turns_of(model.checkpoint).filter(pk=turn_id).first()
     if turn is None:
         raise Http404(f"There is no turn {turn_id}.")

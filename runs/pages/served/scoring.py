@@ -1,4 +1,4 @@
-"""Scores of an answer by its run's own rewards."""
+"""Scores of an answer by the run's own rewards."""
 
 from typing import Any
 
@@ -13,35 +13,34 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Row
 
 SECONDS = 15.0
-NEEDS = "needs values of a dataset row ({}): use a prompt of the dataset"
+NEEDS = "needs columns of a dataset row ({}): use a prompt from the dataset"
 
 
 def score(answer: Answer) -> None:
-    """Score a finished answer and store the scores."""
     turn = answer.turn
-    stored = None if turn.row is None else rows.by_number(turn.run.dataset_version, [turn.row]).rows.get(turn.row)
-    row = stored or {"row": 0, "prompt": turn.prompt, "answer": "", "test_cases": []}
-    completion, own = Completion(answer.text, tokens=answer.tokens), turns.turn(SECONDS)
+    stored_row = None if turn.row is None else rows.by_number(turn.run.dataset_version, [turn.row]).rows.get(turn.row)
+    row = stored_row or {"row": 0, "prompt": turn.prompt, "answer": "", "test_cases": []}
+    completion, scoring_turn = Completion(answer.text, tokens=answer.tokens), turns.turn(SECONDS)
     specs = spec_of(turn.run).rewards
-    answer.scores = [_scored(spec, completion, row, own, of_dataset=stored is not None) for spec in specs]
+    answer.scores = [_scored(spec, completion, row, scoring_turn, of_dataset=stored_row is not None) for spec in specs]
     answer.save(update_fields=["scores"])
 
 
 def _scored(
-    spec: RewardSpec, completion: Completion, row: Row, own: ScoringTurn, *, of_dataset: bool
+    spec: RewardSpec, completion: Completion, row: Row, scoring_turn: ScoringTurn, *, of_dataset: bool
 ) -> dict[str, Any]:
     reward = LIBRARY.get(spec.function)
     if reward is None:
         return _score(spec, None, "This reward is no longer in the library.")
     if reward.needs and not of_dataset:
         return _score(spec, None, NEEDS.format(", ".join(reward.needs).replace("_", " ")))
-    scores = column(spec, [completion], [row], own)
+    scores = column(spec, [completion], [row], scoring_turn)
     if scores.why:
         return _score(spec, None, scores.why)
     note = next((note for note in scores.notes if note), "")
-    failed = next((failure.message for failure in scores.failures), "")
+    failure_message = next((failure.message for failure in scores.failures), "")
     value = scores.values[0] if scores.values else None
-    return _score(spec, value, failed or note or ("" if value is not None else "It doesn't apply."))
+    return _score(spec, value, failure_message or note or ("" if value is not None else "It doesn't apply."))
 
 
 def _score(spec: RewardSpec, value: float | None, note: str) -> dict[str, Any]:

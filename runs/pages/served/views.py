@@ -24,7 +24,7 @@ from workers.contract.wire.names import StopMode
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
-    """Show the chat; POST starts the model, unless it is served already."""
+    """Show the chat; POST starts the model unless it is already being served."""
     model = catalogue.model_for(request, event_id)
     if request.method == "POST":
         return _start(request, model)
@@ -43,7 +43,7 @@ def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
     form = DeviceForm(starting.host_for(model.checkpoint), request.POST)
     try:
         if not form.is_valid():
-            raise ContractError("this host has no such place for it")
+            raise ContractError("this host has no such device")
         conversation.record_presence(starting.live_or_start(model.checkpoint, person(request), engine=form.device))
     except (ContractError, QueueFull) as error:
         messages.error(request, f"The model can't be started: {error}")
@@ -53,7 +53,7 @@ def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
 
 @require_safe
 def state(request: HttpRequest, event_id: int) -> HttpResponse:
-    """Show the state and new turns. ?leaving: the page is being closed."""
+    """Render the model's state and the new turns. With ?leaving, the page reports that it is being closed."""
     model = catalogue.model_for(request, event_id)
     if request.GET.get("leaving"):
         if run := starting.live(model.checkpoint):
@@ -69,7 +69,7 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
 
 @require_safe
 def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
-    """Show one turn, polled while it is answered."""
+    """Render one turn; the page polls it while it is being answered."""
     model = catalogue.model_for(request, event_id)
     chat_turn = questions.turn_of(model, turn_id)
     conversation.record_presence(chat_turn.run)
@@ -79,7 +79,7 @@ def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
 @require_POST
 @operator_required
 def ask(request: HttpRequest, event_id: int) -> HttpResponse:
-    """Ask both models, started if they have ended; the page fetches the turn. `again`: a turn to answer anew."""
+    """Ask both models, starting them if they have stopped. `again` is the id of a turn whose question is repeated."""
     model = catalogue.model_for(request, event_id)
     form, again = AskForm(request.POST), request.POST.get("again", "")
     status = 200
@@ -98,14 +98,14 @@ def ask(request: HttpRequest, event_id: int) -> HttpResponse:
         status = 422
     context = _about(request, model) | {"form": form, "choose_first": _choose_first(model)}
     context["prompts"] = model.run.dataset_version.rows
-    answer = render(request, "pages/served/_ask.html", context, status=status)
-    return _polled(answer) if status == 200 else answer
+    response = render(request, "pages/served/_ask.html", context, status=status)
+    return _polled(response) if status == 200 else response
 
 
 @require_POST
 @operator_required
 def stop(request: HttpRequest, event_id: int) -> HttpResponse:
-    """End the answers under way (what=answer) or the model, unless it also answers requests."""
+    """Stop the answers in progress and, unless what=answer or it also answers requests with a key, the model."""
     model = catalogue.model_for(request, event_id)
     if run := starting.live(model.checkpoint):
         conversation.stop(run)
@@ -117,7 +117,7 @@ def stop(request: HttpRequest, event_id: int) -> HttpResponse:
 @require_POST
 @operator_required
 def scores(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
-    """Score a turn's finished answers by the run's own rewards."""
+    """Score a turn's finished answers with the run's own rewards."""
     model = catalogue.model_for(request, event_id)
     view = page.view_of(questions.turn_of(model, turn_id))
     if not view.live:
@@ -130,7 +130,7 @@ def scores(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
 @require_safe
 @operator_required
 def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
-    """Show the form with a prompt of the run's dataset version."""
+    """Render the form with a prompt from the run's dataset version."""
     model = catalogue.model_for(request, event_id)
     version = model.run.dataset_version
     dataset_row = rows.at(version, whole(request, "place", 0, 0, 10**9))
@@ -154,7 +154,7 @@ def _about(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
 
 
 def _choose_first(model: SavedModel) -> bool:
-    """Check whether the user must first choose where the model runs."""
+    """Return whether the user must first choose where the model runs."""
     checkpoint = model.checkpoint
     return not starting.live(checkpoint) and not starting.last_engine(checkpoint, starting.host_for(checkpoint))
 
@@ -168,12 +168,12 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     host = starting.host_for(model.checkpoint)
     device_form = DeviceForm(host, initial={"place": starting.usual_engine(host)})
     may_use_vllm = len(device_form.fields["place"].choices) > 2 and not model.checkpoint.is_adapter  # type: ignore[attr-defined]
-    vllm = "; by vLLM, only the trained one" if may_use_vllm else ""
+    vllm = "; with vLLM, only the trained one" if may_use_vllm else ""
     not_loaded = f"Not loaded yet. Two models answer: the trained one and the one before training{vllm}."
     return about | {"device_form": device_form, "not_loaded": not_loaded, "choose_first": _choose_first(model)}
 
 
-def _polled(answer: HttpResponse) -> HttpResponse:
-    """Make the page poll at once."""
-    answer["HX-Trigger"] = "asked"
-    return answer
+def _polled(response: HttpResponse) -> HttpResponse:
+    """Add a header to the response that makes the page poll at once."""
+    response["HX-Trigger"] = "asked"
+    return response

@@ -1,5 +1,5 @@
-"""The content of a shared run: state, figures, charts, health, and optionally its newest completions. Never a host's
-name, a path, a log, a person, or a link into the installation."""
+"""The content of a shared run: state, metrics, charts, health and, optionally, the newest completions, but never the
+name of a host or person, a path, a log, or a link into the installation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,6 @@ from runs.insight.metrics.chart_spec import Tile
 from workers.contract.wire.documents import ContractError
 
 GROUPS = 6
-"""Shown groups, the newest ones."""
 
 
 def run_of(link: SharedLink) -> Run:
@@ -30,7 +29,6 @@ def run_of(link: SharedLink) -> Run:
 
 
 def now(link: SharedLink, run: Run) -> dict[str, Any]:
-    """Build the context of the parts that change while the run is live."""
     attempt, figures = run.latest(), queries.summary(run, positions={})
     data = run.spec.get("data") if isinstance(run.spec, dict) else None
     return {
@@ -38,7 +36,7 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
         "s": figures,
         "live": attempt.status in ACTIVE,
         "final": attempt.status in FINAL,
-        # Without details, which quote logs and name hosts.
+        # Details are not shared, because they quote logs and name hosts.
         "sentence": sentence(attempt.reason) if attempt.status in FINAL else "",
         "ran": run.ran_s(),
         "model": _model(run),
@@ -51,7 +49,6 @@ def now(link: SharedLink, run: Run) -> dict[str, Any]:
 
 
 def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
-    """Build the context of the whole page."""
     charts = with_bounds(run_charts.plan_of(run), run)
     document = {
         "id": "run",
@@ -66,20 +63,19 @@ def page(link: SharedLink, run: Run, token: str) -> dict[str, Any]:
 
 
 def metrics(run: Run) -> list[str]:
-    """List the metrics of its charts; no others are revealed."""
+    """Return the metrics of the run's charts, the only ones that a link reveals."""
     return run_charts.metrics(run_charts.plan_of(run))
 
 
 def _tiles(run: Run) -> list[Tile]:
     try:
         tiles = run_charts.tiles(spec_of(run), run_charts.gpus_of(run)) if run.trains else []
-    except ContractError:  # a spec of another version: its figures are unknown
+    except ContractError:  # the spec is from another version, so its tiles are unknown
         return []
     return [tile for tile in tiles if tile.note or tile.metric in run.last_metrics]
 
 
 def _model(run: Run) -> str:
-    """Name the model by its hub id, or the last part of its folder."""
     model = run.spec.get("model") if isinstance(run.spec, dict) else None
     path = str(model.get("path") or "") if isinstance(model, dict) else ""
     return path if path.count("/") == 1 and path[0].isalnum() else path.rstrip("/").rpartition("/")[2]

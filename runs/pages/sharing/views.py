@@ -1,4 +1,4 @@
-"""Shared links of a run: the form and the page that manage them, and the public pages behind them."""
+"""Shared links of a run: the page for creating and revoking them, and the public pages behind them."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, time, timedelta
@@ -32,7 +32,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Robots-Tag": "noindex, nofollow",
 }
-UNKNOWN = "It may be mistyped or cut off, or it ended long ago."
+UNKNOWN = "The address may be mistyped or incomplete, or the link ended long ago."
 DAYS = (1, 7, 30)
 OWN = "date"
 
@@ -42,23 +42,23 @@ class ShareForm(forms.Form):
     date = forms.DateField(
         label="Last day",
         required=False,
-        help_text="The link ends with this day, by the clock of UTC.",
+        help_text="The link ends at the end of this day, in UTC.",
         widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
     )
     with_completions = forms.BooleanField(
         label="Include completions",
         required=False,
-        help_text="Shows the newest prompts and the model’s answers, with their rewards. They may hold private data.",
+        help_text="Shows the newest prompts and completions, with their rewards. They may contain private data.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        longest = settings.SHARE_MAX_DAYS
-        offered = [(str(days), f"in {days} day{'s' if days > 1 else ''}") for days in DAYS if days <= longest]
-        self.fields["lasts"].choices = [*offered, (OWN, "on a day of my choice")]  # type: ignore[attr-defined]
-        self.fields["lasts"].initial = next((days for days, _ in offered if days == "7"), OWN)
+        max_days = settings.SHARE_MAX_DAYS
+        day_choices = [(str(days), f"in {days} day{'s' if days > 1 else ''}") for days in DAYS if days <= max_days]
+        self.fields["lasts"].choices = [*day_choices, (OWN, "on a day of my choice")]  # type: ignore[attr-defined]
+        self.fields["lasts"].initial = next((days for days, _ in day_choices if days == "7"), OWN)
         today = timezone.now().date()
-        bounds = {"min": today.isoformat(), "max": (today + timedelta(days=longest - 1)).isoformat()}
+        bounds = {"min": today.isoformat(), "max": (today + timedelta(days=max_days - 1)).isoformat()}
         self.fields["date"].widget.attrs.update(bounds)
 
     def clean(self) -> dict[str, Any]:
@@ -77,12 +77,12 @@ class ShareForm(forms.Form):
 
 def _end_of(day: Any, now: datetime) -> datetime:
     if day is None:
-        raise ValidationError("Choose the last day.")
+        raise ValidationError("Enter the last day.")
     end = datetime.combine(day, time.max, UTC)
     if end <= now:
-        raise ValidationError("This day is over. Choose today or a later one.")
+        raise ValidationError("This day is over. Enter today or a later day.")
     if end > now + timedelta(days=settings.SHARE_MAX_DAYS):
-        raise ValidationError(f"A link lasts {settings.SHARE_MAX_DAYS} days at most. Choose an earlier day.")
+        raise ValidationError(f"A link lasts at most {settings.SHARE_MAX_DAYS} days. Enter an earlier day.")
     return end
 
 
@@ -97,7 +97,7 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
     if request.method == "POST":
         if not person(request).may_operate:
             raise PermissionDenied(
-                "Making a link requires the operator role. Ask an admin of this installation for it."
+                "Creating a link requires the operator role. Ask an admin of this installation for it."
             )
         if form.is_valid():
             until, with_completions = form.cleaned_data["until"], form.cleaned_data["with_completions"]
@@ -119,12 +119,12 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _obstacle(run: Run, *, may_operate: bool) -> str:
-    """Explain why this user can't share the run, or ""."""
+    """Return why this user can't share the run, or "" if they can."""
     if not may_operate:
-        return "Operators make and revoke links."
+        return "Only operators can create and revoke links."
     if not settings.SHARE_MAX_DAYS:
         return "Sharing is turned off in this installation."
-    return "The run is archived: unarchive it to share it." if run.archived_at else ""
+    return "The run is archived. Unarchive it to share it." if run.archived_at else ""
 
 
 @require_POST
@@ -132,9 +132,9 @@ def _obstacle(run: Run, *, may_operate: bool) -> str:
 def revoke(request: HttpRequest, run_id: str, link_id: int) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     if links.revoke(get_object_or_404(SharedLink, pk=link_id, run=run), person(request)):
-        messages.success(request, "The link is revoked. Its page now says that it has ended.")
+        messages.success(request, "The link was revoked. Its page now says that it has ended.")
     else:
-        messages.info(request, "The link was already revoked.")
+        messages.info(request, "The link has already been revoked.")
     return redirect("run_share", run.pk)
 
 
@@ -148,7 +148,7 @@ LinkView = Callable[[HttpRequest, SharedLink, str], HttpResponse]
 
 
 def _by_link(view: LinkView) -> Callable[[HttpRequest, str], HttpResponse]:
-    """Check a link's token; sessions are ignored."""
+    """Wrap a view so that it gets the link of a valid token and responds without regard to sessions."""
 
     @login_not_required
     @require_safe
@@ -176,13 +176,13 @@ def shared(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
 
 @_by_link
 def shared_now(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
-    """Show the parts that change, for the page to swap in."""
+    """Render the parts that change, which the page swaps in."""
     return render(request, "pages/sharing/_now.html", {**content.now(link, content.run_of(link)), "parts": True})
 
 
 @_by_link
 def shared_series(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
-    """Send points of its charts, in the format of a run's page."""
+    """Send points of the run's charts, in the format of a run's page."""
     run, requested = content.run_of(link), listed(request.GET.get("metrics", ""))
     shown = [name for name in content.metrics(run) if not requested or name in requested]
     return metrics_views.points_of(request, run, shown)

@@ -1,1 +1,1 @@
-"""Deleting runs and the catalogue's items so that they can be restored for a while, and renaming them."""
+"""Deletion of runs and of the catalogue's items, which can be restored for a while, and renaming."""

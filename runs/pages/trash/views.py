@@ -1,4 +1,4 @@
-"""Deletion with its consequences, the page of recently deleted objects, and renaming in place."""
+"""The deletion page, which explains the consequences, the page of recently deleted objects, and renaming in place."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -27,9 +27,8 @@ MAX_LISTED = 200
 
 @require_safe
 def deleted(request: HttpRequest) -> HttpResponse:
-    """List recently deleted objects, newest first."""
     now = timezone.now()
-    # (kind, object, what its deletion waits for: None if it can still be restored)
+    # (kind, object, what its purge is waiting for, or None if the object can still be restored)
     rows = [
         (kind, row, None if row.can_be_restored(now) else purging.waits_for(row, now))
         for kind, row in deleting.deleted(MAX_LISTED)
@@ -40,60 +39,64 @@ def deleted(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def delete(request: HttpRequest, kind_slug: str) -> HttpResponseBase:
-    """Delete the objects of each `id`, after a page that explains the consequences."""
+    """Delete the objects with the given ids (`id`), after a page that explains the consequences."""
     kind = _kind(kind_slug)
     fields = request.POST if request.method == "POST" else request.GET
     rows = _rows(kind, fields.getlist("id"))
     if request.method == "POST":
         return _delete(request, kind, rows)
     if not rows:
-        messages.info(request, f"No {kind.label} is left of these to delete.")
+        messages.info(request, f"There is no {kind.label} left to delete.")
         return redirect("deleted")
     until = timezone.now() + timedelta(days=settings.DELETED_KEPT_DAYS)
-    able, unable = [], []
+    deletable, undeletable = [], []
     for row in rows:
         obstacles = list(kind.obstacles(row))
         pending = {"row": row, "address": kind.address(row), "obstacles": obstacles}
         if obstacles:
-            unable.append(pending)
+            undeletable.append(pending)
         else:
-            able.append({**pending, "consequences": list(kind.consequences(row))})
-    context = {"kind": kind, "able": able, "unable": unable, "until": until, "section": kind.listed}
-    return render(request, "pages/trash/delete.html", context | _deletion_texts(kind, able, unable))
+            deletable.append({**pending, "consequences": list(kind.consequences(row))})
+    context = {"kind": kind, "able": deletable, "unable": undeletable, "until": until, "section": kind.listed}
+    return render(request, "pages/trash/delete.html", context | _deletion_texts(kind, deletable, undeletable))
 
 
-def _deletion_texts(kind: DeletableKind, able: list[dict[str, Any]], unable: list[dict[str, Any]]) -> dict[str, str]:
+def _deletion_texts(
+    kind: DeletableKind, deletable: list[dict[str, Any]], undeletable: list[dict[str, Any]]
+) -> dict[str, str]:
     listed = reverse(kind.listed)
-    several = f"{len(able)} {kind.title.lower()}"
-    alone = next(iter(able or unable)) if len(able or unable) == 1 else None
-    frees: Iterable[str] = ()
-    if kind.model is Run and len(able) > 1:
-        frees = disk.sum_of([disk.of_run(pending["row"]) for pending in able]).parts
+    plural_title = f"{len(deletable)} {kind.title.lower()}"
+    only_item = next(iter(deletable or undeletable)) if len(deletable or undeletable) == 1 else None
+    freed_parts: Iterable[str] = ()
+    if kind.model is Run and len(deletable) > 1:
+        freed_parts = disk.sum_of([disk.of_run(pending["row"]) for pending in deletable]).parts
     return {
-        "heading": f"Delete {alone['row'].name if alone else several}?" if able else "It can’t be deleted now",
-        "act": f"Delete {kind.label if alone else several}",
-        "cancel": alone["address"] if alone else listed,
+        "heading": f"Delete {only_item['row'].name if only_item else plural_title}?"
+        if deletable
+        else "This can’t be deleted now",
+        "act": f"Delete {kind.label if only_item else plural_title}",
+        "cancel": only_item["address"] if only_item else listed,
         "back": f"{listed}#profiles" if kind.slug == "profile" else listed,
-        "frees": ", ".join(frees),
+        "frees": ", ".join(freed_parts),
     }
 
 
 def _delete(request: HttpRequest, kind: DeletableKind, rows: list[Any]) -> HttpResponseBase:
-    removed = []
+    deleted_rows = []
     for row in rows:
         try:
             if deleted_row := deleting.delete(kind, row.pk, person(request)):
-                removed.append(deleted_row)
+                deleted_rows.append(deleted_row)
         except deleting.NotDeletable as error:
             messages.warning(request, str(error))
-    if removed:
-        alone = len(removed) == 1
-        name = removed[0].name if alone else counted(len(removed), kind.label)
+    if deleted_rows:
+        is_single = len(deleted_rows) == 1
+        name = deleted_rows[0].name if is_single else counted(len(deleted_rows), kind.label)
         where = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
-        until, they = clock(removed[0].purge_at, "day"), "it" if alone else "they"
-        text = format_html("Deleted {}. Until {} {} can be restored: {}.", name, until, they, where)
-        messages.success(request, text)
-    return redirect(kind.listed) if removed or len(rows) != 1 else redirect(kind.address(rows[0]))
+        until, they = clock(deleted_rows[0].purge_at, "day"), "it" if is_single else "they"
+        notice = format_html("Deleted {}. Until {}, {} can be restored under {}.", name, until, they, where)
+        messages.success(request, notice)
+    return redirect(kind.listed) if deleted_rows or len(rows) != 1 else redirect(kind.address(rows[0]))
 
 
 @require_POST
@@ -105,7 +108,7 @@ def restore(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
     except deleting.NotRestorable as error:
         messages.error(request, str(error))
         return redirect("deleted")
-    messages.success(request, f"{row.name} is back. {note}".strip())
+    messages.success(request, f"{row.name} was restored. {note}".strip())
     return redirect(kind.address(row))
 
 
@@ -114,15 +117,15 @@ def restore(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
 def for_good(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
     kind = _kind(kind_slug)
     if deleting.purge_now(kind, kind.key(key)):
-        messages.success(request, "It is deleted for good within two minutes, as far as its hosts are reachable.")
+        messages.success(request, "It will be permanently deleted within two minutes, if its hosts are reachable.")
     else:
-        messages.info(request, f"This {kind.label} is gone, or was restored meanwhile.")
+        messages.info(request, f"This {kind.label} no longer exists, or has been restored.")
     return redirect("deleted")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def name(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
-    """Show a page's title, with ?edit as a form; POST renames."""
+    """Render a page's title, or with ?edit the form for renaming; POST renames the object."""
     kind = _kind(kind_slug)
     row = kind.model.objects.filter(pk=kind.key(key)).first()
     if row is None:

@@ -81,7 +81,7 @@ def test_a_host_that_can_t_is_quoted_and_the_model_is_usable_again(model: tuple[
     run, page = model
     delete(page)
     assert answer(run, problem="It is a link.") == 200
-    assert "It was not deleted: It is a link." in text(operator(), page)
+    assert "The model wasn&#x27;t deleted: It is a link." in text(operator(), page)
     assert checkpoints.of_run(run)[0].usable
 
 

@@ -51,7 +51,7 @@ def test_the_pages_say_what_runs_take_and_offer_to_delete_them() -> None:
     assert f"/deleted/run/?id={run.pk}" in tab
     assert f"/deleted/run/?id={run.pk}" not in viewer().get(f"/runs/{run.pk}/checkpoints/").content.decode()
     asked = operator().get("/deleted/run/", {"id": [run.pk, other.pk]}).content.decode()
-    assert "Together they take 105\N{NO-BREAK SPACE}MiB on h1, 3\N{NO-BREAK SPACE}MiB in the database." in asked
+    assert "Together they use 105\N{NO-BREAK SPACE}MiB on h1, 3\N{NO-BREAK SPACE}MiB in the database." in asked
     page = operator().get("/hardware/").content.decode()
     assert "2 runs take 105\N{NO-BREAK SPACE}MiB" in page
     assert page.index(">two</a>") < page.index(">one</a>")

@@ -45,9 +45,9 @@ def given(source: str, tools: Tools, texts: Any = ("1", "1", "3"), rows: Any = R
         ("def reward(texts, **columns): return []", "the first argument of reward must be completions"),
         ("def reward(*completions): return []", "the first argument of reward must be completions"),
         ("def reward(completions, *rest): return []", "must not take *rest"),
-        ("def reward(completions, /, **c): return []", "there must be no /"),
+        ("def reward(completions, /, **c): return []", "remove the / from its signature"),
         ("x = 1\0", "it holds a NUL byte"),
-        ("x = " + "[" * 5_000, "brackets within each other"),
+        ("x = " + "[" * 5_000, "nested brackets"),
         ("x = " + "-" * 100_000 + "1", ""),
         ("x = '\ud800'", "it can't be parsed"),
         ("def reward(completions, **columns): return [1.0] * len(completions)", ""),
@@ -94,7 +94,7 @@ def test_none_is_not_applicable_and_no_failure(tools: Tools) -> None:
     ("body", "kind", "says"),
     [
         ("raise KeyError('gone')", "error", "KeyError: 'gone'"),
-        ("return [1.0]", "wrong_length", "It gave 1 scores for 3 completions."),
+        ("return [1.0]", "wrong_length", "It returned 1 score for 3 completions."),
         ("return None", "wrong_length", "It returned nothing"),
         ("return {1: 2}", "wrong_length", "It returned dict"),
         ("while True: pass", "timeout", ""),
@@ -122,7 +122,7 @@ def test_single_scores_that_are_no_numbers_are_failures_of_their_rows(tools: Too
 
 def test_a_column_that_the_rows_do_not_have_is_named(tools: Tools) -> None:
     scores = given("def reward(completions, colour):\n    return colour\n", tools)
-    assert scores.failures[0].message == "It asks for the column colour, and the dataset has none."
+    assert scores.failures[0].message == "It requires the column colour, which the dataset doesn't have."
 
 
 def test_a_traceback_names_the_line_of_the_source(tools: Tools) -> None:
@@ -160,7 +160,7 @@ def test_a_large_batch_fits(tools: Tools) -> None:
 
 def test_a_trial_says_what_the_function_did_with_samples() -> None:
     with best_tools() as tools:
-        good = custom.trial(custom.START, [("7", {"answer": "7"}), ("8", {"answer": "7"})], tools)
+        good = custom.trial(custom.STARTING_SOURCE, [("7", {"answer": "7"}), ("8", {"answer": "7"})], tools)
         assert (good.problem, good.scores.values, good.printed) == ("", [1.0, 0.0], [])
         raised = custom.trial(
             "def reward(completions, **c):\n    print('here')\n    return 1 / 0\n", [("7", {})], tools
@@ -171,7 +171,7 @@ def test_a_trial_says_what_the_function_did_with_samples() -> None:
         silent = custom.trial(
             "def reward(completions, **c):\n    return [None for _ in completions]\n", [("7", {})], tools
         )
-        assert silent.problem == "It gave no sample a score: it returned None for each."
+        assert silent.problem == "It scored no sample: it returned None for each of them."
         assert custom.trial("def reward(", [("7", {})], tools).problem.startswith("line 1: ")
 
 

@@ -115,7 +115,7 @@ def test_tokens_that_nobody_counted_are_unavailable_not_zero() -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("length", {"goal": 3}, "goal: Length has no such parameter; it has unit, target, maximum, minimum"),
+    ("length", {"goal": 3}, "goal: Length has no such parameter; its parameters are unit, target, maximum, minimum"),
     ("length", {"target": "3"}, "target: must be a number, not '3'"),
     ("length", {"target": 1.5}, "target: must be a whole number, not 1.5"),
     ("length", {"target": True}, "target: must be a number, not True"),
@@ -127,14 +127,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("length", {"minimum": 300}, "minimum: must not be above target"),
     ("think_tags", {"partial": 1}, "partial: must be true or false, not 1"),
     ("think_tags", {"tag": "a>b"}, "tag: must be a name of letters, digits, - and _"),
-    ("think_tags", {"tag": 3}, "tag: must be text, not 3"),
+    ("think_tags", {"tag": 3}, "tag: must be a string, not 3"),
     ("exact_match", {"marker": "#" * 201}, "marker: must be at most 200 characters"),
     ("think_present", {"tag": ""}, "tag: must be a name of letters, digits, - and _"),
     ("soft_format", {"tags": " , "}, "tags: must name a tag"),
     ("soft_format", {"tags": "a, a"}, "tags: must not name a tag twice"),
-    ("soft_format", {"tags": "a, b c"}, "tags: must be names of letters, digits, - and _, with commas"),
-    ("soft_format", {"tags": ",".join("abcdefghijklm")}, "tags: must be at most 12 names"),
-    ("xml_structure", {"elements": "<a>"}, "elements: must be names of letters, digits, - and _, with commas"),
+    ("soft_format", {"tags": "a, b c"}, "tags: must be comma-separated names of letters, digits, - and _"),
+    ("soft_format", {"tags": ",".join("abcdefghijklm")}, "tags: must contain at most 12 names"),
+    ("xml_structure", {"elements": "<a>"}, "elements: must be comma-separated names of letters, digits, - and _"),
     ("overlong", {"maximum": 100, "buffer": 101}, "buffer: must not be above maximum"),
     ("overlong", {"punishment": 1.0}, "punishment: must be at most 0.0"),
     ("turn_count", {"target": 8}, "maximum: must be above target"),

@@ -65,10 +65,10 @@ def test_places_become_scores_and_equals_share_theirs(says: str, scores: list[fl
     ("says", "words"),
     [
         ("I like the second.", "Its last line is not a ranking"),
-        ("Ranking: 1 > 2", "doesn't name each of 3 answers once"),
-        ("Ranking: 1 > 2 > 2 > 3", "doesn't name each of 3 answers once"),
-        ("Ranking: 0 > 1 > 2", "doesn't name each of 3 answers once"),
-        ("Ranking: 1 > 2 > 3 > 4", "doesn't name each of 3 answers once"),
+        ("Ranking: 1 > 2", "doesn't name each of the 3 answers once"),
+        ("Ranking: 1 > 2 > 2 > 3", "doesn't name each of the 3 answers once"),
+        ("Ranking: 0 > 1 > 2", "doesn't name each of the 3 answers once"),
+        ("Ranking: 1 > 2 > 3 > 4", "doesn't name each of the 3 answers once"),
     ],
 )
 def test_a_bad_answer_fails_for_the_whole_group(says: str, words: str, server: JudgeServer) -> None:

@@ -1,4 +1,4 @@
-"""Correctness rewards that compare the completion's answer with the row's: as text, or as a number."""
+"""Correctness rewards that compare the completion's answer with the row's answer, as strings or as numbers."""
 
 import re
 import string
@@ -12,10 +12,9 @@ from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
-LONGEST_NUMBER = 100
-"""Characters of the longest token that is parsed as a number."""
-LONGEST_END = 120
-"""Characters at the end of a long text in which its last number is searched first."""
+MAX_NUMBER_CHARS = 100
+END_CHARS = 120
+"""Characters at the end of a long text that are searched first for its last number."""
 
 # No two adjacent parts can match the same character, so a search takes linear time.
 _NUMBER = re.compile(
@@ -34,9 +33,9 @@ _FRACTION = re.compile(r"(-?[0-9]{1,18})\s?/\s?([0-9]{1,18})")
 @dataclass(frozen=True)
 class ExactMatchParams(Params):
     source: str = param("whole text", "Where to find the completion's answer.", choices=SOURCES)
-    tag: str = param("answer", "Name of the tag when the source is the answer tag.")
-    marker: str = param("####", "The text before the answer when the source is a marker.")
-    ignore_case: bool = param(True, "A and a are equal.")
+    tag: str = param("answer", "Name of the tag if the source is the answer tag.")
+    marker: str = param("####", "The text before the answer if the source is a marker.")
+    ignore_case: bool = param(True, "Treat A and a as equal.")
     ignore_punctuation: bool = param(False, "Ignore punctuation at both ends.")
 
 
@@ -44,20 +43,19 @@ class ExactMatchParams(Params):
 class NumericMatchParams(Params):
     source: str = param(
         "anywhere",
-        "Where to find the completion's number. Anywhere: the answer tag, else the marker, else a box, "
-        "else the last number of the text.",
+        "Where to find the completion's number. “Anywhere” tries the answer tag, then the marker, then a box, "
+        "then the last number in the text.",
         choices=("anywhere", "answer tag", "after marker", "boxed", "last number"),
     )
     tag: str = param("answer", "Name of the answer tag.")
     marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
-    tolerance: float = param(1e-6, "Largest difference that still counts as equal.", min=0.0, max=1e9)
-    relative: bool = param(False, "The tolerance is a share of the right answer instead of a difference.")
+    tolerance: float = param(1e-6, "Largest difference at which two numbers are treated as equal.", min=0.0, max=1e9)
+    relative: bool = param(False, "Make the tolerance relative to the right answer instead of absolute.")
 
 
 def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParams) -> float | None:
-    """Return 0 or 1. 1: the answers are the same text up to white space, case and, optionally, punctuation at the ends.
-    0: they differ, or the completion has no answer where it is expected. Rows without an answer don't count. For
-    answers that can be written in one way only."""
+    """Return 1 if the answers are equal apart from white space, case and, optionally, punctuation at the ends, or 0 if
+    they differ or the completion has no answer where it is expected. Return None if the row has no answer."""
     gold = _gold(row)
     if gold is None:
         return None
@@ -67,14 +65,14 @@ def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParam
     gold = after_last(gold, params.marker) or gold
     count = len(gold.split())
     if not params.ignore_punctuation and len(answer.split(maxsplit=count)) > count:
-        return 0.0  # a long text needn't be normalised to see that it differs
+        return 0.0  # a long text obviously differs and needn't be normalised
     return float(_plain(answer, params) == _plain(gold, params))
 
 
 def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchParams) -> float | None:
-    """Return 0 or 1. 1: the numbers are equal within the tolerance, however they are written (1,234 and $1234.00, 3/4
-    and 0.75, 50% and 0.5). 0: another number, or none. Rows whose answer has no number don't count. For problems whose
-    answer is a number, GSM8K's "#### 18" among them."""
+    """Return 1 if the numbers are equal within the tolerance, however they are written (1,234 and $1234.00, 3/4 and
+    0.75, 50% and 0.5), or 0 if the completion has a different number or none. Return None if the row's answer has no
+    number."""
     text = _gold(row)
     gold = None if text is None else _number_of(after_last(text, params.marker) or text)
     if gold is None:
@@ -84,7 +82,7 @@ def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchP
 
 
 def normalised(text: str, *, ignore_case: bool, ignore_punctuation: bool) -> str:
-    """Return an answer in its form for comparison."""
+    """Normalise an answer for comparison, and return it."""
     text = " ".join(text.split())
     text = text.casefold() if ignore_case else text
     return text.strip(string.punctuation + " ") if ignore_punctuation else text
@@ -108,21 +106,22 @@ def _found_number(completion: str, params: NumericMatchParams) -> _Number | None
 
 
 def _number_of(text: str) -> _Number | None:
-    """Parse a text that is a fraction as a whole, otherwise the last number in it."""
+    """Parse the whole text as a fraction if it is one, otherwise the last number in it; None if there is no number."""
     text = text.replace("\u2212", "-").strip()
     if fraction := _FRACTION.fullmatch(text):
         numerator, denominator = Decimal(fraction[1]), Decimal(fraction[2])
         return _Number(numerator / denominator, percent=False) if denominator else None
-    # No number spans white space (except before its %), so the last one of the text's end is that of the text.
-    tokens = _NUMBER.findall(text[-LONGEST_END:].partition(" ")[2]) if len(text) > LONGEST_END else []
+    # No number spans white space (except before its %), so the last number near the end is the text's last number.
+    tokens = _NUMBER.findall(text[-END_CHARS:].partition(" ")[2]) if len(text) > END_CHARS else []
     tokens = tokens or _NUMBER.findall(text)
-    if not tokens or len(token := tokens[-1]) > LONGEST_NUMBER:
+    if not tokens or len(token := tokens[-1]) > MAX_NUMBER_CHARS:
         return None
     return _Number(Decimal(token.translate(_NOT_DIGITS)), percent=token.endswith("%"))
 
 
 def _equal(answer: _Number, gold: _Number, params: NumericMatchParams) -> bool:
-    """Compare numbers. 50% equals 50 and, if only one side has the sign, also 0.5: people write it both ways."""
+    """Return whether two numbers are equal. 50% equals 50 and, if only one side has the sign, also 0.5, since people
+    write both."""
     candidates = [(answer.value, gold.value)]
     if answer.percent != gold.percent:
         candidates.append((answer.value / 100, gold.value) if answer.percent else (answer.value, gold.value / 100))
@@ -143,15 +142,15 @@ REWARDS = (
     Reward(
         key="exact_match",
         title="Exact match",
-        help="1 when the completion's answer is the dataset's, up to white space.",
+        help="1 if the completion's answer equals the dataset's, ignoring white space.",
         function=exact_match,
         params=ExactMatchParams,
         needs=("answer",),
-        low="Another text, or no answer where it is expected.",
-        high="The dataset's answer, up to white space and case.",
-        use="For answers that can be written in one way only: a name, a label, a word.",
+        low="A different answer, or no answer where it is expected.",
+        high="The dataset's answer, ignoring white space and case.",
+        use="For answers that can be written in only one way: a name, a label, a word.",
         examples=(
-            Example(" Paris\n", 1.0, row={"answer": "paris"}, why="White space and case don't count."),
+            Example(" Paris\n", 1.0, row={"answer": "paris"}, why="White space and case are ignored."),
             Example("It is Paris.", 0.0, row={"answer": "Paris"}, why="The whole text is compared by default."),
             Example("It is <answer>New  York</answer>.", 1.0, row={"answer": "New York"},
                     params={"source": "answer tag"}, why="The tag's content is the answer."),
@@ -160,13 +159,13 @@ REWARDS = (
     Reward(
         key="numeric_match",
         title="Numeric match",
-        help="1 when the completion's number equals the dataset's: 1,234 and $1234.00 are one number, 3/4 is 0.75.",
+        help="1 if the completion's number equals the dataset's; 1,234 equals $1234.00, and 3/4 equals 0.75.",
         function=numeric_match,
         params=NumericMatchParams,
         needs=("answer",),
-        low="Another number, or none.",
+        low="A different number, or none.",
         high="The dataset's number, within the tolerance.",
-        use="For problems whose answer is a number, GSM8K's “#### 18” among them.",
+        use="For problems with numeric answers, such as GSM8K's “#### 18”.",
         examples=(
             Example("She makes 9 * 2 = $18.00 a day.", 1.0, row={"answer": "16 - 3 - 4 = 9 eggs.\n#### 18"},
                     why="The last number is 18, and so is the one after ####."),

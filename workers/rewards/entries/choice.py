@@ -1,4 +1,4 @@
-"""Correctness rewards for choices and for words: the option chosen, and the words shared with the answer."""
+"""Correctness rewards for multiple choice and for short free answers (token-level F1)."""
 
 import re
 import string
@@ -12,7 +12,7 @@ from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward
 
 MAX_COUNTED = 8
-"""Up to this many distinct words of an answer are counted separately; more are counted together."""
+"""Upper bound (exclusive) of an answer's distinct words for which each word is counted separately, which is faster."""
 NUMBERING = ("letters", "numbers from 0", "numbers from 1")
 # Every repeat is bounded, so a match takes constant time. The text is lower case by then.
 _SAID = re.compile(
@@ -22,7 +22,7 @@ _SAID = re.compile(
 _WORD_FOLLOWS = re.compile(r"[ \t]{1,3}\w")
 _SAYING = ("answer", "option", "choice")
 MAX_SAYINGS = 20
-"""How many of these words are checked, from the end."""
+"""Maximum number of occurrences of these words that are checked, from the end."""
 _ALONE = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[ \t*_)\]}\"'`.:,]{0,6}")
 _LED = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[)\].:][ \t*_]{0,6}\S")
 _ARTICLES = {"a", "an", "the"}
@@ -31,11 +31,11 @@ _TO_SPACES = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
 @dataclass(frozen=True)
 class MultipleChoiceParams(Params):
-    options: int = param(4, "How many options there are: 4 are A to D.", min=2, max=26)
+    options: int = param(4, "Number of options; 4 means A to D.", min=2, max=26)
     source: str = param(
         "anywhere",
-        "Where to find the completion's choice. Anywhere: the answer tag, else a box, else the marker, else "
-        "“the answer is B”, else a last line that is only a letter.",
+        "Where to find the completion's choice. “Anywhere” tries the answer tag, then a box, then the marker, then "
+        "“the answer is B”, then a last line that is only a letter.",
         choices=("anywhere", "answer tag", "after marker", "boxed"),
     )
     tag: str = param("answer", "Name of the answer tag.")
@@ -47,8 +47,8 @@ class MultipleChoiceParams(Params):
 class TokenF1Params(Params):
     source: str = param(
         "anywhere",
-        "Where to find the completion's answer. Anywhere: the answer tag, else a box, else the marker, else the "
-        "whole text.",
+        "Where to find the completion's answer. “Anywhere” tries the answer tag, then a box, then the marker, then "
+        "the whole text.",
         choices=("anywhere", "answer tag", "after marker", "boxed", "whole text"),
     )
     tag: str = param("answer", "Name of the answer tag.")
@@ -57,18 +57,17 @@ class TokenF1Params(Params):
 
 
 def multiple_choice(completion: str, row: Mapping[str, Any], params: MultipleChoiceParams) -> float | None:
-    """Return 0 or 1. 1: the option chosen is the dataset's. 0: another one, none, or one that isn't on offer. Rows
-    whose answer names no option don't count. For questions with lettered options; guessing earns 1 in `options`."""
-    right = _right_option(row, params)
-    if right is None:
+    """Return 1 if the completion chooses the dataset's option, or 0 if it chooses another, none, or one that doesn't
+    exist. Return None if the row's answer names no option. Guessing earns 1 / `options` on average."""
+    right_option = _right_option(row, params)
+    if right_option is None:
         return None
-    return float(_chosen(completion, params) == right)
+    return float(_chosen(completion, params) == right_option)
 
 
 def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> float | None:
-    """Return 0 to 1: the harmonic mean of how many of the answer's words the completion has and how many of its own
-    words are the answer's, as SQuAD scores it (arXiv:1606.05250). 1: the same words. 0: none shared. For short free
-    answers where a part is worth something; of several right answers (a list) the best counts."""
+    """Return the token-level F1 of the completion's answer (the harmonic mean of precision and recall), as SQuAD scores
+    it (arXiv:1606.05250). If the row lists several right answers, return the highest F1; None if it has none."""
     golds = right_answers(row, params.marker)
     if not golds:
         return None
@@ -77,20 +76,21 @@ def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> 
 
 
 def right_answers(row: Mapping[str, Any], marker: str) -> list[str]:
-    """Return the row's answer, or its answers if it is a list, each from the marker on; empty ones are left out."""
+    """Return the row's right answers (one, or several if `answer` is a list), each without the text up to the marker;
+    empty answers are omitted."""
     answer = row.get("answer")
     golds = [str(gold) for gold in (answer if isinstance(answer, list) else [answer]) if gold is not None]
     return [after_last(gold, marker) or gold for gold in golds if gold.strip()]
 
 
 def words(text: str, *, skip_articles: bool = True) -> list[str]:
-    """Return a text's words for comparison, without case and punctuation."""
+    """Split a text into words for comparison, ignoring case and punctuation."""
     tokens = text.casefold().translate(_TO_SPACES).split()
     return [word for word in tokens if word not in _ARTICLES] if skip_articles else tokens
 
 
 def _right_option(row: Mapping[str, Any], params: MultipleChoiceParams) -> int | None:
-    """Return the right option's index, from 0."""
+    """Return the right option's index, counted from 0; None if the row's answer names no option."""
     answer = row.get("answer")
     text = "" if answer is None else str(answer)
     text = (after_last(text, params.marker) or text).strip()
@@ -105,32 +105,33 @@ def _chosen(completion: str, params: MultipleChoiceParams) -> int | None:
     everywhere = params.source == "anywhere"
     for source in ("answer tag", "boxed", "after marker") if everywhere else (params.source,):
         answer = answer_at(completion, source, tag=params.tag, marker=params.marker) or ""
-        inside = (_unwrapped(answer) if source == "boxed" else answer).strip()
-        if match := _ALONE.fullmatch(inside) or _LED.match(inside):
+        content = (_unwrapped(answer) if source == "boxed" else answer).strip()
+        if match := _ALONE.fullmatch(content) or _LED.match(content):
             return _option(match[1], params)
     if not everywhere:
         return None
     if (letter := _stated_letter(completion)) is not None:
         return _option(letter, params)
-    last = completion.rstrip().rpartition("\n")[2].strip()
-    match = _ALONE.fullmatch(last)
+    last_line = completion.rstrip().rpartition("\n")[2].strip()
+    match = _ALONE.fullmatch(last_line)
     return _option(match[1], params) if match else None
 
 
 def _stated_letter(completion: str) -> str | None:
-    """Return the letter of the last "the answer is B"; a lower-case one only counts if no word follows ("is a
-    city")."""
+    """Return the letter of the last "the answer is B", or None. A lower-case letter is accepted only if no word follows
+    it, unlike in "is a city"."""
     text = completion.lower()
-    capital = len(text) == len(completion)  # some characters become two in lower case: then all count as lower case
-    ends = {word: text.rfind(word) for word in _SAYING}
+    keeps_case = len(text) == len(completion)  # if lower-casing changed the length, treat all letters as lower case
+    last_positions = {word: text.rfind(word) for word in _SAYING}
     for _ in range(MAX_SAYINGS):
-        word, start = max(ends.items(), key=lambda item: item[1])
+        word, start = max(last_positions.items(), key=lambda item: item[1])
         if start < 0:
             break
         match = _SAID.match(text, start)
-        if match and ((capital and completion[match.start(1)].isupper()) or not _WORD_FOLLOWS.match(text, match.end())):
+        is_capital = match is not None and keeps_case and completion[match.start(1)].isupper()
+        if match and (is_capital or not _WORD_FOLLOWS.match(text, match.end())):
             return match[1]
-        ends[word] = text.rfind(word, 0, start)
+        last_positions[word] = text.rfind(word, 0, start)
     return None
 
 
@@ -169,13 +170,14 @@ REWARDS = (
     Reward(
         key="multiple_choice",
         title="Multiple choice",
-        help="1 when the option chosen (A, B, C …) is the dataset's.",
+        help="1 if the completion chooses the dataset's option (A, B, C …).",
         function=multiple_choice,
         params=MultipleChoiceParams,
         needs=("answer",),
-        low="Another option, none at all, or one that isn't on offer.",
+        low="A wrong option, no option, or one that doesn't exist.",
         high="The dataset's option.",
-        use="For questions with lettered options. Guessing earns 1 in 4 of four, so look at the mean above that.",
+        use="For questions with lettered options. Guessing among four earns 0.25 on average, so compare the mean with "
+        "that.",
         examples=(
             Example("Paris is the capital, so the answer is (B).", 1.0, row={"answer": "B"}, why="It says so."),
             Example("<answer>C</answer>", 0.0, row={"answer": "B. Paris"}, why="C isn't B."),
@@ -186,18 +188,18 @@ REWARDS = (
     Reward(
         key="token_f1",
         title="Token F1",
-        help="How well the answer's words and the completion's agree (F1, as SQuAD scores it).",
+        help="Token-level F1 between the completion's answer and the dataset's, as SQuAD scores it.",
         function=token_f1,
         params=TokenF1Params,
         needs=("answer",),
         low="No word in common.",
-        high="The same words, whatever their order.",
-        use="For short free answers where a part is worth something. Not for numbers: 12 and 13 share nothing.",
+        high="The same words, in any order.",
+        use="For short free answers that deserve partial credit. Not for numbers: 12 and 13 share nothing.",
         examples=(
             Example("<answer>the Eiffel Tower</answer>", 1.0, row={"answer": "Eiffel tower"},
-                    why="Case and articles don't count."),
+                    why="Case and articles are ignored."),
             Example("<answer>Gustave Eiffel built it</answer>", 2 / 3, row={"answer": "Gustave Eiffel"},
-                    why="2 of its 4 words are right and 2 of the answer's 2 are there: 2·2/(4+2)."),
+                    why="Precision is 2 of 4 words and recall 2 of 2: F1 is 2·2/(4+2)."),
         ),
     ),
 )  # fmt: skip

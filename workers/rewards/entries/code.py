@@ -1,7 +1,7 @@
-"""Rewards for the behaviour of code: it parses, runs, passes the row's tests, is tidy. All of them use the sandbox.
+"""Rewards for code that parses, runs, passes the row's tests or is tidy. All of them use the sandbox.
 
-A program that hangs, floods its output or dies gets a low score; only a missing or failing sandbox is a failure of the
-reward.
+A program that hangs, floods its output or crashes gets a low score; only a missing or failing sandbox is a failure of
+the reward.
 """
 
 import json
@@ -18,8 +18,8 @@ from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program, TestJob, TestOutcome
 from workers.sandbox.requirements.syntax import deeper
 
-LONGEST_LINE_TOKENS = 2_000
-"""Operators, dots and brackets of one line; each may be a level of recursion in the parser."""
+MAX_LINE_TOKENS = 2_000
+"""Maximum number of operators, dots and brackets in one line; each may be a level of recursion in the parser."""
 PARSER = """
 import ast, warnings
 
@@ -37,39 +37,42 @@ RUFF_LIMITS = Limits(seconds=20.0, memory_mb=1_024, disk_mb=0)
 
 @dataclass(frozen=True)
 class PythonSyntaxParams(CodeParams):
-    wrong_score: float = param(0.0, "Score of code that doesn't parse, or of none.", min=-1.0, max=1.0)
+    wrong_score: float = param(0.0, "Score if the code doesn't parse or there is none.", min=-1.0, max=1.0)
 
 
 @dataclass(frozen=True)
 class PythonExecutesParams(RunParams):
-    wrong_score: float = param(0.0, "Score of code that fails, or of none.", min=-1.0, max=1.0)
+    wrong_score: float = param(0.0, "Score if the code fails or there is none.", min=-1.0, max=1.0)
 
 
 @dataclass(frozen=True)
 class TestsPassedParams(RunParams):
-    all_or_nothing: bool = param(False, "1 when every test passes, else 0, instead of the share that passes.")
+    all_or_nothing: bool = param(
+        False, "Score 1 if every test passes and 0 otherwise, instead of the share that passes."
+    )
 
 
 def _rules_problem(rules: str) -> str:
-    return "" if RULES.fullmatch(rules) else "must be prefixes of ruff's rules with commas between, such as E,F,W"
+    return "" if RULES.fullmatch(rules) else "must be comma-separated prefixes of ruff rules, such as E,F,W"
 
 
 @dataclass(frozen=True)
 class PythonStyleParams(CodeParams):
     rules: str = param(
-        "E,F,W", "Ruff's rules that count, by their prefixes with commas between: E,F,W,B,SIM.", rule=_rules_problem
+        "E,F,W", "The ruff rules to check, as comma-separated prefixes such as E,F,W,B,SIM.", rule=_rules_problem
     )
-    line_length: int = param(100, "Characters of a line that is not too long.", min=20, max=320)
-    scale: str = param("0 to 1", "1 without a finding, falling evenly to 0; or minus the count.", choices=SCALES)
-    most: int = param(10, "From this many findings on, the score is the lowest.", min=1, max=1_000)
+    line_length: int = param(100, "Maximum line length, in characters.", min=20, max=320)
+    scale: str = param(
+        "0 to 1", "1 without findings, falling linearly to 0; or minus the number of findings.", choices=SCALES
+    )
+    most: int = param(10, "Number of findings at which the score reaches its lowest value.", min=1, max=1_000)
 
 
 def python_syntax(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonSyntaxParams, tools: Tools
 ) -> Scores:
-    """Return 0 or 1, `wrong_score` in place of 0. 1: the last code block parses as Python, whatever it would do; it is
-    never run. 0: it doesn't, is empty or nests too deep, or there is none. Early in training of a base model, beside a
-    reward for what the code does."""
+    """Return 1 if the last code block parses as Python, or `wrong_score` (0) if it doesn't, is empty, is nested too
+    deeply or is missing. The code is never run."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     jobs = {index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_tame(code)}
     outcomes = sandboxed.run_each(jobs, tools, Limits(disk_mb=0))
@@ -81,9 +84,8 @@ def python_syntax(
 def python_executes(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonExecutesParams, tools: Tools
 ) -> Scores:
-    """Return 0 or 1, `wrong_score` in place of 0. 1: the last code block runs to its end within its time and memory. 0:
-    an exception, an exit of its own, a limit, or no code. Where rows have no tests: it says little, since definitions
-    that nobody calls run well."""
+    """Return 1 if the last code block runs to its end within its time and memory limits, or `wrong_score` (0) if it
+    raises an exception, exits, exceeds a limit or is missing."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     jobs = {index: Job(sandboxed.with_setup(code, params)) for index, code in enumerate(codes) if code}
     outcomes = sandboxed.run_each(jobs, tools, sandboxed.limits_of(params))
@@ -97,9 +99,8 @@ def python_executes(
 def tests_passed(
     completions: Sequence[Completion], rows: Sequence[Row], params: TestsPassedParams, tools: Tools
 ) -> Scores:
-    """Return 0 to 1: the share of the row's test_cases that the last code block passes; only 0 and 1 with
-    `all_or_nothing`. 1: every one. 0: none, or no code. A test without an answer has not passed. Rows without tests
-    don't count. For tasks with tests such as MBPP."""
+    """Return the share of the row's test_cases that the last code block passes (0 without code), or with
+    `all_or_nothing` only 0 or 1. A test without a result has not passed. Return None if the row has no tests."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     tests = [_tests(row) for row in rows]
     values: list[float | None] = [0.0 if row_tests else None for row_tests in tests]
@@ -121,9 +122,9 @@ def tests_passed(
 def python_style(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonStyleParams, tools: Tools
 ) -> Scores:
-    """Return 0 to 1, or `-most` to 0 where the scale is "minus the count". Highest: ruff finds nothing in the last code
-    block; each finding costs the same. Lowest: `most` findings or more, code that doesn't parse or that ruff can't
-    read, or none. With a small weight beside tests."""
+    """Return a score from 0 to 1, or from `-most` to 0 if the scale is "minus the count". It is highest if ruff finds
+    nothing in the last code block, and each finding costs the same. It is lowest for `most` or more findings, for code
+    that doesn't parse or that ruff can't read, and without code."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     argv = _ruff(params)
     jobs = {index: Program(argv, stdin=code) for index, code in enumerate(codes) if code}
@@ -139,7 +140,7 @@ def python_style(
             values[index], notes[index] = None, ""
             failures.append(_ruff_failure(index, outcome))
         elif findings is None:
-            notes[index] = f"Ruff can't read it: {sandboxed.ending(outcome) or 'it ended without findings.'}"
+            notes[index] = f"Ruff can't read it: {sandboxed.ending(outcome) or 'it exited without findings.'}"
         elif None in findings:
             notes[index] = "It doesn't parse."
         else:
@@ -153,7 +154,7 @@ def python_style(
 def _is_tame(code: str) -> bool:
     if deeper(code):
         return False
-    return all(sum(line.count(sign) for sign in "+-*/%@.~<>=([{:") <= LONGEST_LINE_TOKENS for line in code.split("\n"))
+    return all(sum(line.count(sign) for sign in "+-*/%@.~<>=([{:") <= MAX_LINE_TOKENS for line in code.split("\n"))
 
 
 def _tests(row: Row) -> tuple[str, ...]:
@@ -167,15 +168,15 @@ def _summary(outcome: TestOutcome, passed: int, count: int) -> str:
     summary = f"{passed} of {count} tests passed"
     if passed == count:
         return f"{summary}."
-    wrong = next((result for result in outcome.results if not result.passed), None)
-    problem = (wrong.needs or wrong.message) if wrong else ""
-    return f"{summary}: {(problem or sandboxed.ending(outcome.candidate) or 'no answer came')[:300]}"
+    failed_test = next((result for result in outcome.results if not result.passed), None)
+    problem = (failed_test.needs or failed_test.message) if failed_test else ""
+    return f"{summary}: {(problem or sandboxed.ending(outcome.candidate) or 'there was no result')[:300]}"
 
 
 def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
     from ruff import find_ruff_bin  # type: ignore[import-untyped]
 
-    # Comments to the checker don't count, nor configuration files in folders.
+    # These options ignore suppression comments and configuration files.
     options = "--isolated", "--no-cache", "--ignore-noqa", "--quiet", "--statistics", "--output-format=json"
     version, width = f"--target-version=py3{sys.version_info.minor}", f"--line-length={params.line_length}"
     rules = f"--select={params.rules}"
@@ -183,15 +184,15 @@ def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
 
 
 def _ruff_works(argv: tuple[str, ...], outcomes: dict[int, Outcome], tools: Tools) -> bool:
-    """Check that ruff works. If it fails on empty text too, the code is not the cause; but deeply nested code can crash
-    it, and gets the lowest score."""
+    """Return whether ruff works. If it also fails on an empty file, the code is not the cause; but deeply nested code
+    can crash it, and then gets the lowest score."""
     if all(_findings(outcome) is not None for outcome in outcomes.values()):
         return True
     return _findings(sandboxed.run_each({0: Program(argv)}, tools, RUFF_LIMITS)[0]) is not None
 
 
 def _findings(outcome: Outcome) -> dict[str | None, int] | None:
-    """Return the number of findings by rule, with None as the key for invalid Python; None if ruff itself failed."""
+    """Return the number of findings by rule, with the key None for invalid Python, or None if ruff itself failed."""
     if outcome.kind is not Kind.OK or outcome.value not in (0, 1):
         return None
     try:
@@ -204,7 +205,7 @@ def _ruff_failure(index: int, outcome: Outcome) -> Failure:
     if outcome.kind is not Kind.OK:
         return sandboxed.failure(index, outcome)
     stderr = " ".join(outcome.stderr.split())[-300:]
-    return Failure(index, "error", f"ruff ended with {outcome.value}: {stderr}")
+    return Failure(index, "error", f"ruff exited with code {outcome.value}: {stderr}")
 
 
 def _style_range(params: PythonStyleParams) -> tuple[float, float]:
@@ -223,14 +224,15 @@ REWARDS = (
     Reward(
         key="python_syntax",
         title="Python that parses",
-        help="1 when the last code block is valid Python. Syntax only: the code is never run.",
+        help="1 if the last code block is valid Python. Only the syntax is checked; the code is never run.",
         params=PythonSyntaxParams,
         range_of=_range_with_wrong_score,
         batch=python_syntax,
         cost=Cost.SANDBOX,
         low="No code, or code that isn't valid Python.",
         high="The code parses, whatever it does.",
-        use="Early in training of a base model, beside a reward for what the code does; a good model soon has 1.",
+        use="Early in training a base model, together with a reward for what the code does. A good model soon always "
+        "earns 1.",
         examples=(
             Example(_ADDS, 1.0, why="The block is one function definition."),
             Example("```python\ndef add(a, b)\n    return a + b\n```", 0.0, why="The colon after the name is missing."),
@@ -239,16 +241,17 @@ REWARDS = (
     Reward(
         key="python_executes",
         title="Python that runs",
-        help="1 when the last code block runs to its end without an exception, within its time and memory.",
+        help="1 if the last code block runs to its end without an exception, within its time and memory limits.",
         params=PythonExecutesParams,
         range_of=_range_with_wrong_score,
         batch=python_executes,
         cost=Cost.SANDBOX,
-        low="No code, an exception, a call to exit, or a limit was reached.",
+        low="No code, an exception, a call to exit, or an exceeded limit.",
         high="The code ran to its end.",
-        use="Where rows have no tests. Definitions that are never called run well too, so it says little by itself.",
+        use="For rows without tests. Code that only defines functions also passes, so this reward says little on its "
+        "own.",
         examples=(
-            Example("```python\nprint(sum(range(10)))\n```", 1.0, why="It prints 45 and ends."),
+            Example("```python\nprint(sum(range(10)))\n```", 1.0, why="It prints 45 and finishes."),
             Example("```python\nprint(1 / 0)\n```", 0.0, why="It raises ZeroDivisionError."),
             Example("```python\nwhile True:\n    pass\n```", 0.0, params={"seconds": 1.0}, why="It never ends."),
         ),
@@ -263,30 +266,30 @@ REWARDS = (
         needs=("test_cases",),
         low="No code, or no test passes.",
         high="Every test passes.",
-        use="For tasks with tests such as MBPP. Tests run in a process of their own that calls the code's functions "
-        "with plain values; one that needs more is reported when the dataset is validated, and never counts as passed.",
+        use="For tasks with tests, such as MBPP. Tests run in a separate process that calls the code's functions with "
+        "plain values. A test that needs more than that is reported when the dataset is validated and never passes.",
         examples=(
             Example(_ADDS, 1.0, _TESTS, why="Both tests pass."),
             Example(_SUBTRACTS, 0.5, _TESTS, why="0 - 0 is 0 as well, so one of two tests passes."),
-            Example(_SUBTRACTS, 0.0, _TESTS, {"all_or_nothing": True}, why="One of two is not all."),
+            Example(_SUBTRACTS, 0.0, _TESTS, {"all_or_nothing": True}, why="Only one of the two tests passes."),
             Example("```python\nimport sys\nsys.exit(0)\n```", 0.0, _TESTS, why="An early exit passes nothing."),
         ),
     ),
     Reward(
         key="python_style",
         title="Lint score",
-        help="Falls with the number of ruff's findings in the last code block.",
+        help="Decreases with the number of ruff findings in the last code block.",
         params=PythonStyleParams,
         range_of=_style_range,
         batch=python_style,
         cost=Cost.SANDBOX,
-        low="No code, code that doesn't parse, or as many findings as count.",
-        high="No finding.",
-        use="With a small weight beside tests: short code has few findings whatever it does. Comments that turn rules "
-        "off are ignored.",
+        low="No code, code that doesn't parse, or the maximum number of findings.",
+        high="No findings.",
+        use="With a small weight, together with tests: short code has few findings whatever it does. Comments that "
+        "turn rules off are ignored.",
         examples=(
             Example(_ADDS, 1.0, why="Ruff finds nothing."),
-            Example("```python\nimport os\nx = 1;\n```", 0.8, why="F401 and E703: two of ten."),
+            Example("```python\nimport os\nx = 1;\n```", 0.8, why="F401 and E703: two findings out of ten."),
             Example("```python\nimport os\n```", -1.0, params={"scale": "minus the count"}, why="One unused import."),
         ),
     ),

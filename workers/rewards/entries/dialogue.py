@@ -1,9 +1,9 @@
 """Rewards for tools and turns: valid calls, the number of turns, and the answer in the results.
 
-A completion of several messages has them as `turns`, in the form of chat templates: {"role": "assistant", "content",
+The messages of a completion are its `turns`, in the format of chat templates: {"role": "assistant", "content",
 "tool_calls": [{"function": {"name", "arguments"}}]} and {"role": "tool", "content"}. A call that the chat template's
-parser didn't understand is still text: <tool_call>{"name": …, "arguments": {…}}</tool_call>, as Qwen and Hermes write
-it.
+parser didn't understand is still text, such as <tool_call>{"name": …, "arguments": {…}}</tool_call> from Qwen and
+Hermes.
 """
 
 import functools
@@ -32,25 +32,23 @@ _SEARCHED = (
 class ToolCallValidParams(Params):
     tools: str = param(
         "",
-        'The tools as JSON: a list of {"name", "parameters"}, where parameters is a JSON Schema. Empty: any name and '
-        "any arguments will do.",
+        'The tools as JSON: a list of {"name", "parameters"}, where parameters is a JSON Schema. If empty, any name '
+        "and any arguments are accepted.",
         longest=schema.LONGEST_SCHEMA,
         widget="json",
         rule=lambda text: text.strip() and _tools_problem(text),
     )
-    tag: str = param("tool_call", "Name of the tag around a call that is text.", rule=names_problem)
-    needs_call: bool = param(True, "A completion without a call scores 0; otherwise it doesn't count.")
-    partial: bool = param(False, "Give the share of calls that are right instead of all or nothing.")
+    tag: str = param("tool_call", "Name of the tag around a call that is written as text.", rule=names_problem)
+    needs_call: bool = param(True, "Score a completion without a call 0; otherwise it has no score.")
+    partial: bool = param(False, "Score the share of valid calls instead of all or nothing.")
 
 
 @dataclass(frozen=True)
 class TurnCountParams(Params):
-    counted: str = param(
-        "turns", "What is counted: the model's messages, or its tool calls.", choices=("turns", "calls")
-    )
-    minimum: int = param(1, "Below this the score falls evenly to 0 for none.", min=0, max=1_000)
-    target: int = param(4, "Up to this many the score is 1.", min=0, max=1_000)
-    maximum: int = param(8, "From this many on the score is 0; in between it falls evenly.", min=1, max=1_000)
+    counted: str = param("turns", "What to count: the model's messages or its tool calls.", choices=("turns", "calls"))
+    minimum: int = param(1, "Below this number the score falls linearly to 0.", min=0, max=1_000)
+    target: int = param(4, "Up to this number the score is 1.", min=0, max=1_000)
+    maximum: int = param(8, "From this number on the score is 0; from the target it falls linearly.", min=1, max=1_000)
 
     def problem(self) -> str | None:
         return bounds_problem(self.minimum, self.target, self.maximum)
@@ -60,28 +58,30 @@ class TurnCountParams(Params):
 class AnswerInResultsParams(Params):
     results: str = param(
         "tool messages",
-        "What a result is. Text in tags can be written by the model itself, so choose it only where your loop puts it "
-        "there.",
+        "What a result is. The model itself can write tagged text, so choose that only if your own loop inserts the "
+        "results that way.",
         choices=("tool messages", "tagged text"),
     )
-    tags: str = param("information, result", "Names of the tags of tagged text, with commas.", rule=names_problem)
+    tags: str = param(
+        "information, result", "Comma-separated names of the tags around tagged text.", rule=names_problem
+    )
     marker: str = param("####", "The text before the answer in the dataset's answer.")
 
 
 def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: ToolCallValidParams) -> float | None:
-    """Return 0 to 1, only 0 and 1 unless `partial`. 1: every call has a tool's name and arguments that fit it. 0: one
-    doesn't (invalid JSON, an unknown tool, wrong arguments, an unclosed tag), or there is no call. For models that are
-    learning to call tools; beside it, a reward on what the calls are for."""
+    """Return 1 if every call names a tool and has arguments that fit it, or 0 if a call is invalid (invalid JSON, an
+    unknown tool, wrong arguments, an unclosed tag) or there is none; with `partial`, return the share of valid calls.
+    Without a call, return None unless `needs_call`."""
     calls = list(_calls(completion, params.tag))[:MAX_CALLS]
     if not calls:
         return 0.0 if params.needs_call else None
-    right = sum(call is not None and _is_right(call, params.tools) for call in calls)
-    return right / len(calls) if params.partial else float(right == len(calls))
+    valid_count = sum(call is not None and _is_right(call, params.tools) for call in calls)
+    return valid_count / len(calls) if params.partial else float(valid_count == len(calls))
 
 
 def turn_count(completion: Completion, row: Mapping[str, Any], params: TurnCountParams) -> float:
-    """Return 0 to 1. 1: from `minimum` up to `target` turns (or calls). 0: `maximum` and more, or none where there is a
-    minimum. So that a model looks things up, and comes to an end."""
+    """Return 1 for `minimum` to `target` turns (or calls), falling linearly to 0 at `maximum` and, if there is a
+    minimum, at zero."""
     if params.counted == "calls":
         count = sum(1 for _ in _calls(completion, "tool_call"))
     else:
@@ -90,10 +90,9 @@ def turn_count(completion: Completion, row: Mapping[str, Any], params: TurnCount
 
 
 def answer_in_results(completion: Completion, row: Mapping[str, Any], params: AnswerInResultsParams) -> float | None:
-    """Return 0 or 1. 1: the dataset's answer (one of them, if several) is in what the tools returned, word for word
-    except for case, punctuation and articles. 0: it isn't, or nothing was returned. Rows without an answer don't count.
-    For search: it tells good queries from lucky guesses, as MT-GRPO's turn rewards do (arXiv:2505.11821). An answer of
-    one digit occurs in nearly every result."""
+    """Return 1 if the tools returned the dataset's answer (or one of several), ignoring case, punctuation and articles,
+    or 0 if they didn't. Return None if the row has no answer. Use this for search: it distinguishes good queries from
+    lucky guesses, like MT-GRPO's turn rewards (arXiv:2505.11821). One-digit answers occur in nearly every result."""
     phrases = [" ".join(words(gold)) for gold in right_answers(row, params.marker)]
     phrases = [phrase for phrase in phrases if phrase]
     if not phrases:
@@ -102,14 +101,16 @@ def answer_in_results(completion: Completion, row: Mapping[str, Any], params: An
 
 
 def _holds(result: str, phrases: list[str]) -> bool:
-    folded = result.casefold()  # splitting a page of results into words is only worth it if all words occur
-    close = [phrase for phrase in phrases if all(word in folded for word in phrase.split())]
+    folded_result = (
+        result.casefold()
+    )  # splitting a page of results into words is worth it only if all words of a phrase occur
+    close = [phrase for phrase in phrases if all(word in folded_result for word in phrase.split())]
     plain = f" {' '.join(words(result))} " if close else ""
     return any(f" {phrase} " in plain for phrase in close)
 
 
 def _calls(completion: Completion, tag: str) -> Iterator[Mapping[str, Any] | None]:
-    """Yield each call as {"name", "arguments"}; None for an unreadable one."""
+    """Yield each call as {"name", "arguments"}, or None for one that can't be parsed."""
     for turn in completion.turns:
         if turn.get("role") == "assistant":
             calls = turn.get("tool_calls")
@@ -120,14 +121,14 @@ def _calls(completion: Completion, tag: str) -> Iterator[Mapping[str, Any] | Non
 
 
 def _written(text: str, tag: str) -> Iterator[Mapping[str, Any] | None]:
-    """Yield the calls in a text; an unclosed or unopened tag counts as unreadable."""
-    opened, closed = f"<{tag}>", f"</{tag}>"
-    before, *pieces = text.split(opened)
-    if closed in before:
+    """Yield the calls in a text, with None for an unclosed or unopened tag."""
+    open_tag, close_tag = f"<{tag}>", f"</{tag}>"
+    before, *pieces = text.split(open_tag)
+    if close_tag in before:
         yield None
     for piece in pieces:
-        inside, closing, after = piece.partition(closed)
-        yield _plain(schema.parsed(inside)) if closing and closed not in after else None
+        content, closing, after = piece.partition(close_tag)
+        yield _plain(schema.parsed(content)) if closing and close_tag not in after else None
 
 
 def _plain(call: Any) -> Mapping[str, Any] | None:
@@ -136,7 +137,7 @@ def _plain(call: Any) -> Mapping[str, Any] | None:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
         return None
     arguments = call.get("arguments", {})
-    if isinstance(arguments, str):  # OpenAI's form: JSON in a text
+    if isinstance(arguments, str):  # OpenAI's format: JSON in a string
         arguments = schema.parsed(arguments)
     return {"name": call["name"], "arguments": arguments} if isinstance(arguments, dict) else None
 
@@ -183,12 +184,11 @@ def _results(completion: Completion, params: AnswerInResultsParams) -> Iterator[
     for text in texts:
         for tag in names(params.tags):
             for piece in text.split(f"<{tag}>")[1:]:
-                inside, closing, _ = piece.partition(f"</{tag}>")
-                yield inside if closing else ""
+                content, closing, _ = piece.partition(f"</{tag}>")
+                yield content if closing else ""
 
 
 def _text(turn: Mapping[str, Any]) -> str:
-    """Return a message's text: a string, or the text parts of a list."""
     content = turn.get("content")
     if isinstance(content, list | tuple):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
@@ -199,52 +199,52 @@ REWARDS = (
     Reward(
         key="tool_call_valid",
         title="Valid tool calls",
-        help="1 when every tool call can be read, names a tool, and has arguments that fit it.",
+        help="1 if every tool call can be parsed, names a tool and has arguments that fit it.",
         whole=tool_call_valid,
         params=ToolCallValidParams,
-        low="A call that can't be carried out, or none at all.",
-        high="Every call can be carried out.",
-        use="For models that are learning to call tools, beside a reward on what the calls are for. In a run "
-        "without an environment calls are judged as they are written, and none is carried out.",
+        low="A call that can't be executed, or no call.",
+        high="Every call can be executed.",
+        use="For models that are learning to call tools, together with a reward for what the calls are for. In a run "
+        "without an environment, calls are scored as they are written, and none is executed.",
         examples=(
             Example("<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"Eiffel\"}}</tool_call>", 1.0,
-                    why="It can be read, and has a name and arguments."),
+                    why="It can be parsed, and has a name and arguments."),
             Example("<tool_call>search(Eiffel)</tool_call>", 0.0, why="The tag's content isn't JSON."),
-            Example("Stephen Sauvestre.", 1.0, turns=_SEARCHED, why="Its one call was understood."),
+            Example("Stephen Sauvestre.", 1.0, turns=_SEARCHED, why="Its one call was parsed."),
         ),
     ),
     Reward(
         key="turn_count",
         title="Number of turns",
-        help="1 up to a number of turns (or tool calls), falling evenly to 0 at a maximum.",
+        help="1 up to a target number of turns (or tool calls), falling linearly to 0 at a maximum.",
         whole=turn_count,
         params=TurnCountParams,
-        low="As many as the maximum or more, or none where there is a minimum.",
+        low="At or above the maximum, or none if there is a minimum.",
         high="Between the minimum and the target.",
-        use="So that a model looks things up (a minimum of calls) and comes to an end (a target). In a run without "
-        "an environment every completion is one turn.",
+        use="To make a model look things up (a minimum number of calls) and then finish (a target). In a run without "
+        "an environment, every completion is one turn.",
         examples=(
-            Example("Stephen Sauvestre.", 1.0, turns=_SEARCHED, why="Two turns of the model; four are fine."),
-            Example("I know it: Gustave Eiffel.", 0.0, params={"counted": "calls"}, why="It called nothing."),
+            Example("Stephen Sauvestre.", 1.0, turns=_SEARCHED, why="Two turns of the model; up to four score 1."),
+            Example("I know it: Gustave Eiffel.", 0.0, params={"counted": "calls"}, why="It called no tool."),
         ),
     ),
     Reward(
         key="answer_in_results",
         title="Answer in the results",
-        help="1 when the dataset's answer is in what the tools returned.",
+        help="1 if the tools returned the dataset's answer.",
         whole=answer_in_results,
         params=AnswerInResultsParams,
         needs=("answer",),
-        low="No result holds the answer, or there are no results.",
-        high="A result holds it, word for word.",
-        use="For search: it rewards the query that found the answer, whatever the model then makes of it. Let it "
-        "score each turn, and the turn with the good query gets the credit. In a run without an environment there are "
-        "no tool messages, and its score is 0.",
+        low="No result contains the answer, or there are no results.",
+        high="A result contains the answer, word for word.",
+        use="For search: it rewards the query that found the answer, whatever the model then does with the result. "
+        "Score each turn separately, so that the turn with the good query gets the credit. In a run without an "
+        "environment there are no tool messages, so the score is 0.",
         examples=(
             Example("Stephen Sauvestre.", 1.0, row={"answer": "Stephen Sauvestre"}, turns=_SEARCHED,
-                    why="The search's result names him."),
+                    why="The search result names him."),
             Example("Gustave Eiffel.", 0.0, row={"answer": "Gustave Eiffel"}, turns=_SEARCHED,
-                    why="The model says so, no result does."),
+                    why="The model names him, but no result does."),
         ),
     ),
 )  # fmt: skip

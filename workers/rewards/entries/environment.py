@@ -1,4 +1,4 @@
-"""The reward of an episode's environment, which its answers carry."""
+"""The reward that an episode's environment gives, which its messages contain."""
 
 import math
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ _PLAYED = (
 class EnvironmentParams(Params):
     of: str = param(
         "sum",
-        "The sum of the environment's rewards, or the last one, if each is the value of a state.",
+        "Whether to use the sum of the environment's rewards or, if each is the value of a state, the last one.",
         choices=("sum", "last"),
     )
 
 
 def environment_reward(completion: Completion, row: Mapping[str, Any], params: EnvironmentParams) -> float:
-    """Return any number: the sum (or the last) of the environment's rewards in the episode, or in the turn if turns are
-    scored separately. 0: it gave none. Environments choose their own scale, so give it a weight that fits."""
+    """Return a number, the sum (or the last) of the environment's rewards in the episode, or in the turn if turns are
+    scored separately; 0 if there are none. Environments choose their own scale, so choose the weight accordingly."""
     rewards = [value for message in completion.turns if (value := _reward_of(message)) is not None]
     if not rewards:
         return 0.0
@@ -35,7 +35,8 @@ def environment_reward(completion: Completion, row: Mapping[str, Any], params: E
 
 
 def _reward_of(message: Mapping[str, Any]) -> float | None:
-    """Return the reward of a result or an observation; an assistant's is the turn's own score."""
+    """Return the reward of a result or an observation, or None if it has none. An assistant message's reward is the
+    turn's own score, so it is ignored."""
     value = message.get("reward")
     if message.get("role") == "assistant" or isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -45,17 +46,17 @@ def _reward_of(message: Mapping[str, Any]) -> float | None:
 REWARDS: tuple[Reward, ...] = (
     Reward(
         key="environment_reward",
-        title="Environment's reward",
-        help="The rewards that the environment gave in the episode.",
+        title="Environment reward",
+        help="The reward that the environment gave in the episode.",
         params=EnvironmentParams,
         range=(0.0, None),
         whole=environment_reward,
-        low="It gave nothing.",
-        high="The environment's own highest.",
+        low="The environment gave no reward.",
+        high="The environment's highest reward.",
         use="For games and environment servers, which know best what a move is worth. Tools give no rewards.",
         examples=(
             Example("e3", 1.25, turns=_PLAYED, why="A quarter for the hit, 1 for the win."),
-            Example("e3", 1.0, params={"of": "last"}, turns=_PLAYED, why="The last that it gave."),
+            Example("e3", 1.0, params={"of": "last"}, turns=_PLAYED, why="The last reward of the episode."),
             Example("Hello.", 0.0, why="Nothing was played."),
         ),
         typical=(0.0, 1.0),

@@ -1,7 +1,7 @@
-"""A judge: another model, on an OpenAI-compatible server, scores each completion by a rubric.
+"""A judge reward: another model, on an OpenAI-compatible server, scores each completion by a rubric.
 
 Any problem (no answer in time, repeated 429 or 5xx, an answer without a score) is a failure of that row, never a 0. A
-completion is hostile text that aims at a high score: it is fenced by a random marker, and only a number within the
+completion is hostile text that aims for a high score, so it is fenced by a random marker, and only a number within the
 scale in the answer's last line is accepted.
 """
 
@@ -43,30 +43,36 @@ Answer to be judged:
 @dataclass(frozen=True)
 class JudgeParams(ServerParams):
     endpoint: str = server_param()
-    model: str = param("", "The judge's model, by the name that its server knows.", rule=model_problem)
+    model: str = param("", "Name of the judge's model on its server.", rule=model_problem)
     rubric: str = param(
         RUBRIC,
-        "The question to the judge, with the placeholders {prompt}, {completion} and, if needed, {answer}.",
+        "The question for the judge, with the placeholders {prompt}, {completion} and, if needed, {answer}.",
         widget="text",
         longest=20_000,
         rule=lambda rubric: "{completion}" not in rubric and "must contain {completion}",
     )
-    lowest: float = param(0.0, "The number for the worst answer; it scores 0.", min=-1e6, max=1e6)
-    highest: float = param(10.0, "The number for the best answer; it scores 1.", min=-1e6, max=1e6)
-    concurrency: int = param(8, "Concurrent requests of each trainer process.", min=1, max=MAX_AT_ONCE)
-    timeout_s: float = param(60.0, "Time for one answer.", min=0.1, max=600.0)
-    batch_s: float = param(300.0, "Time for all answers to one batch, including retries.", min=0.1, max=3_600.0)
-    temperature: float = param(0.0, "The judge's sampling temperature; -1: the server's default.", min=-1.0, max=2.0)
-    max_tokens: int = param(1_024, "Token limit of the judge's answer; 0: the server's default.", min=0, max=100_000)
+    lowest: float = param(0.0, "Number for the worst answer, which scores 0.", min=-1e6, max=1e6)
+    highest: float = param(10.0, "Number for the best answer, which scores 1.", min=-1e6, max=1e6)
+    concurrency: int = param(8, "Maximum concurrent requests from each trainer process.", min=1, max=MAX_AT_ONCE)
+    timeout_s: float = param(60.0, "Time limit for one answer, in seconds.", min=0.1, max=600.0)
+    batch_s: float = param(
+        300.0, "Time limit for all answers of one batch, including retries, in seconds.", min=0.1, max=3_600.0
+    )
+    temperature: float = param(
+        0.0, "The judge's sampling temperature; -1 uses the server's default.", min=-1.0, max=2.0
+    )
+    max_tokens: int = param(
+        1_024, "Maximum number of tokens of the judge's answer; 0 uses the server's default.", min=0, max=100_000
+    )
 
     def problem(self) -> str | None:
         return super().problem() or (None if self.lowest < self.highest else "highest: must be above lowest")
 
 
 def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeParams, tools: Tools) -> Scores:
-    """Return 0 to 1: the number that another model gives by the rubric, `lowest` becoming 0 and `highest` 1. Where no
-    score comes back, the row fails and has none; where the rubric asks for {answer}, rows without one don't count. For
-    what no function can check; it can be talked to, so with a small weight beside a reward that can't."""
+    """Return 0 to 1, the number that another model gives by the rubric, scaled from `lowest`..`highest`. A row for
+    which the judge gives no score is a failure. If the rubric contains {answer}, a row without an answer has no
+    score."""
     endpoint = tools.endpoint(params.endpoint)
     bodies = {
         index: _body(completion, row, params)
@@ -105,18 +111,18 @@ def _system(params: JudgeParams, mark: str) -> str:
 
 
 def _score(reply: str, params: JudgeParams) -> float:
-    last = reply.strip().splitlines()[-1].strip()
-    number = _number(last, params)
+    last_line = reply.strip().splitlines()[-1].strip()
+    number = _number(last_line, params)
     if number is None:
-        raise NoScore("not_a_number", f"Its last line is not a score: {last[:100]!r}.")
+        raise NoScore("not_a_number", f"Its last line is not a score: {last_line[:100]!r}.")
     if not params.lowest <= number <= params.highest:
         scale = f"{params.lowest:g} to {params.highest:g}"
-        raise NoScore("not_a_number", f"It gave {number:g}, which is not in the scale of {scale}.")
+        raise NoScore("not_a_number", f"It gave {number:g}, which is not on the scale of {scale}.")
     return (number - params.lowest) / (params.highest - params.lowest)
 
 
 def _number(line: str, params: JudgeParams) -> float | None:
-    """Parse `7`, `Score: 7`, `**Score:** 7/10` or `{"score": 7}`; None for anything else."""
+    """Parse `7`, `Score: 7`, `**Score:** 7/10` or `{"score": 7}` and return the number, or None for anything else."""
     if line.startswith("{") and len(line) < 200:
         try:
             score = json.loads(line)["score"]
@@ -134,21 +140,21 @@ REWARDS = (
     Reward(
         key="judge",
         title="Judge",
-        help="Another model scores each completion by a rubric, through an OpenAI-compatible server.",
+        help="Another model, on an OpenAI-compatible server, scores each completion by a rubric.",
         params=JudgeParams,
         batch=judge,
         cost=Cost.HTTP,
-        low="The judge gives the lowest number of the scale.",
-        high="The judge gives the highest number of the scale.",
-        use="For what no function can check. A judge can be talked to: a model under optimization finds texts that "
-        "make it generous (flattery, claims to be right, orders to the grader). The completion is fenced, and the "
-        "judge is told to follow nothing in it, which makes that harder, not impossible: read completions of a rising "
-        "score, give it a small weight beside a reward that can't be talked to, and let it compare with {answer} where "
-        "there is one. Requests that fail score nothing.",
+        low="The judge gives the lowest number on the scale.",
+        high="The judge gives the highest number on the scale.",
+        use="For what no function can check. A judge can be persuaded: the model being trained finds phrases that make "
+        "it generous (flattery, claims to be right, orders to the grader). The completion is fenced and the judge is "
+        "told to ignore any instructions in it, which makes persuasion harder but not impossible. So read completions "
+        "while the score is rising, give the judge a small weight together with a reward that can't be persuaded, and "
+        "let it compare with {answer} if there is one. If a request fails, the completion has no score.",
         examples=(
             Example("The sum is 12.", None, {"prompt": "What is 5 + 7?", "answer": "12"},
                     {"endpoint": "JUDGE", "model": "a-model"},
-                    why="Its score is whatever the server says: 10 of 10 would be 1."),
+                    why="The score depends on the judge: 10 out of 10 would be 1."),
         ),
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Requests to judges: their servers' parameters, fenced texts and replies. Requests are concurrent and retried, with a
-deadline for each and for the batch.
+time limit for each request and for the batch.
 
-The key is only in the request: it is removed from a server's message that repeats it.
+The key is only in the request; if a server's message repeats the key, it is removed.
 """
 
 import json
@@ -20,15 +20,13 @@ from workers.rewards.reward import Row
 from workers.rewards.tools import Endpoint, Tools
 
 MAX_AT_ONCE = 64
-"""The largest concurrency that a reward may ask for."""
 TRIES = 3
-"""Attempts at a request that failed for a reason that may pass."""
+"""Maximum number of attempts at a request whose failure may be temporary."""
 FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
-LONGEST_ANSWER = 2**20
-"""Bytes of one answer."""
-LONGEST_SENT = 100_000
-"""Characters of each inserted text; the rest is cut, and a note tells the judge."""
+MAX_PAUSE_S = 30.0
+MAX_ANSWER_BYTES = 2**20
+MAX_SENT_CHARS = 100_000
+"""Maximum number of characters of each inserted text; the rest is truncated, and a note tells the judge so."""
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
@@ -36,13 +34,12 @@ _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 class JudgeReply:
     body: bytes = b""
     trouble: str = ""
-    """One sentence for people when there is no good answer; "" when there is."""
+    """One sentence for people if there is no good answer; "" if there is."""
     late: bool = False
-    """True if it timed out."""
 
 
 class NoScore(Exception):
-    """The reply has no score; `kind` is that of a Failure."""
+    """Raised when a reply has no score; `kind` is the Failure's."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -50,7 +47,7 @@ class NoScore(Exception):
 
 
 class _Busy(OutboundError):
-    """The server is overloaded; try again later."""
+    """Raised when the server is overloaded; the request should be retried later."""
 
     def __init__(self, message: str, wait_s: float) -> None:
         super().__init__(message)
@@ -64,19 +61,18 @@ class JudgeClient:
     timeout_s: float
     batch_s: float
     slots: threading.Semaphore
-    """Limits concurrent requests over several batches."""
 
     def answers(self, bodies: Sequence[bytes]) -> list[JudgeReply]:
-        """Send each JSON body and return the replies in order, within the batch's time."""
-        if wrong := _problem(self.endpoint):
-            return [JudgeReply(trouble=wrong)] * len(bodies)
+        """Send each JSON body and return the replies in order, within the batch's time limit."""
+        if address_problem := _problem(self.endpoint):
+            return [JudgeReply(trouble=address_problem)] * len(bodies)
         end = time.monotonic() + self.batch_s
-        late = JudgeReply(trouble=f"The batch's time of {self.batch_s:g} s was over before it answered.", late=True)
+        late = JudgeReply(trouble=f"It didn't answer within the batch's {self.batch_s:g} s.", late=True)
         replies = [late] * len(bodies)
         waiting = iter(enumerate(bodies))
 
         def work() -> None:
-            for number, body in waiting:  # which the threads share
+            for number, body in waiting:  # the threads share this iterator
                 if not self.slots.acquire(timeout=max(0.0, end - time.monotonic())):
                     return
                 try:
@@ -86,7 +82,7 @@ class JudgeClient:
                 finally:
                     self.slots.release()
 
-        # Daemons: whoever interrupts a batch does not wait for its threads.
+        # Daemon threads, so that interrupting a batch doesn't wait for them.
         names = (f"ask-{number}" for number in range(min(self.concurrency, len(bodies))))
         threads = [threading.Thread(target=work, name=name, daemon=True) for name in names]
         for thread in threads:
@@ -96,18 +92,18 @@ class JudgeClient:
         return list(replies)
 
     def _answer(self, body: bytes, end: float) -> JudgeReply:
-        for tried in range(1, TRIES + 1):
-            pause = FIRST_PAUSE_S * 2 ** (tried - 1)
+        for attempt in range(1, TRIES + 1):
+            pause = FIRST_PAUSE_S * 2 ** (attempt - 1)
             try:
                 return JudgeReply(self._once(body, min(self.timeout_s, end - time.monotonic())))
             except TimedOut:
                 return JudgeReply(trouble=f"It didn't answer within {self.timeout_s:g} s.", late=True)
             except OutboundError as error:
                 message, again = str(error)[:300], isinstance(error, Disconnected | _Busy)
-                pause = min(max(getattr(error, "wait_s", 0.0), pause), LONGEST_PAUSE_S)
-            except Exception as error:  # a thread that dies would leave its row without a word
+                pause = min(max(getattr(error, "wait_s", 0.0), pause), MAX_PAUSE_S)
+            except Exception as error:  # if the thread died, nobody would learn why the row has no score
                 message, again = f"The request failed: {type(error).__name__}.", False
-            if not again or tried == TRIES or time.monotonic() + pause >= end:
+            if not again or attempt == TRIES or time.monotonic() + pause >= end:
                 return JudgeReply(trouble=message)
             time.sleep(pause)
         raise AssertionError("the last try returns")
@@ -115,47 +111,47 @@ class JudgeClient:
     def _once(self, body: bytes, seconds: float) -> bytes:
         key = self.endpoint.key
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "grpo-trainer"}
-        answer = outbound.send(
+        response = outbound.send(
             "POST",
             self.endpoint.address.rstrip("/") + "/chat/completions",
             body=body,
             headers=headers | ({"Authorization": f"Bearer {key}"} if key else {}),
             seconds=seconds,
-            limit=LONGEST_ANSWER,
+            limit=MAX_ANSWER_BYTES,
             rule=self.endpoint.refusal,
         )
-        if answer.status == 200:
-            return answer.whole()
-        if 300 <= answer.status < 400:
-            raise OutboundError(f"It answered {answer.status}: redirects are not followed.")
-        text = " ".join(answer.start[:4_000].decode(errors="replace").split())
-        message = f"It answered {answer.status}: {text.replace(key, '[key]') if key else text}"
-        if answer.status in _AGAIN:
-            raise _Busy(message, _seconds(answer.headers.get("Retry-After", "")))
+        if response.status == 200:
+            return response.whole()
+        if 300 <= response.status < 400:
+            raise OutboundError(f"It answered {response.status}: redirects are not followed.")
+        body_text = " ".join(response.start[:4_000].decode(errors="replace").split())
+        message = f"It answered {response.status}: {body_text.replace(key, '[key]') if key else body_text}"
+        if response.status in _AGAIN:
+            raise _Busy(message, _seconds(response.headers.get("Retry-After", "")))
         raise OutboundError(message)
 
 
 def _problem(endpoint: Endpoint) -> str:
-    """Return why the endpoint can't be used, without naming its key; "" if it can."""
+    """Return why the endpoint can't be used, without revealing its key, or "" if it can be used."""
     if why := outbound.problem(endpoint.address):
         return f"The endpoint's address can't be used. {why}"
     if set(endpoint.address) & set("?#"):
-        return "The endpoint's address must have no ? and no #."
+        return "The endpoint's address must not contain ? or #."
     if not (endpoint.key.isascii() and endpoint.key.isprintable() and " " not in endpoint.key):
-        return "The endpoint's key holds characters that no header carries."
+        return "The endpoint's key contains characters that an HTTP header can't contain."
     return ""
 
 
-def _seconds(text: str) -> float:
+def _seconds(header_value: str) -> float:
     try:
-        seconds = float(text)
+        seconds = float(header_value)
     except ValueError:
         return 0.0
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
 def reply_text(reply: JudgeReply, key: str) -> str:
-    """Return the text of a judge's reply, with the key removed if the server repeats it. Raises NoScore."""
+    """Return the text of a judge's reply, without the key if the server repeated it. Raises NoScore."""
     if reply.trouble:
         raise NoScore("timeout" if reply.late else "http", reply.trouble)
     try:
@@ -163,30 +159,28 @@ def reply_text(reply: JudgeReply, key: str) -> str:
     except (ValueError, LookupError, TypeError, RecursionError):
         raise NoScore("http", "Its answer is not a chat completion.") from None
     if not isinstance(content, str) or not content.strip():
-        raise NoScore("not_a_number", "It answered with no text: max_tokens may be too low for it.")
+        raise NoScore("not_a_number", "It answered with no text; max_tokens may be too low for it.")
     return content.replace(key, "[key]") if key else content
 
 
 class ServerParams(Params):
-    """Base of the parameters of rewards that ask a judge. Each reward declares these as fields of its own."""
+    """Base class of the parameters of judge rewards. Each reward declares these fields itself."""
 
     endpoint: str
-    """The server's name on the secrets page."""
     model: str
     concurrency: int
     timeout_s: float
     batch_s: float
     temperature: float
-    """Negative: the server's default."""
+    """The sampling temperature; the server's default if negative."""
     max_tokens: int
-    """0: the server's default."""
+    """The maximum number of tokens of an answer; the server's default if 0."""
 
     def client(self, endpoint: Endpoint, tools: Tools) -> JudgeClient:
         slots = tools.slots(self, self.concurrency)
         return JudgeClient(endpoint, self.concurrency, self.timeout_s, self.batch_s, slots)
 
     def request(self, system: str, instruction: str) -> bytes:
-        """Return the JSON body of a chat completion request."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": instruction}],
@@ -200,17 +194,17 @@ class ServerParams(Params):
 
 
 def model_problem(name: str) -> str:
-    return "" if name.strip() else "say which model of the server judges"
+    return "" if name.strip() else "enter the name of the judge's model"
 
 
 def fenced(name: str, text: str, mark: str) -> str:
-    """Put a text between two lines that hold `mark`, which the text's author can't know."""
-    cut = text if len(text) <= LONGEST_SENT else f"{text[:LONGEST_SENT]}\n[the rest is left out]"
-    return f"[begin {name} {mark}]\n{cut}\n[end {name} {mark}]"
+    """Put a text between two lines that contain `mark`, which the text's author can't know, and return the result."""
+    shortened = text if len(text) <= MAX_SENT_CHARS else f"{text[:MAX_SENT_CHARS]}\n[the rest is left out]"
+    return f"[begin {name} {mark}]\n{shortened}\n[end {name} {mark}]"
 
 
 def filled(template: str, row: Row, mark: str, **texts: str) -> str:
-    """Replace {prompt}, {answer} and the names of `texts` in a template by fenced texts."""
+    """Replace {prompt}, {answer} and the names of `texts` in a template with fenced texts, and return the result."""
     texts |= {"prompt": _prompt_text(row.get("prompt")), "answer": plain(row.get("answer"))}
     return re.sub(rf"\{{({'|'.join(texts)})\}}", lambda match: fenced(match[1], texts[match[1]], mark), template)
 

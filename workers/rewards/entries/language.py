@@ -18,7 +18,6 @@ LANGUAGES = {
     "Slovenian": "sl", "Spanish": "es", "Swahili": "sw", "Swedish": "sv", "Tamil": "ta", "Telugu": "te",
     "Thai": "th", "Turkish": "tr", "Ukrainian": "uk", "Urdu": "ur", "Vietnamese": "vi",
 }  # fmt: skip
-"""Display names, and CLD2's codes."""
 MAX_BYTES = 200_000
 _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
 
@@ -26,19 +25,19 @@ _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r
 @dataclass(frozen=True)
 class LanguageParams(Params):
     language: str = param("English", "The required language.", choices=tuple(LANGUAGES))
-    inside: str = param("", "Name of a tag: only its content is checked, for example think. Empty: all.")
+    inside: str = param("", "Name of a tag whose content is checked, such as think. If empty, everything is checked.")
     at_least: float = param(
-        0.0, "Above 0: the score is 1 from this share on and 0 below it, instead of the share.", min=0.0, max=1.0
+        0.0, "If above 0, the score is 1 from this share on and 0 below it, instead of the share.", min=0.0, max=1.0
     )
     unclear_score: float = param(
-        0.0, "Score of a text too short, or too full of formulas, to tell its language.", min=0.0, max=1.0
+        0.0, "Score if the text is too short or has too many formulas to detect its language.", min=0.0, max=1.0
     )
 
 
 def language(completion: str, row: Mapping[str, Any], params: LanguageParams) -> float:
-    """Return 0 to 1: the share of the text, in bytes of what can be told, that is in the chosen language. 1: all of it,
-    0: none. Against mixing languages, which reasoning models come to do: DeepSeek-R1's language consistency reward
-    (arXiv:2501.12948, 2.3.2) is the share of target-language words. Told by CLD2 on the whole text."""
+    """Return 0 to 1, the share (in bytes) of the text that is in the chosen language, among the parts whose language
+    CLD2 detects. Use this against mixing languages, which reasoning models tend to do; DeepSeek-R1's language
+    consistency reward (arXiv:2501.12948, 2.3.2) is the share of words in the target language."""
     text = (last_tag(completion, params.inside) or "") if params.inside else completion
     shares = _shares(text)
     if not shares:
@@ -48,7 +47,7 @@ def language(completion: str, row: Mapping[str, Any], params: LanguageParams) ->
 
 
 def _shares(text: str) -> dict[str, int]:
-    """Return the percentage of the text by language code; empty if CLD2 can't tell."""
+    """Return the percentage of the text by language code; empty if CLD2 can't detect any language."""
     import pycld2  # a compiled library that most processes don't need
 
     data = text.encode("utf-8", "ignore")[:MAX_BYTES].translate(None, _CONTROLS)
@@ -64,16 +63,16 @@ REWARDS = (
     Reward(
         key="language",
         title="Language match",
-        help="The share of the text that is in the chosen language.",
+        help="Share of the text that is in the chosen language.",
         function=language,
         params=LanguageParams,
-        low="None of it, or it can't be determined.",
-        high="All of it is in the chosen language.",
-        use="When a model begins to mix languages in its thoughts; a small weight is enough.",
+        low="None of the text is in the chosen language, or its language is unclear.",
+        high="All of the text is in the chosen language.",
+        use="If a model begins to mix languages in its reasoning. A small weight is enough.",
         examples=(
             Example("First we count the apples, and then we add the pears to them.", 1.0, why="All of it is English."),
             Example("Zuerst zählen wir die Äpfel und dann die Birnen, die übrig sind.", 0.0, why="It is German."),
-            Example("3 + 4 = 7", 0.0, why="No words to tell a language by: the score of an unclear text."),
+            Example("3 + 4 = 7", 0.0, why="There are no words to detect a language from, so it is unclear."),
         ),
     ),
 )

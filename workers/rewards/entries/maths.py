@@ -1,7 +1,7 @@
-"""Correctness of mathematics: compares the value of the completion's expression with the answer's.
+"""A correctness reward for mathematics: it compares the value of the completion's expression with the row's answer.
 
-math-verify parses LaTeX with a grammar and compares with SymPy, and both can take forever for what a model writes
-(9^9^9^9). So it runs only in the sandbox, in an interpreter that has already imported it.
+math-verify parses LaTeX with a grammar and compares with SymPy, and both can run forever on what a model writes
+(9^9^9^9). So math-verify runs only in the sandbox, in an interpreter that has already imported it.
 """
 
 import re
@@ -15,12 +15,12 @@ from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, S
 from workers.rewards.tools import Tools
 
 PRELOAD = "workers.sandbox.math_verify_preload"
-LONGEST_ANSWER = 4_000
-"""Characters of an answer, or of a text searched for one; only the end of longer texts counts."""
+MAX_ANSWER_CHARS = 4_000
+"""Maximum number of characters of an answer, or of a text searched for one; only the end of longer texts is used."""
 _DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
 _WORD = re.compile("[A-Za-z]{2}")
 
-# Its own timeouts are alarms; the sandbox has a deadline for the whole.
+# math-verify's own timeouts, which are alarms, are off: the sandbox has a deadline for the whole job.
 PROGRAM = """
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
@@ -46,34 +46,36 @@ def compare(gold, answer, digits, strict):
 class MathEquivalentParams(Params):
     source: str = param(
         "anywhere",
-        "Where to find the completion's answer. Anywhere: the answer tag, else the last box, else the marker, "
-        "else the last formula of the text.",
+        "Where to find the completion's answer. “Anywhere” tries the answer tag, then the last box, then the marker, "
+        "then the last formula in the text.",
         choices=("anywhere", "answer tag", "after marker", "boxed", "whole text"),
     )
     tag: str = param("answer", "Name of the answer tag.")
     marker: str = param("####", "The text before the answer, in the completion and in the dataset's answer.")
-    digits: int = param(6, "Decimal places to which numbers must agree.", min=0, max=15)
-    strict: bool = param(True, "Names of variables matter, and a set is not an interval.")
-    seconds: float = param(3.0, "Longest time for one completion; beyond it, it has no score.", min=0.1, max=30.0)
+    digits: int = param(6, "Number of decimal places to which numbers must agree.", min=0, max=15)
+    strict: bool = param(True, "Require the same variable names, and distinguish sets from intervals.")
+    seconds: float = param(
+        3.0, "Time limit for one completion, in seconds. If it is exceeded, there is no score.", min=0.1, max=30.0
+    )
 
 
 def math_equivalent(
     completions: Sequence[Completion], rows: Sequence[Mapping[str, Any]], params: MathEquivalentParams, tools: Tools
 ) -> Scores:
-    """Return 0 or 1. 1: math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and
-    {2, 1}). 0: they aren't, or the completion has none. Rows whose answer isn't an expression don't count, and neither
-    do completions that keep it busy beyond `seconds`: those are failures. For mathematics beyond plain numbers."""
+    """Return 1 if math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and {2,
+    1}), or 0 if they differ or the completion has none. Return None if the row's answer isn't an expression; a
+    completion that takes longer than `seconds` is a failure."""
     from workers.sandbox.outcomes import Job, Kind, Limits  # the sandbox's interface; it starts with the first job
 
     pairs = zip(completions, rows, strict=True)
     questions = [_question(completion.text, row.get("answer"), params) for completion, row in pairs]
-    different = list(dict.fromkeys(question for question in questions if question is not None))
-    if not different:
+    distinct = list(dict.fromkeys(question for question in questions if question is not None))
+    if not distinct:
         return Scores([None] * len(questions))
     options = (params.digits, params.strict)
-    jobs = [Job(PROGRAM, "compare", (list(gold), list(answer), *options)) for gold, answer in different]
+    jobs = [Job(PROGRAM, "compare", (list(gold), list(answer), *options)) for gold, answer in distinct]
     outcomes = tools.sandbox(PRELOAD).run(jobs, Limits(seconds=params.seconds, disk_mb=0, memory_mb=512))
-    outcome_of = dict(zip(different, outcomes, strict=True))
+    outcome_of = dict(zip(distinct, outcomes, strict=True))
     values: list[float | None] = []
     failures = []
     for index, question in enumerate(questions):
@@ -81,8 +83,8 @@ def math_equivalent(
         if outcome is not None and outcome.kind is not Kind.OK:
             message = f"math-verify: {outcome.message or outcome.kind}"
             failures.append(Failure(index, str(outcome.kind), message, outcome.traceback))
-        right = outcome.value if outcome is not None and outcome.kind is Kind.OK else None
-        values.append(None if right is None else float(bool(right)))
+        is_equal = outcome.value if outcome is not None and outcome.kind is Kind.OK else None
+        values.append(None if is_equal is None else float(bool(is_equal)))
     return Scores(values, failures)
 
 
@@ -90,7 +92,8 @@ _Question = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _question(completion: str, answer: Any, params: MathEquivalentParams) -> _Question | None:
-    """Return (readings of the answer, readings of the completion's answer), tried in turn; None without an answer."""
+    """Return (forms of the row's answer, forms of the completion's answer), each to be parsed in turn; None if the row
+    has no answer."""
     gold = "" if answer is None else str(answer)
     gold = (after_last(gold, params.marker) or gold).strip()
     return (_readings(gold), _readings(_completion_answer(completion, params))) if gold else None
@@ -106,8 +109,9 @@ def _completion_answer(completion: str, params: MathEquivalentParams) -> str:
 
 
 def _readings(text: str) -> tuple[str, ...]:
-    r"""Return the forms to parse: a bare \\frac{1}{2} is only a formula between dollars, a sentence only without."""
-    text = text.strip()[-LONGEST_ANSWER:].encode("utf-8", "replace").decode()
+    r"""Return the forms of a text to parse in turn: a bare \\frac{1}{2} is a formula only between dollar signs, while a
+    sentence can be parsed only without them."""
+    text = text.strip()[-MAX_ANSWER_CHARS:].encode("utf-8", "replace").decode()
     if any(sign in text for sign in _DELIMITERS):
         return (f"${text}$", text) if text.startswith("\\boxed") else (text,)
     if "\\" in text:
@@ -119,17 +123,22 @@ REWARDS = (
     Reward(
         key="math_equivalent",
         title="Math equivalence",
-        help="1 when the completion's expression is worth the same as the dataset's, as math-verify finds.",
+        help="1 if math-verify finds the completion's expression equal to the dataset's.",
         batch=math_equivalent,
         params=MathEquivalentParams,
         needs=("answer",),
         cost=Cost.SANDBOX,
-        low="Another value, or no expression.",
+        low="A different value, or no expression.",
         high="The same value, however it is written.",
         use="For mathematics beyond plain numbers: fractions, roots, polynomials, sets, intervals.",
         examples=(
-            Example(r"So it is \boxed{0.5}.", 1.0, row={"answer": r"\frac{1}{2}"}, why="A half, written twice."),
-            Example(r"<answer>$(x+1)^2$</answer>", 1.0, row={"answer": "$x^2 + 2x + 1$"}, why="They multiply out."),
+            Example(r"So it is \boxed{0.5}.", 1.0, row={"answer": r"\frac{1}{2}"}, why="Both are one half."),
+            Example(
+                r"<answer>$(x+1)^2$</answer>",
+                1.0,
+                row={"answer": "$x^2 + 2x + 1$"},
+                why="The square expands to the answer.",
+            ),
             Example(r"So it is \boxed{\sqrt{8}}.", 0.0, row={"answer": r"2\sqrt{3}"}, why="√8 is 2√2."),
         ),
     ),

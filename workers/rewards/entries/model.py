@@ -1,4 +1,4 @@
-"""A reward model: a sequence-classification model that TRL runs on the trainer's device, for one number."""
+"""A reward model: a sequence-classification model with one output, which TRL runs on the trainer's device."""
 
 import re
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ from workers.rewards.reward import Completion, Cost, Example, Reward, Row, Score
 from workers.rewards.tools import Tools, Unavailable
 
 KEY = "reward_model"
-"""The key in workers.contract by which hosts know which model to download."""
+"""Key of this reward in workers.contract, from which hosts learn which model to download."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 
 @dataclass(frozen=True)
 class RewardModelParams(Params):
-    model: str = param("", "A hub id such as org/name, or a folder on the host: a sequence-classification model.")
-    revision: str = param("", "Branch, tag or commit of a hub id; empty: main.")
+    model: str = param("", "A sequence-classification model: a hub id such as org/name, or a folder on the host.")
+    revision: str = param("", "Branch, tag or commit of a model from the hub; main if empty.")
 
     def problem(self) -> str | None:
         if not self.model:
@@ -31,30 +31,30 @@ class RewardModelParams(Params):
 
 
 def reward_model(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return any number, about -5 to 5 as a rule: the one logit of a sequence-classification model for prompt and
-    completion. Higher: it likes the answer more; 0 has no meaning of its own. For what can't be computed, such as tone.
-    Always raises Unavailable: TRL asks the model itself, in the trainer."""
-    raise Unavailable("A reward model is asked by the trainer only: it needs the model in memory.")
+    """Return a number, usually between -5 and 5: the model's single logit for the prompt and the completion. 0 has no
+    special meaning. This always raises Unavailable, because only TRL runs the model, in the trainer."""
+    raise Unavailable("Only the trainer can score with a reward model: it needs the model in memory.")
 
 
 REWARDS = (
     Reward(
         key=KEY,
         title="Reward model",
-        help="The score of a sequence-classification model for prompt and completion.",
+        help="The score that a sequence-classification model gives the prompt and the completion.",
         params=RewardModelParams,
         range=(-5.0, None),
         typical=(-5.0, 5.0),
         batch=reward_model,
         per_turn=False,
         cost=Cost.TRAINER,
-        low="The model likes the answer least; there is no minimum.",
-        high="The model likes the answer most; there is no maximum.",
-        use="For what can't be computed, such as tone or helpfulness. It takes memory on the trainer's device beside "
-        "the policy, and long optimization finds what it overrates: keep beta above 0, or pair it.",
+        low="The model prefers other answers; there is no minimum.",
+        high="The model prefers this answer; there is no maximum.",
+        use="For what can't be computed, such as tone or helpfulness. The reward model shares the trainer's device "
+        "with the policy, and long training exploits what it overrates: keep beta above 0, or combine it with another "
+        "reward.",
         examples=(
             Example("Sure, here is how.", None, params={"model": "org/reward-model"},
-                    why="Scored by the trainer only."),
+                    why="Only the trainer can score it."),
         ),
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""A judge of groups: another model ranks the completions of one prompt from best to worst, in one request.
+"""A ranking judge: another model ranks the completions of one prompt from best to worst, in one request.
 
-A ranking is easier to give than a number, and its scores always differ within a group, from which GRPO learns. An
-answer that isn't a ranking of all completions is a failure of the whole group.
+A ranking is easier to give than a number, and its scores differ within every group, which is what GRPO learns from. An
+answer that doesn't rank all completions is a failure of the whole group.
 """
 
 import random
@@ -37,28 +37,35 @@ Task:
 @dataclass(frozen=True)
 class RankingParams(ServerParams):
     endpoint: str = server_param()
-    model: str = param("", "The judge's model, by the name that its server knows.", rule=model_problem)
+    model: str = param("", "Name of the judge's model on its server.", rule=model_problem)
     criterion: str = param(
         CRITERION,
-        "The criterion, with the placeholders {prompt} and, if needed, {answer}. The completions follow it.",
+        "The criterion, with the placeholders {prompt} and, if needed, {answer}. The completions are appended to it.",
         widget="text",
         longest=20_000,
         rule=lambda criterion: not criterion.strip() and "must not be empty",
     )
-    concurrency: int = param(8, "Concurrent requests: one per group.", min=1, max=MAX_AT_ONCE)
-    timeout_s: float = param(120.0, "Time for one answer.", min=0.1, max=600.0)
-    batch_s: float = param(300.0, "Time for all answers to one batch, including retries.", min=0.1, max=3_600.0)
-    temperature: float = param(0.0, "The judge's sampling temperature; -1: the server's default.", min=-1.0, max=2.0)
-    max_tokens: int = param(2_048, "Token limit of the judge's answer; 0: the server's default.", min=0, max=100_000)
+    concurrency: int = param(
+        8, "Maximum concurrent requests from each trainer process; each group is one request.", min=1, max=MAX_AT_ONCE
+    )
+    timeout_s: float = param(120.0, "Time limit for one answer, in seconds.", min=0.1, max=600.0)
+    batch_s: float = param(
+        300.0, "Time limit for all answers of one batch, including retries, in seconds.", min=0.1, max=3_600.0
+    )
+    temperature: float = param(
+        0.0, "The judge's sampling temperature; -1 uses the server's default.", min=-1.0, max=2.0
+    )
+    max_tokens: int = param(
+        2_048, "Maximum number of tokens of the judge's answer; 0 uses the server's default.", min=0, max=100_000
+    )
 
 
 def judge_ranking(
     groups: Sequence[Sequence[Completion]], rows: Sequence[Row], params: RankingParams, tools: Tools
 ) -> Scores:
-    """Return 0 to 1: 1 for the completion of a group that another model ranks first, 0 for the last, even steps
-    between; equals share the middle of their places. A group of one has no score, and so has one whose ranking doesn't
-    come or names not each completion once: that is a failure of all its members. For what no function can check, where
-    better and worse are easier to tell than a number."""
+    """Return 1 for the completion of a group that another model ranks first, 0 for the last and evenly spaced scores in
+    between; tied completions get the mean of their places. A group of one has no score. If the ranking is
+    missing or doesn't name each completion once, the whole group fails."""
     endpoint = tools.endpoint(params.endpoint)
     orders = [_order(group) for group in groups]
     bodies = {
@@ -71,15 +78,16 @@ def judge_ranking(
     for number, order in enumerate(orders):
         unscored = Scores([None] * len(order), [], [""] * len(order))
         group_scores = _read(replies[number], order, endpoint.key) if number in replies else unscored
-        before = len(scores.values)
-        scores.failures.extend(replace(failure, index=before + failure.index) for failure in group_scores.failures)
+        offset = len(scores.values)
+        scores.failures.extend(replace(failure, index=offset + failure.index) for failure in group_scores.failures)
         scores.values.extend(group_scores.values)
         scores.notes.extend(group_scores.notes)
     return scores
 
 
 def _order(group: Sequence[Completion]) -> list[int]:
-    """Return a random order for the judge, the same for the same texts: judges favour what comes first."""
+    """Return a random order in which to show the completions, since judges favour what comes first. The order depends
+    only on their texts."""
     order = list(range(len(group)))
     random.Random("\n".join(completion.text for completion in group)).shuffle(order)  # noqa: S311  # no secret
     return order
@@ -105,7 +113,7 @@ def _system(mark: str) -> str:
 
 
 def _read(reply: JudgeReply, order: Sequence[int], key: str) -> Scores:
-    """Return one group's scores, in the group's order."""
+    """Parse the judge's reply and return one group's scores, in the group's order."""
     try:
         text = reply_text(reply, key)
         by_shown = _scores(text.strip().splitlines()[-1].strip(), len(order))
@@ -119,41 +127,40 @@ def _read(reply: JudgeReply, order: Sequence[int], key: str) -> Scores:
 
 
 def _scores(line: str, count: int) -> list[float]:
-    """Convert `Ranking: 3 > 1 = 2` into scores of the completions shown first, second, …"""
+    """Convert `Ranking: 3 > 1 = 2` into scores, and return them in the order in which the completions were shown."""
     match = _RANKING.fullmatch(line) if len(line) < 2_000 else None
     if match is None:
         raise NoScore("not_a_number", f"Its last line is not a ranking: {line[:100]!r}.")
     levels = [[int(number) for number in level.split("=")] for level in re.split("[>,]", match[1])]
     if sorted(number for level in levels for number in level) != list(range(1, count + 1)):
-        raise NoScore("not_a_number", f"Its ranking doesn't name each of {count} answers once: {line[:100]!r}.")
-    scores, before = [0.0] * count, 0
+        raise NoScore("not_a_number", f"Its ranking doesn't name each of the {count} answers once: {line[:100]!r}.")
+    scores, ranked_above = [0.0] * count, 0
     for level in levels:
-        middle = before + (len(level) - 1) / 2
+        place = ranked_above + (len(level) - 1) / 2
         for number in level:
-            scores[number - 1] = 1 - middle / (count - 1)
-        before += len(level)
+            scores[number - 1] = 1 - place / (count - 1)
+        ranked_above += len(level)
     return scores
 
 
 REWARDS = (
     Reward(
         key="judge_ranking",
-        title="Judge that ranks",
-        help="Another model ranks the completions of each group from best to worst, in one request for the group.",
+        title="Ranking judge",
+        help="Another model ranks the completions of each group from best to worst, with one request per group.",
         params=RankingParams,
         compare=judge_ranking,
         per_turn=False,
         cost=Cost.HTTP,
-        low="The judge ranks it last in its group.",
-        high="The judge ranks it first in its group.",
-        use="For what no function can check, where a judge can tell better from worse but gives most completions the "
-        "same number. One request serves a whole group. Its mean is 0.5 in every group, so its chart can't rise: watch "
-        "another reward, or evaluate. Like any judge it can be talked to: give it a small weight beside a reward that "
-        "can't.",
+        low="The judge ranks the completion last in its group.",
+        high="The judge ranks the completion first in its group.",
+        use="For what no function can check, if a judge can tell better from worse but gives most completions the same "
+        "number. The mean is 0.5 in every group, so this reward's chart can't rise: watch another reward, or evaluate "
+        "the model. Like any judge, it can be persuaded, so give it a small weight together with a reward that can't.",
         examples=(
             Example("The sum is 12.", None, {"prompt": "What is 5 + 7?", "answer": "12"},
                     {"endpoint": "JUDGE", "model": "a-model"},
-                    why="Alone it has no rank. In a group of four the best scores 1, the next 0.67, then 0.33 and 0."),
+                    why="A single completion has no rank. In a group of four the scores are 1, 0.67, 0.33 and 0."),
         ),
     ),
 )  # fmt: skip

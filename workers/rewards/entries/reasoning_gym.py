@@ -1,4 +1,4 @@
-"""A reward by reasoning-gym's checkers, for rows that reasoning-gym generated."""
+"""A reward that uses reasoning-gym's own checkers, for rows that reasoning-gym generated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Outcome
 
 COLUMN = reasoning.COLUMN
-LONGEST_ANSWER = 20_000
+MAX_ANSWER_CHARS = 20_000
 
 
 @dataclass(frozen=True)
 class ReasoningGymParams(Params):
     source: str = param("answer tag", "Where to find the completion's answer.", choices=SOURCES)
-    tag: str = param("answer", "Name of the tag when the source is the answer tag.")
-    marker: str = param("####", "The text before the answer when the source is a marker.")
-    partial: bool = param(True, "Give partial credit for answers that are nearly right; otherwise only 1 counts.")
+    tag: str = param("answer", "Name of the tag if the source is the answer tag.")
+    marker: str = param("####", "The text before the answer if the source is a marker.")
+    partial: bool = param(True, "Give partial credit to nearly right answers; otherwise they score 0.")
 
 
 def reasoning_gym(
     completions: Sequence[Completion], rows: Sequence[Row], params: ReasoningGymParams, tools: Tools
 ) -> Scores:
-    """Return 0 to 1: what the task family's own checker gives the answer. 1: right. 0: wrong, or no answer where it is
-    looked for; between: some families give a share. Rows that reasoning-gym didn't make don't count."""
+    """Return 0 to 1, the score that the task family's own checker gives the answer: 1 if it is right, 0 if it is wrong
+    or missing, and partial credit in some families. Return None for rows that reasoning-gym didn't generate."""
     values: list[float | None] = [None] * len(completions)
     failures: list[Failure] = []
     checked: dict[int, tuple[Mapping[str, object], str]] = {}
@@ -38,7 +38,7 @@ def reasoning_gym(
             continue
         answer = answer_at(completion.text, params.source, tag=params.tag, marker=params.marker)
         values[index] = 0.0
-        if answer is not None and answer.strip() and len(answer) <= LONGEST_ANSWER:
+        if answer is not None and answer.strip() and len(answer) <= MAX_ANSWER_CHARS:
             checked[index] = column, answer.strip()
     if not checked:
         return Scores(values, failures)
@@ -47,10 +47,10 @@ def reasoning_gym(
     for index, result in zip(checked, results, strict=True):
         if not isinstance(result, Outcome):
             values[index] = result if params.partial else float(result >= 1.0)
-        elif result.trouble:  # the sandbox's own, which says nothing about the answer
+        elif result.trouble:  # the sandbox itself failed, which says nothing about the answer
             values[index] = None
             failures.append(failure(index, result))
-        else:  # an answer on which the checker breaks or hangs is wrong: otherwise it would avoid its 0
+        else:  # an answer on which the checker crashes or hangs is wrong: otherwise it would avoid its 0
             notes[index] = ending(result)
     return Scores(values, failures, notes)
 
@@ -65,13 +65,13 @@ REWARDS = (
         needs=(COLUMN,),
         cost=Cost.SANDBOX,
         package="reasoning-gym",
-        low="A wrong answer, or none where it is expected.",
+        low="A wrong answer, or no answer where it is expected.",
         high="A right answer.",
-        use="For datasets made on the page “New dataset”, reasoning-gym. Many tasks have several right answers, and "
-        "only this checker knows them all. Ask for the answer's place in the prompt.",
+        use="For datasets created with reasoning-gym on the page “New dataset”. Many tasks have several right answers, "
+        "and only this checker knows them all. Say in the prompt where the answer should be.",
         examples=(
             Example("<answer>4</answer>", None, {"prompt": "2 + 2 =", "answer": "4"},
-                    why="reasoning-gym didn't make this row."),
+                    why="reasoning-gym didn't generate this row."),
         ),
     ),
 )  # fmt: skip

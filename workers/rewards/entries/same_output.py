@@ -1,7 +1,7 @@
-"""A reward for code that prints the same as the row's reference answer, for rows with an answer and no tests.
+"""A reward for code that prints what the row's reference answer prints, for rows with an answer but no tests.
 
-Both run as programs in the sandbox. The reference runs once for all completions of a group, and its output is cached
-for later batches.
+Both run as programs in the sandbox. The reference answer runs once for all completions of a group, and its output is
+cached for later batches.
 """
 
 import re
@@ -16,16 +16,15 @@ from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Outcome
 
 COMPARISONS = ("ignoring trailing white space", "exactly")
-LONGEST_SHOWN = 60
-"""Characters of a printed line in a note."""
+MAX_SHOWN_CHARS = 60
 TESTS_ARE_NEEDED = (
-    "It defines functions, and this reward compares printed output alone: add test_cases and use “Tests passed”."
+    "It defines functions, but this reward compares only printed output: add test_cases and use “Tests passed”."
 )
 _DEFINES = re.compile(r"^[ \t]*+(async\s+def|def|class)\s", re.MULTILINE)
-_SETTLED = (Kind.OK, Kind.ERROR, Kind.MEMORY, Kind.OUTPUT)
-"""Ends that don't depend on how busy the machine is: only these are cached for later batches."""
+_REPRODUCIBLE_KINDS = (Kind.OK, Kind.ERROR, Kind.MEMORY, Kind.OUTPUT)
+"""Outcomes that don't depend on how busy the machine is; only these are cached for later batches."""
 
-# The longest standard input fits into a pipe, so writing it never blocks. That of the fork itself is empty.
+# The longest standard input fits into a pipe, so writing it never blocks. The fork's own standard input is empty.
 PROGRAM = """
 import builtins, os, sys
 from types import ModuleType
@@ -50,14 +49,16 @@ def run(source, text):
 class SameOutputParams(RunParams):
     setup: str = param(
         "",
-        "Put before the completion's code and the reference's: imports that the prompts take for granted.",
+        "Code to insert before the completion's code and the reference answer's, such as imports that the prompts "
+        "assume.",
         widget="code",
         longest=10_000,
     )
     standard_input: str = param("", "Standard input of both programs.", widget="text", longest=10_000)
     compare: str = param(
         COMPARISONS[0],
-        "Trailing white space is that at the ends of lines, and empty lines at the end.",
+        "How to compare the outputs. Trailing white space is white space at the end of lines and empty lines at the "
+        "end.",
         choices=COMPARISONS,
     )
 
@@ -65,10 +66,9 @@ class SameOutputParams(RunParams):
 def same_output(
     completions: Sequence[Completion], rows: Sequence[Row], params: SameOutputParams, tools: Tools
 ) -> Scores:
-    """Return 0 or 1. 1: the last code block, run as a program, ends without an error and prints what the row's answer
-    prints. 0: it prints something else, an exception, another exit code than 0, a limit, or no code. A row whose answer
-    fails or prints nothing is a failure and has no score; rows without an answer don't count. For tasks that are
-    programs, with reference answers and no tests."""
+    """Run the last code block as a program and return 1 if it prints what the row's answer prints, or 0 if it prints
+    something else, fails, exits with a code other than 0, exceeds a limit or is missing. A row whose answer fails or
+    prints nothing is a failure; a row without an answer has no score."""
     sources = [_reference_source(row, params) for row in rows]
     references = _references([source for source in sources if source], params, tools)
     codes = [sandboxed.code_of(completion, params) for completion in completions]
@@ -99,7 +99,8 @@ def _job(source: str, params: SameOutputParams) -> Job:
 
 
 def _reference_source(row: Row, params: SameOutputParams) -> str | None:
-    """Return the code of the row's answer, "" if it has none, None without an answer. It needs no fence."""
+    """Return the code of the row's answer, with or without a fence: "" if the answer has no code, None if the row has
+    no answer."""
     answer = row.get("answer")
     if answer is None or not str(answer).strip():
         return None
@@ -108,8 +109,8 @@ def _reference_source(row: Row, params: SameOutputParams) -> str | None:
 
 
 def _references(sources: Sequence[str], params: SameOutputParams, tools: Tools) -> dict[str, str | Failure]:
-    """Run each different source unless its result is cached, and return what it prints, or why completions can't be
-    compared with it; "" stands for answers without code."""
+    """Run each distinct source whose result isn't cached. Return what each source prints, or why completions can't be
+    compared with it; the source "" represents answers without code."""
     no_code = f"The row's reference answer has no code, or more than {sandboxed.LONGEST_SOURCE:,} characters."
     references: dict[str, str | Failure] = {"": Failure(0, "error", no_code)}
     keys = {
@@ -121,7 +122,7 @@ def _references(sources: Sequence[str], params: SameOutputParams, tools: Tools) 
     fresh = {source: _job(source, params) for source in keys if source not in references}
     for source, outcome in sandboxed.run_each(fresh, tools, sandboxed.limits_of(params)).items():
         references[source] = _reference(source, outcome)
-        if outcome.kind in _SETTLED:
+        if outcome.kind in _REPRODUCIBLE_KINDS:
             tools.cache(keys[source], references[source])
     return references
 
@@ -140,7 +141,7 @@ def _reference(source: str, outcome: Outcome) -> str | Failure:
 
 
 def _difference(outcome: Outcome, expected: str, params: SameOutputParams) -> str:
-    """Return a sentence about a program that failed or printed something else; "" if it printed what was expected."""
+    """Return a sentence that says how a program failed or how its output differs, or "" if its output is right."""
     if end := sandboxed.ending(outcome):
         return end
     printed = outcome.stdout
@@ -149,7 +150,7 @@ def _difference(outcome: Outcome, expected: str, params: SameOutputParams) -> st
     if printed == expected:
         return ""
     if not printed:
-        return "It prints nothing; the reference does."
+        return "It prints nothing, but the reference does."
     lines, reference = printed.split("\n"), expected.split("\n")
     number = next((n for n, pair in enumerate(zip(lines, reference, strict=False)) if pair[0] != pair[1]), None)
     if number is None:
@@ -162,7 +163,7 @@ def _trimmed(text: str) -> str:
 
 
 def _shown(line: str) -> str:
-    return repr(line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}…")
+    return repr(line if len(line) <= MAX_SHOWN_CHARS else f"{line[:MAX_SHOWN_CHARS]}…")
 
 
 _SUM = "```python\nprint(sum(range(10)))\n```"
@@ -173,22 +174,23 @@ REWARDS = (
     Reward(
         key="same_output",
         title="Prints what the reference prints",
-        help="1 when the last code block, run as a program, prints what the row's reference answer prints.",
+        help="1 if the last code block, run as a program, prints what the row's reference answer prints.",
         params=SameOutputParams,
         batch=same_output,
         cost=Cost.SANDBOX,
         needs=("answer",),
-        low="No code, an exception, a limit was reached, or it prints something else.",
-        high="The code ends without an error and prints the same.",
-        use="For programs with a reference answer and no tests. Only printed output is compared: functions that nobody "
-        "calls need tests, and an answer that prints the time or random numbers matches nothing. A row whose answer "
-        "fails or prints nothing has no score and counts as a failure, so check the dataset's answers first.",
+        low="No code, an exception, an exceeded limit, or a different output.",
+        high="The code runs without an error and prints the same.",
+        use="For programs with a reference answer but no tests. Only printed output is compared: code that only "
+        "defines functions needs tests, and an answer that prints the time or random numbers matches nothing. A row "
+        "whose answer fails or prints nothing is a failure and has no score, so check the dataset's answers first.",
         examples=(
             Example(_SUM, 1.0, _ROW, why="Both print 45, however they compute it."),
-            Example("```python\nprint(sum(range(11)))\n```", 0.0, _ROW, why="It prints 55, the reference 45."),
+            Example("```python\nprint(sum(range(11)))\n```", 0.0, _ROW, why="It prints 55; the reference prints 45."),
             Example("```python\nn = int(input())\nprint(n + n)\n```", 1.0, _DOUBLES, {"standard_input": "21\n"},
                     why="Both read 21 and print 42."),
-            Example("```python\nprint(45, end='')\n```", 0.0, _ROW, {"compare": "exactly"}, why="No line break."),
+            Example("```python\nprint(45, end='')\n```", 0.0, _ROW, {"compare": "exactly"},
+                    why="The line break is missing."),
         ),
     ),
 )  # fmt: skip

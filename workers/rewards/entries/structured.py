@@ -1,4 +1,4 @@
-"""Format rewards for structure: JSON with a schema, a regular expression, XML elements."""
+"""Format rewards for structure: JSON with a schema, regular expressions and XML elements."""
 
 import functools
 from collections.abc import Mapping
@@ -24,18 +24,18 @@ _PERSON = '{"type": "object", "properties": {"age": {"type": "integer"}}, "requi
 class JsonValidParams(Params):
     schema: str = param(
         "",
-        "A JSON Schema that the value must fit; empty: any JSON is fine. Other documents that it refers to are never "
-        "fetched.",
+        "A JSON Schema that the value must fit. If empty, any JSON is accepted. Other documents to which it refers are "
+        "never fetched.",
         longest=schema.LONGEST_SCHEMA,
         widget="json",
         rule=lambda text: text.strip() and schema.problem(text),
     )
     source: str = param(
         "anywhere",
-        "Where to find the JSON. Anywhere: the last code block, else the answer tag, else the whole text.",
+        "Where to find the JSON. “Anywhere” tries the last code block, then the answer tag, then the whole text.",
         choices=SOURCES,
     )
-    tag: str = param("answer", "Name of the tag when the source is the answer tag.")
+    tag: str = param("answer", "Name of the tag if the source is the answer tag.")
     misfit_score: float = param(0.0, "Score of JSON that doesn't fit the schema.", min=0.0, max=1.0)
 
 
@@ -43,14 +43,14 @@ class JsonValidParams(Params):
 class RegexMatchParams(Params):
     pattern: str = param(
         r"<answer>.+?</answer>",
-        "A regular expression of Python. One that backtracks catastrophically is refused.",
+        "A Python regular expression. One that backtracks catastrophically is refused.",
         longest=pattern.LONGEST_PATTERN,
         widget="pattern",
     )
-    mode: str = param("anywhere", "Where it must match.", choices=MODES)
-    ignore_case: bool = param(False, "A and a are equal.")
-    dot_all: bool = param(True, "A dot matches a line's end too.")
-    inverted: bool = param(False, "1 where it doesn't match, 0 where it does.")
+    mode: str = param("anywhere", "Where the pattern must match.", choices=MODES)
+    ignore_case: bool = param(False, "Treat A and a as equal.")
+    dot_all: bool = param(True, "Let a dot also match a line break.")
+    inverted: bool = param(False, "Score 1 if the pattern doesn't match and 0 if it does.")
 
     def problem(self) -> str | None:
         if not self.pattern:
@@ -63,17 +63,18 @@ class RegexMatchParams(Params):
 class XmlStructureParams(Params):
     elements: str = param(
         "think, answer",
-        "Names of the elements that must be there in this order, with commas; empty: any are fine.",
+        "Comma-separated names of the required elements, in order. If empty, any elements are accepted.",
         rule=functools.partial(names_problem, none_is_fine=True),
     )
-    one_root: bool = param(False, "The text is one XML document; otherwise it may contain text and several elements.")
-    partial: bool = param(False, "Well-formed XML gets the share of the elements that are there.")
+    one_root: bool = param(
+        False, "Require a single XML document; otherwise several elements, and text between them, are accepted."
+    )
+    partial: bool = param(False, "Score well-formed XML by the share of required elements that it contains.")
 
 
 def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams) -> float:
-    """Return 0 to 1. 1: the text is JSON and fits the schema. 0: it isn't JSON; JSON that doesn't fit gets
-    `misfit_score`. For answers that a program reads. Raises TimeoutError when a value keeps the schema busy beyond its
-    time."""
+    """Return 1 if the text is JSON that fits the schema, `misfit_score` if it doesn't fit, or 0 if it isn't JSON.
+    Raises TimeoutError if checking a value against the schema takes too long."""
     if params.source == "anywhere":
         text = first_answer(completion, ("code block", "answer tag"), tag=params.tag)
     else:
@@ -85,32 +86,35 @@ def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams)
 
 
 def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParams) -> float:
-    """Return 0 or 1. 1: the pattern matches (with `inverted`: it doesn't). For a format that no other reward names, or
-    for words that must not come. Raises TimeoutError when matching takes too long."""
-    matched = pattern.matches(
+    """Return 1 if the pattern matches and 0 if it doesn't, or with `inverted` the opposite. Raises TimeoutError if
+    matching takes too long."""
+    is_match = pattern.matches(
         params.pattern, completion, params.mode, ignore_case=params.ignore_case, dot_all=params.dot_all
     )
-    return float(matched != params.inverted)
+    return float(is_match != params.inverted)
 
 
 def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureParams) -> float:
-    """Return 0 to 1, only 0 and 1 unless `partial`. 1: well-formed XML in which the elements named come in their order,
-    each once. 0: not well-formed (a bare < or & is enough), or one is missing. For output that a program parses; for
-    tags in prose use "Soft format", which forgives. Entities and document types are refused, so nothing can expand."""
+    """Return 1 for well-formed XML that contains the required elements once each, in order, and 0 otherwise (a bare <
+    or & is enough); with `partial`, return the share of required elements. Entities and document types are refused, so
+    nothing can expand."""
     top_names = _top_elements(completion, params.one_root)
     if top_names is None:
         return 0.0
-    required = names(params.elements)
-    if not required:
+    required_names = names(params.elements)
+    if not required_names:
         return float(bool(top_names))
-    good = [name for name in required if top_names.count(name) == 1]
+    good = [name for name in required_names if top_names.count(name) == 1]
     if params.partial:
-        return len(good) / len(required)
-    return float(good == required and [name for name in top_names if name in set(required)] == required)
+        return len(good) / len(required_names)
+    return float(
+        good == required_names and [name for name in top_names if name in set(required_names)] == required_names
+    )
 
 
 def _top_elements(text: str, one_root: bool) -> list[str] | None:
-    """Return the names of the top elements, or of the root and its children; None: not well-formed."""
+    """Return the names of the top-level elements, or with `one_root` those of the root and its children; None if the
+    XML is not well-formed."""
     parser = expat.ParserCreate()
     depth = -1 if not one_root else 0
     elements: list[str] = []
@@ -143,14 +147,14 @@ REWARDS = (
     Reward(
         key="json_valid",
         title="Valid JSON",
-        help="1 when the completion's JSON can be read and fits a schema.",
+        help="1 if the completion contains JSON that fits a schema.",
         function=json_valid,
         params=JsonValidParams,
         low="No JSON where it is expected, or it doesn't fit the schema.",
         high="JSON that fits the schema.",
-        use="For answers that a program reads: with a schema it checks names, types and bounds too.",
+        use="For answers that a program reads. With a schema, names, types and bounds are checked too.",
         examples=(
-            Example(f"```json\n{_ANN}\n```", 1.0, params={"schema": _PERSON}, why="It fits: both are there."),
+            Example(f"```json\n{_ANN}\n```", 1.0, params={"schema": _PERSON}, why="It has both properties."),
             Example('{"name": "Ann"}', 0.0, params={"schema": _PERSON}, why="`age` is missing."),
             Example("{'name': 'Ann'}", 0.0, why="JSON doesn't allow single quotes."),
         ),
@@ -158,29 +162,29 @@ REWARDS = (
     Reward(
         key="regex_match",
         title="Matches a pattern",
-        help="1 when a regular expression matches.",
+        help="1 if a regular expression matches.",
         function=regex_match,
         params=RegexMatchParams,
-        low="It doesn't match.",
-        high="It matches.",
-        use="For a format that no other reward knows; inverted, for words that must not come.",
+        low="The pattern doesn't match.",
+        high="The pattern matches.",
+        use="For a format that no other reward checks or, inverted, for words that must not appear.",
         examples=(
             Example("So: <answer>7</answer>", 1.0, why="The default pattern is an answer tag with something in it."),
             Example("As an AI, I", 0.0, params={"pattern": r"\bas an ai\b", "ignore_case": True, "inverted": True},
-                    why="Inverted: these words cost the point."),
+                    why="Inverted: the words match, so the score is 0."),
         ),
     ),
     Reward(
         key="xml_structure",
         title="XML structure",
-        help="1 when the completion is well-formed XML with these elements in this order.",
+        help="1 if the completion is well-formed XML with the required elements in order.",
         function=xml_structure,
         params=XmlStructureParams,
-        low="Not well-formed (a bare < or & is enough), or an element is missing, doubled, or out of order.",
+        low="Not well-formed (a bare < or & is enough), or an element is missing, duplicated or out of order.",
         high="Well-formed, with each element once and in order.",
-        use="For output that a program parses as XML; for tags in prose, “Soft format” forgives more.",
+        use="For output that a program parses as XML. For tags in prose, “Soft format” is more forgiving.",
         examples=(
-            Example("<think>3 + 4</think> <answer>7</answer>", 1.0, why="Both elements, in order."),
+            Example("<think>3 + 4</think> <answer>7</answer>", 1.0, why="Both elements are present, in order."),
             Example("<think>3 < 4</think><answer>7</answer>", 0.0, why="XML doesn't allow a bare <: it must be &lt;."),
         ),
     ),

@@ -1,4 +1,4 @@
-"""TRL's own rewards. They need TRL, and some need token ids, so only the trainer scores with them."""
+"""TRL's own rewards. They need TRL, and some need token ids, so only the trainer can score with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from workers.rewards.tools import Tools, Unavailable
 
 @dataclass(frozen=True)
 class NoParams(Params):
-    """No parameters."""
+    """Parameters of a reward that has none."""
 
 
 @dataclass(frozen=True)
 class ReasoningParams(Params):
     delimiter: str = param(
         "</think>",
-        "The end of the reasoning; the answer comes after it.",
+        "The string that ends the reasoning; the answer comes after it.",
         rule=lambda text: not text and "must not be empty",
     )
 
 
 @dataclass(frozen=True)
 class CosineParams(Params):
-    max_len: int = param(1_000, "Tokens at which the cosine ends.", min=1, max=1_000_000)
+    max_len: int = param(1_000, "Length at which the cosine ends, in tokens.", min=1, max=1_000_000)
     min_value_wrong: float = param(-1.0, "Score of the shortest wrong completion.", min=-1_000.0, max=1_000.0)
     max_value_wrong: float = param(-0.5, "Score of the longest wrong completion.", min=-1_000.0, max=1_000.0)
     min_value_correct: float = param(0.5, "Score of the longest right completion.", min=-1_000.0, max=1_000.0)
@@ -34,14 +34,16 @@ class CosineParams(Params):
 
 @dataclass(frozen=True)
 class RepetitionParams(Params):
-    ngram_size: int = param(3, "Tokens of an n-gram.", min=1, max=100)
+    ngram_size: int = param(3, "Number of tokens in an n-gram.", min=1, max=100)
     max_penalty: float = param(-1.0, "Score of a text that only repeats itself.", min=-1_000.0, max=0.0)
 
 
 @dataclass(frozen=True)
 class SoftOverlongParams(Params):
-    max_completion_len: int = param(1_024, "Tokens beyond which the score is -1.", min=1, max=10_000_000)
-    soft_punish_cache: int = param(256, "The score falls over this many tokens before it.", min=0, max=10_000_000)
+    max_completion_len: int = param(1_024, "Length beyond which the score is -1, in tokens.", min=1, max=10_000_000)
+    soft_punish_cache: int = param(
+        256, "Number of tokens before that length over which the score falls.", min=0, max=10_000_000
+    )
 
     def problem(self) -> str | None:
         fits = self.soft_punish_cache <= self.max_completion_len
@@ -54,49 +56,46 @@ def _cosine_range(params: Any) -> tuple[float, float]:
 
 
 def accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return 0 or 1. 1: math-verify finds the completion's formula equal to the row's solution (or answer). 0: another
-    one, or none in LaTeX. Rows whose solution isn't a formula don't count. To compare with results of others that used
-    it; `math_equivalent` does the same in the sandbox."""
+    """Return 1 if math-verify finds the completion's formula equal to the row's solution (or answer), or 0 if it
+    differs or there is no LaTeX. Return None if the row's solution isn't a formula."""
     return _by_trl("trl_accuracy", completions, rows, params, tools)
 
 
 def reasoning_accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return 0 or 1. 1: as `accuracy`, of what follows the last `delimiter`. 0: another answer after it, none, or no
-    delimiter at all, whatever stands before. For models that think in tags, where an answer inside the thought must not
-    count."""
+    """Return 1 if the text after the last `delimiter` is right by `accuracy`, else 0. Without a delimiter, the score
+    is 0, whatever the text contains."""
     return _by_trl("trl_reasoning_accuracy", completions, rows, params, tools)
 
 
 def cosine_scaled(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return -1 to 1, as its four values say. 1: right and short, falling to 0.5 at `max_len` tokens and beyond. -1:
-    wrong and short, rising to -0.5: a wrong completion may try longer. It never gives a score between -0.5 and 0.5.
-    Against reasoning that grows without getting better (arXiv:2502.03373)."""
+    """Return -1 to 1, TRL's accuracy scaled by a cosine of the length. With the default parameters, a right completion
+    scores from 1 if short down to 0.5 at `max_len` tokens, and a wrong one from -1 if short up to -0.5. Use this
+    against reasoning that grows longer without getting better (arXiv:2502.03373)."""
     return _by_trl("trl_cosine_scaled", completions, rows, params, tools)
 
 
 def think_format(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return 0 or 1. 1: the completion's first characters are <think>, it is closed, and no other opens. 0: anything
-    else, an opening tag that the chat template has written included. To compare with results of others; `think_tags`
-    says more."""
+    """Return 1 if the completion begins with <think>, which is closed and is the only one, else 0 (also if the chat
+    template wrote the opening tag)."""
     return _by_trl("trl_think_format", completions, rows, params, tools)
 
 
 def repetition_penalty(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return `max_penalty` (-1) to 0. 0: no n-gram of tokens comes twice, or there are fewer tokens than `ngram_size`.
-    Near -1: one n-gram is repeated all the time. Against completions that fill their length with the same words."""
+    """Return `max_penalty` (-1) times the share of n-grams of tokens that are repeated, or 0 if there are fewer tokens
+    than `ngram_size`. Use this against completions that repeat the same words."""
     return _by_trl("trl_repetition_penalty", completions, rows, params, tools)
 
 
 def soft_overlong(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return -1 to 0. 0: up to `max_completion_len` less `soft_punish_cache` tokens, then falling evenly. -1: at
-    `max_completion_len` and beyond. Where completions run into their longest length (DAPO, arXiv:2503.14476)."""
+    """Return 0 up to `max_completion_len` - `soft_punish_cache` tokens, then fall linearly to -1 at
+    `max_completion_len` and beyond. Use this if completions reach their maximum length (DAPO, arXiv:2503.14476)."""
     return _by_trl("trl_soft_overlong", completions, rows, params, tools)
 
 
 def _by_trl(key: str, completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
     ask = tools.trainer.get(key)
     if ask is None:
-        raise Unavailable("TRL's own rewards are computed by the trainer only.")
+        raise Unavailable("Only the trainer can score with TRL's own rewards.")
     scores = ask(completions, rows, params)
     assert isinstance(scores, Scores)  # noqa: S101  what the trainer's own module returns
     return scores
@@ -106,7 +105,7 @@ def _reward(key: str, batch: BatchFunction, **details: Any) -> Reward:
     return Reward(key=key, batch=batch, cost=Cost.TRAINER, **details)
 
 
-_WHY = "Scored by the trainer only."
+_WHY = "Only the trainer can score it."
 _ANSWER = {"answer": r"\frac{1}{3}"}
 
 REWARDS = (
@@ -114,75 +113,76 @@ REWARDS = (
         "trl_accuracy",
         accuracy,
         title="TRL: accuracy",
-        help="1 when the mathematical answer equals the row's solution (or answer), by math-verify.",
+        help="1 if math-verify finds the mathematical answer equal to the row's solution (or answer).",
         params=NoParams,
         needs=("answer",),
-        low="Another answer, or none that can be read.",
+        low="A different answer, or none that can be parsed.",
         high="An equal answer.",
-        use="To compare with results of others that used it. Mathematical equivalence of this library does the same in "
-        "the sandbox, where no expression can block the trainer.",
+        use="To compare with published results that used it. This library's “Math equivalence” does the same in the "
+        "sandbox, where no expression can block the trainer.",
         examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_WHY),),
     ),
     _reward(
         "trl_reasoning_accuracy",
         reasoning_accuracy,
         title="TRL: accuracy after reasoning",
-        help="As TRL's accuracy, of what follows the end of the reasoning; 0 where the reasoning has no end.",
+        help="TRL's accuracy of the text after the reasoning; 0 if the reasoning doesn't end.",
         params=ReasoningParams,
         needs=("answer",),
-        low="Another answer, none, or reasoning without an end.",
+        low="A different answer, none, or reasoning without an end.",
         high="An equal answer after the reasoning.",
-        use="For models that think in tags, where an answer inside the reasoning must not count.",
+        use="For models that reason in tags, if an answer inside the reasoning must not be rewarded.",
         examples=(Example(r"<think>…</think>\boxed{\frac{1}{3}}", None, _ANSWER, why=_WHY),),
     ),
     _reward(
         "trl_cosine_scaled",
         cosine_scaled,
         title="TRL: accuracy scaled by length",
-        help="TRL's accuracy on a cosine of the length: short right answers best, short wrong ones worst.",
+        help="TRL's accuracy scaled by a cosine of the length: highest for short right answers, lowest for short wrong "
+        "ones.",
         params=CosineParams,
         range=(-1.0, 1.0),
         range_of=_cosine_range,
         needs=("answer",),
         low="A short wrong completion.",
         high="A short right completion.",
-        use="Against reasoning that grows without getting better.",
+        use="Against reasoning that grows longer without getting better.",
         examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_WHY),),
     ),
     _reward(
         "trl_think_format",
         think_format,
         title="TRL: think format",
-        help="1 when the completion begins with one <think>…</think>.",
+        help="1 if the completion begins with one <think>…</think>.",
         params=NoParams,
-        low="It doesn't begin with the tag, or the tag isn't closed.",
-        high="It begins with one block of reasoning.",
-        use="To compare with results of others that used it; this library's think_tags says more.",
+        low="The completion doesn't begin with the tag, or the tag isn't closed.",
+        high="The completion begins with one block of reasoning.",
+        use="To compare with published results that used it. This library's “Think block, strict” checks more.",
         examples=(Example("<think>a</think>b", None, why=_WHY),),
     ),
     _reward(
         "trl_repetition_penalty",
         repetition_penalty,
         title="TRL: repetition penalty",
-        help="The share of repeated n-grams of tokens, times the largest penalty.",
+        help="Share of repeated n-grams of tokens, multiplied by the maximum penalty.",
         params=RepetitionParams,
         range=(-1.0, 0.0),
         range_of=lambda params: (params.max_penalty, 0.0),
-        low="It repeats one n-gram all the time.",
-        high="No n-gram comes twice.",
+        low="The completion keeps repeating one n-gram.",
+        high="No n-gram occurs twice.",
         use="Against completions that fill their length with the same words.",
         examples=(Example("no no no no no", None, why=_WHY),),
     ),
     _reward(
         "trl_soft_overlong",
         soft_overlong,
-        title="TRL: soft over-long punishment",
+        title="TRL: soft overlong punishment",
         help="0 up to a length in tokens, then falling to -1 (DAPO).",
         params=SoftOverlongParams,
         range=(-1.0, 0.0),
         low="Longer than the maximum.",
         high="Short enough.",
-        use="Where completions run into max_completion_length: set the maximum to it.",
+        use="If completions reach max_completion_length. Set the maximum to that value.",
         examples=(Example("A short text.", None, why=_WHY),),
     ),
 )

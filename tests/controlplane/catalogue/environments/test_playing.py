@@ -90,7 +90,7 @@ def test_a_turn_can_be_taken_back() -> None:
 
 @pytest.mark.parametrize("moves", ["{", "3", "[3]", '[{"text": ""}]', "[" * 5000])
 def test_moves_that_can_not_be_read_are_refused_in_words(moves: str) -> None:
-    assert "can't be read. Start again." in post("move/", {"moves": moves})
+    assert "are invalid. Start again." in post("move/", {"moves": moves})
 
 
 def test_an_environment_that_the_library_no_longer_has_says_so() -> None:

@@ -76,10 +76,10 @@ def test_a_game_is_played_by_what_the_model_says(monkeypatch: pytest.MonkeyPatch
     ("reply", "words"),
     [
         (400, "vLLM needs --enable-auto-tool-choice"),
-        (401, "PLAYER has written no turn. It answered 401"),
-        ("no JSON", "Its answer is not a chat completion."),
-        ('{"choices": [{"message": {"tool_calls": [3]}}]}', "Its answer is not a chat completion."),
-        ({"content": "<tool_call>{}</tool_call>"}, "its server passed it on as text"),
+        (401, "PLAYER returned no turn. It answered 401"),
+        ("no JSON", "The server's response is not a chat completion."),
+        ('{"choices": [{"message": {"tool_calls": [3]}}]}', "The server's response is not a chat completion."),
+        ({"content": "<tool_call>{}</tool_call>"}, "its server returned it as text"),
         ({"content": ""}, "The model wrote nothing."),
     ],
 )
@@ -101,12 +101,12 @@ def test_calls_that_fit_no_tool_are_answered_in_words() -> None:
 def test_a_server_that_is_not_there_is_said_in_words() -> None:
     with ChatServer() as server:
         pass
-    assert "PLAYER has written no turn. The connection failed" in played(server)[-1]
+    assert "PLAYER returned no turn. The connection failed" in played(server)[-1]
 
 
 def test_a_model_must_be_chosen() -> None:
     page = post("model/?begin=1&on=1", {"prompt": "2 + 2?", "model": "", "max_tokens": "0"}, an_environment())
-    assert "Choose the endpoint of the model." in page
+    assert "Choose the model's endpoint." in page
     assert "Enter the model's name on that server." in page
     assert "The model writes turn" not in page
 
@@ -150,7 +150,7 @@ def test_an_episode_is_scored_by_component_and_in_all() -> None:
 
 def test_a_component_without_what_it_needs_says_so() -> None:
     page = scored({"name": "right", "function": "numeric_match"}, {"name": "old", "function": "gone"})
-    assert "It needs values of a dataset's row: answer." in page
+    assert "It needs these columns of a dataset row: answer." in page
     assert "This reward is no longer in the library." in page
     assert "No component applies to this episode." in page
 

@@ -45,7 +45,7 @@ def test_yaml_carries_it_and_refuses_what_is_no_choice() -> None:
     assert (each.spec().per_turn, whole.spec().per_turn) == (True, False)
     of = "name: n\ncomponents:\n- function: {}\n  per_turn: {}\n"
     assert "per_turn: expected true or false, got often" in errors(of.format("length", "often"))
-    assert "Judge that ranks scores whole completions only" in errors(of.format("judge_ranking", "true"))
+    assert "Ranking judge scores whole completions only" in errors(of.format("judge_ranking", "true"))
 
 
 def test_a_change_of_it_is_a_version_with_a_difference() -> None:

@@ -186,8 +186,8 @@ def test_the_list_says_who_uses_a_secret_and_what_its_end_would_do(monkeypatch: 
     page = admin().get("/settings/secrets/").content.decode()
     assert "asks a judge" in page
     assert f'href="/runs/{run.pk}/"' in page
-    assert "asks a judge can’t be launched" in page or "asks a judge can&#x27;t be launched" in page
-    assert "uses it, still in the queue, will fail to start." in page
+    assert "asks a judge can’t be used for launches" in page or "asks a judge can&#x27;t be used for launches" in page
+    assert "uses it, in the queue, will fail to start." in page
     assert "nobody" in page
 
 
@@ -203,7 +203,7 @@ def test_a_key_of_another_installation_is_told_with_what_to_do(settings: Setting
     settings.SECRET_KEY = "another" * 8
     page = admin().get("/settings/secrets/")
     assert page.status_code == 200
-    assert "Enter it again" in page.content.decode()
+    assert "Enter the key again" in page.content.decode()
     assert "another installation's secret key" in vault.problem("JUDGE")
     assert "Settings, Secrets" in vault.problem("JUDGE")
     assert changed(Secret.objects.get(), key="sk-new").status_code == 302

@@ -97,7 +97,7 @@ def test_a_store_that_cannot_be_is_refused_in_words(address: str, key: str, word
 def test_what_is_told_twice_is_one_event_and_the_page_shows_it(saved: Attempt) -> None:
     assert [tell(saved, state) for state in ("uploading", "uploading", "stored", "stored")] == [200] * 4
     assert saved.run.events.filter(kind__startswith="checkpoint_").count() == 2
-    assert "any host may resume from it" in viewer().get(f"/runs/{saved.run_id}/checkpoints/").content.decode()
+    assert "any host can resume from it" in viewer().get(f"/runs/{saved.run_id}/checkpoints/").content.decode()
     assert tell(saved, "stored", path="checkpoints/checkpoint-99") == 409
     assert tell(saved, "nonsense") == 400
 

@@ -106,5 +106,5 @@ def test_beyond_loopback_the_address_names_the_host() -> None:
 def test_the_spec_of_a_run_says_what_tasks_show_and_how_often_atropos_may_ask() -> None:
     run = a_gateway(kind="atropos", shows_answer=True, requests=8, interval_s=5)
     page = signed_in(Role.VIEWER).get(f"/runs/{run.pk}/spec/").content.decode()
-    assert "8 within 5 s, the others wait" in page
+    assert "8 per 5 s; the others wait" in page
     assert "with the answer and the tests" in page

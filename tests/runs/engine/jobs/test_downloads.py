@@ -128,7 +128,7 @@ def test_it_is_removed_after_a_day(offered: tuple[Run, str], data_folder: Path) 
     tick.tick(timezone.now() + timedelta(hours=23))
     assert text(viewer(), page).count(f"archive/{job.pk}") == 1
     tick.tick(timezone.now() + timedelta(hours=25))
-    assert "The archive was removed after a day." in text(viewer(), page)
+    assert "The archive was removed after one day." in text(viewer(), page)
     assert viewer().get(f"{page}archive/{job.pk}").status_code == 404
     assert list((data_folder / "archives").iterdir()) == []
 

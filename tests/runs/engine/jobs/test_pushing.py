@@ -86,7 +86,7 @@ def test_a_card_that_is_too_long_is_kept_and_refused() -> None:
     run, page = trained()
     answer = pushed(page, card="ä" * 40_000)
     assert answer.status_code == 422
-    assert "It has 80,000 bytes" in answer.content.decode()
+    assert "The card has 80,000 bytes" in answer.content.decode()
     assert "ä" * 40_000 in answer.content.decode()
     assert not run.jobs.exists()
 
@@ -110,11 +110,11 @@ def test_a_stop_lets_it_take_back_what_it_has_begun() -> None:
     run, page = trained()
     pushed(page)
     attempt = an_attempt(run=run.jobs.get())
-    assert "deleted again" in text(operator(), f"/runs/{attempt.run_id}/")
+    assert "an existing one is not changed" in text(operator(), f"/runs/{attempt.run_id}/")
     stopping.request_stop(attempt, StopMode.SAVE, a_user())
     attempt.refresh_from_db()
     assert attempt.stop_mode == StopMode.SAVE
-    assert "may stay on the hub, empty" in text(operator(), f"/runs/{attempt.run_id}/")
+    assert "may remain on the hub, empty" in text(operator(), f"/runs/{attempt.run_id}/")
 
 
 def test_the_models_page_shows_how_far_it_is_and_then_the_address() -> None:

@@ -77,6 +77,6 @@ def test_the_receipt_names_the_server_and_what_it_keeps() -> None:
     ended(host, 4, 292)
     page = viewer().get(f"/runs/{ended(host, 292, 580).run_id}/").content.decode()
     words = " ".join(re.sub(r"<[^>]+>", " ", page).split())
-    assert "288 MiB of GPU 0 kept by an attached server" in words
-    assert "and with earlier runs 576 MiB" in words
-    assert f"the attached vLLM server {SERVER} keeps some memory" in words
+    assert "288 MiB of GPU 0 still used by an attached server" in words
+    assert "576 MiB with earlier runs" in words
+    assert f"The attached vLLM server {SERVER} keeps some memory" in words

@@ -70,8 +70,8 @@ def test_what_vllm_generates_meanwhile_is_told_beside_a_step_in_turns(client: Cl
     assert time is not None
     assert (time.seconds, time.ahead, time.in_turns) == (10.0, 7.0, 16.0)
     page = client.get(f"/runs/{run.pk}/").content.decode()
-    assert "One step ahead: 10 s" in page
-    assert "In turns: about 16 s" in page
+    assert "one step ahead, a step takes 10 s" in page
+    assert "without, about 16 s" in page
 
 
 def test_without_enough_steps_there_is_nothing_to_say() -> None:

@@ -41,7 +41,7 @@ def test_the_choice_is_kept_by_the_form_and_the_clone() -> None:
     form = LaunchForm(as_sent(client.get(f"/runs/{run.pk}/clone/").context["form"]), schema=SCHEMA)
     form.is_valid()
     assert form.request().rewards_beside
-    assert "scored while others are generated" in client.get(f"/runs/{run.pk}/spec/").content.decode()
+    assert "scored while others are being generated" in client.get(f"/runs/{run.pk}/spec/").content.decode()
 
 
 @pytest.mark.parametrize(

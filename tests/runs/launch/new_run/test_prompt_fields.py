@@ -39,7 +39,7 @@ def test_the_choice_is_frozen_cloned_shown_and_charted(client):
     form.is_valid()
     assert form.request().prompts == SPEC
     page = " ".join(client.get(f"/runs/{run.pk}/spec/").content.decode().split())
-    assert "up to 4 extra rounds; drawn by difficulty, least weight 0.2" in page
+    assert "up to 4 extra rounds; sampled by difficulty, with a minimum weight of 0.2" in page
     [group] = [group for group in of_training(spec_of(run), ()) if group.title == "Choice of prompts"]
     ids = [chart.id for chart in group.charts]
     assert ids[:4] == ["prompts-replaced", "prompts-extra", "prompts-rounds", "prompts-effective"]

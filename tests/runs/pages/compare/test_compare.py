@@ -330,7 +330,7 @@ def test_without_a_prompt_of_all_those_of_some_are_offered(client: Client) -> No
     visited(runs[1], 2, 1, 1.0)
     visited(runs[2], 3, 1, 1.0)
     text = client.get("/runs/compare/prompts/", {"runs": ",".join(run.pk for run in runs)}).content.decode()
-    assert "No prompt was visited by all of them" in text
+    assert "No prompt was visited by all runs" in text
     assert "Not visited" in text
 
 

@@ -72,7 +72,7 @@ def test_the_recipe_that_fits_a_host_comes_first_and_is_the_pages_next_act() -> 
     assert "Sums on the CPU" in first
     assert '<button class="button primary">Create dataset and rewards' in first
     assert "Fits box." in page(client, "/start/sums/")
-    assert "No host here has all of it." in page(client, "/start/gsm8k/")
+    assert "No reachable host has everything it needs." in page(client, "/start/gsm8k/")
     client.post("/start/sums/prepare")
     assert "The dataset is being read" in page(client, "/start/")
     worked(DatasetVersion.objects.get())
@@ -88,7 +88,7 @@ def test_what_is_there_is_neither_made_again_nor_changed() -> None:
 
 def test_a_viewer_reads_and_makes_nothing() -> None:
     client = viewer()
-    assert "An operator can create what is missing." in page(client, "/start/gsm8k/")
+    assert "An operator can create the missing parts." in page(client, "/start/gsm8k/")
     assert client.post("/start/gsm8k/prepare").status_code == 403
     assert client.get("/start/other/").status_code == 404
 

@@ -41,7 +41,7 @@ def test_a_silent_host_is_stale_since_its_last_word():
     last = timezone.now() - timedelta(minutes=5)
     a_host(announced_at=last)
     shown = page()
-    assert "Out of reach since" in shown
+    assert "Unreachable since" in shown
     assert f"{last:%Y-%m-%d %H:%M:%S}" in shown
     assert "No host is reachable" in shown
 
@@ -117,7 +117,7 @@ def test_a_quarantined_gpu_shows_a_banner_and_is_released_by_an_operator():
     lease = a_lease(a_host(gpus=1), Lease.QUARANTINED)
     assert "GPU 0 of box is in quarantine" in page()
     client, path = operator(), f"/hardware/leases/{lease.pk}/release/"
-    assert "was not proved free" in client.get(path).content.decode()
+    assert "was not confirmed free" in client.get(path).content.decode()
     assert client.post(path).status_code == 302
     lease.refresh_from_db()
     assert lease.state == Lease.RELEASED

@@ -109,7 +109,7 @@ def test_a_host_out_of_reach_can_be_removed_or_marked_as_lost() -> None:
     assert [button.label for button in a_card(host)["buttons"]] == ["Remove…"]
     a_lease(host)
     assert [button.label for button in a_card(host)["buttons"]] == ["Mark host as lost…"]
-    assert "Launches can't reach it; its runs continue." in a_card(host)["stale"]
+    assert "No new runs can be launched on it; its current runs continue." in a_card(host)["stale"]
     assert a_card(host, Role.VIEWER)["buttons"] == []
 
 
@@ -124,7 +124,7 @@ def test_quarantined_resources_of_a_run_are_one_notice() -> None:
     [notice] = a_card(host)["quarantines"]
     assert (notice.title, notice.text) == (
         "GPU 0 of box is in quarantine.",
-        "it was not proved free, so no run gets it.",
+        "it was not confirmed free, so no run gets it.",
     )
     Lease.objects.create(attempt=lease.attempt, host=host, resource="gpu:1", state=Lease.QUARANTINED)
     [notice] = a_card(host, Role.VIEWER)["quarantines"]

@@ -252,9 +252,9 @@ def test_a_host_that_is_gone_and_holds_nothing_is_removed_until_it_is_back():
     host = a_host(announced_at=timezone.now() - LONG_AGO)
     client, path = operator(), f"/hardware/hosts/{host.pk}/remove/"
     assert path in page(client)
-    assert "holds nothing" in client.get(path).content.decode()
-    assert "box is removed" in client.post(path, follow=True).content.decode()
-    assert "already removed" in client.post(path, follow=True).content.decode()
+    assert "no run holds its resources" in client.get(path).content.decode()
+    assert "box was removed" in client.post(path, follow=True).content.decode()
+    assert "already been removed" in client.post(path, follow=True).content.decode()
     assert "No hosts yet" in page()
     announce(gpus=[])
     assert ">reachable<" in page()
@@ -264,7 +264,7 @@ def test_a_host_that_is_gone_and_holds_nothing_is_removed_until_it_is_back():
 def test_a_host_that_is_in_reach_or_holds_something_stays():
     host, _ = a_lost_run()
     client, path = operator(), f"/hardware/hosts/{host.pk}/remove/"
-    assert "still holds" in client.get(path).content.decode()
+    assert "are still held" in client.get(path).content.decode()
     assert "still holds leases" in client.post(path, follow=True).content.decode()
     Host.objects.update(announced_at=timezone.now())
     assert "is reachable" in client.post(path, follow=True).content.decode()

@@ -93,4 +93,4 @@ def test_the_comparison_shows_the_cost_beside_the_gpu_hours(client: Client, pric
     text = client.get("/runs/compare/table/", {"runs": attempt.run_id}).content.decode()
     assert 'data-label="GPU-hours">4' in text
     assert words in text
-    assert bool(words) == ("present prices" in text)
+    assert bool(words) == ("current prices" in text)

@@ -79,7 +79,7 @@ def test_revoking_ends_what_runs_there_and_its_tokens() -> None:
     host_token("box")
     assert attempt.run.name in operator().get(f"/hardware/hosts/{host.pk}/revoke/").content.decode()
     answer = operator().post(f"/hardware/hosts/{host.pk}/revoke/", follow=True).content.decode()
-    assert "1 run of it ended." in answer
+    assert "1 run on it ended." in answer
     assert "Redis can’t be reached" in answer.replace("&#x27;", "’")
     attempt.refresh_from_db()
     assert (attempt.status, attempt.reason) == (RunStatus.FAILED, "host_lost")
@@ -118,7 +118,7 @@ def test_the_command_is_shown_once_and_its_code_is_good(valkey: str, settings: S
     answer = operator().post("/hardware/hosts/add/", {"name": "gpu1"})
     command = answer.context["command"]
     assert command in answer.content.decode()
-    assert "points each machine to itself" not in answer.content.decode()
+    assert "refers to the local machine" not in answer.content.decode()
     row = codes.find(command.split()[-1])
     assert row is not None
     assert (row.host_name, command.split()[:4]) == ("gpu1", ["python3", "-m", "workers.host.join", "http://testserver"])
@@ -136,7 +136,7 @@ def test_the_page_waits_for_the_machine_and_sees_it() -> None:
     Host.objects.update(announced_at=timezone.now())
     assert (state().status_code, "gpu1 is reachable" in state().content.decode()) == (286, True)
     JoinCode.objects.update(used_at=None, used_by="", expires_at=timezone.now())
-    assert "Nobody used the code" in state().content.decode()
+    assert "The code wasn’t used in time" in state().content.decode()
 
 
 def test_a_name_that_cannot_be_is_refused_with_the_form(settings: Settings) -> None:

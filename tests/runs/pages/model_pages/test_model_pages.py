@@ -44,7 +44,7 @@ def test_the_list_has_what_runs_have_saved_and_what_lies_on_the_hosts() -> None:
 def test_the_list_is_searched_by_name_and_base_model() -> None:
     saved(an_attempt(run=a_run("sums", model="/models/small")), 1)
     assert "sums · step 1" in text(viewer(), "/models/", q="SMALL")
-    assert "No model of a run matches" in text(viewer(), "/models/", q="quotients")
+    assert "No run&#x27;s model matches" in text(viewer(), "/models/", q="quotients")
 
 
 def test_an_empty_installation_says_where_models_come_from() -> None:
@@ -79,7 +79,7 @@ def test_a_model_says_how_good_it_is_and_how_its_run_went_on() -> None:
     assert "+0.3" in quality
     assert "last 0.250, best 0.600" in quality
     assert "at step 12" in quality
-    assert "none of this model yet" in quality
+    assert "no evaluation of this model yet" in quality
     assert f'href="/runs/{attempt.run_id}/?tab=charts"' in quality
 
 

@@ -45,7 +45,7 @@ def test_the_change_of_ranking_and_of_advantages_is_shown():
     assert "↑1" in page
     assert "↓1" in page
     assert "6 completions of steps 1 to 3" in page
-    assert "the run continues" in page
+    assert "the run is still active" in page
 
 
 def test_a_component_with_a_mistake_is_left_out_and_named():
@@ -62,11 +62,13 @@ def test_rows_come_from_the_runs_dataset_in_one_reading():
     version = ready_version("sums", [{"prompt": f"{n}+{n}", "answer": str(2 * n)} for n in range(3)])
     attempt = a_stored_run(*[a_line(1, n, str(2 * n), "77", answer="") for n in range(3)], version=version)
     page = replayed(attempt.run_id, "numeric_match")
-    assert "as the run stored" not in page
+    assert "that the run stored" not in page
     assert "The order changes in 3 of 3 groups." in page
     version.rows_path.unlink()
     SampleRow.objects.update(row=9)
-    assert "3 groups go by the prompt and the answer that the run stored." in replayed(attempt.run_id, "numeric_match")
+    assert "3 groups are scored with only the prompt and the answer that the run stored." in replayed(
+        attempt.run_id, "numeric_match"
+    )
 
 
 def test_groups_are_taken_in_whole_steps_spread_newest_or_of_one():
@@ -87,7 +89,7 @@ def test_evaluations_void_groups_and_groups_without_texts_are_not_taken():
     SampleRow.objects.filter(step=3, row=5).update(size=0, data={"names": [], "figures": []})
     assert steps_of(run) == [1, 3]
     assert replay_source.pick(run, "newest", None, 64).gone == 1
-    assert "1 group of these steps had no stored texts" in replayed(run.pk)
+    assert "1 group of these steps had no stored completions" in replayed(run.pk)
 
 
 def test_more_than_a_page_can_take_is_cut_and_told(monkeypatch: pytest.MonkeyPatch):
@@ -95,13 +97,13 @@ def test_more_than_a_page_can_take_is_cut_and_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(replay_source, "MAX_COMPLETIONS", 5)
     page = replayed(attempt.run_id)
     assert "4 completions of step" in page
-    assert "the rest of these steps is left out" in page
+    assert "the other groups of these steps are omitted" in page
 
 
 def test_the_card_says_what_there_is_of_a_run():
     attempt = a_stored_run(a_better_one(3), a_better_one(5), name=NASTY)
     page = operator().get("/rewards/replay/", {"replay": attempt.run_id}).content.decode()
-    assert "2 groups of steps 3 to 5 with their texts" in page
+    assert "2 groups from steps 3 to 5 with stored completions" in page
     assert NASTY not in page
     SampleRow.objects.update(size=0)
     page = operator().get("/rewards/replay/", {"replay": attempt.run_id}).content.decode()

@@ -30,9 +30,9 @@ def test_a_completion_climbs_or_falls(before, now, tone, text):
     ("group", "text"),
     [
         (a_group(flat_now=True, turned=1), "loses its spread"),
-        (a_group(flat_before=True, turned=1), "gains a spread"),
+        (a_group(flat_before=True, turned=1), "gains spread"),
         (a_group(turned=2, all=6), "2 of 6 pairs inverted"),
-        (a_group(untied=1, made_equal=2), "1 ties broken, 2 made equal"),
+        (a_group(untied=1, made_equal=2), "1 tie broken, 2 created"),
         (a_group(), "same order"),
     ],
 )
@@ -49,11 +49,11 @@ def test_a_group_without_a_row_is_named_by_its_step():
     [
         (ReplayableGroups(), True, "This run has no completions yet."),
         (ReplayableGroups(), False, "This run has no completions stored."),
-        (ReplayableGroups(1, 1, 1), False, "1 group of step 1 with their texts."),
+        (ReplayableGroups(1, 1, 1), False, "1 group from step 1 with stored completions."),
         (
             ReplayableGroups(1, 5, 1200, 3),
             False,
-            "1,200 groups of steps 1 to 5 with their texts; of 3 more, only the scores are stored.",
+            "1,200 groups from steps 1 to 5 with stored completions; for 3 more, only the scores are stored.",
         ),
     ],
 )

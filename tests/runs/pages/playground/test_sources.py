@@ -93,7 +93,7 @@ def test_a_datasets_row_is_chosen_by_its_place_and_whole_where_it_is_long():
 def test_without_its_dataset_a_group_goes_by_what_the_run_stored():
     attempt = a_stored_run(a_line(1, 0, "4"))
     page = sample(**{"from": "run", "run": attempt.run_id})
-    assert "Only the prompt and the answer are known, as the run stored them." in page
+    assert "Only the prompt and the answer that the run stored are known." in page
     group = SampleRow.objects.get().pk
     scored = tried("numeric_match", **{"from": "run", "run": attempt.run_id, "group": group, "completion": ["4", "5"]})
     assert "+0.71" in scored
@@ -104,7 +104,7 @@ def test_a_stored_completion_counts_with_its_turns_and_all_its_letters_while_it_
     attempt = a_stored_run(line)
     group = SampleRow.objects.get().pk
     page = sample(**{"from": "run", "run": attempt.run_id})
-    assert "the first 20,000 of 30,000 characters; scored whole" in page
+    assert "the first 20,000 of 30,000 characters; scored in full" in page
     sent = {"from": "run", "run": attempt.run_id, "group": group, "of": ["1", "2"], "c0-p_target": "25000"}
     sent |= {"c0-p_maximum": "26000"}
     whole = tried("length", completion=[LONG[:EDITABLE_CHARS], "4"], **sent)
@@ -147,12 +147,12 @@ def test_a_group_that_a_resume_made_void_and_texts_that_retention_took():
     void = SampleRow.objects.get(step=2)
     SampleRow.objects.filter(pk=void.pk).update(superseded=True)
     page = sample(**{"from": "run", "run": attempt.run_id, "group": void.pk})
-    assert "That group is gone" in page
+    assert "That group no longer exists" in page
     assert "void</textarea>" not in page
     SampleRow.objects.filter(step=1).update(size=0, data={"names": [], "figures": [[0.5, 0.1, 3, "eos", []]]})
     page = sample(**{"from": "run", "run": attempt.run_id})
     assert "no longer stored, only their scores" in page
-    assert "texts not kept" in page
+    assert "texts not stored" in page
 
 
 def test_a_row_by_hand_has_a_prompt_an_answer_and_tests():

@@ -81,9 +81,9 @@ def test_a_runs_report_says_what_its_page_does() -> None:
 def test_a_run_without_data_has_a_report_that_says_so() -> None:
     files = of_run(a_run("n" * 120))
     assert set(files) == {"report.md", "spec.yaml"}
-    assert "No figures were recorded yet." in files["report.md"]
+    assert "No metrics have been recorded yet." in files["report.md"]
     assert "No values: Reward, total" in files["report.md"]
-    assert "It was not judged." in files["report.md"]
+    assert "The run’s health was not assessed." in files["report.md"]
 
 
 def test_a_comparison_says_what_differs_and_how_much_seeds_do() -> None:

@@ -108,9 +108,9 @@ def test_groups_without_a_reward_have_no_scale(sweep: dict[str, Run]) -> None:
         head = shown(group="tag").partition('<th class="spread"')[2].partition("</th>")[0]
         return " ".join(re.sub("<[^>]*>", " ", head.partition(">")[2]).split())
 
-    assert re.fullmatch(r"[\d.]+ Reward’s spread [\d.]+", scale())
+    assert re.fullmatch(r"[\d.]+ Reward spread [\d.]+", scale())
     Run.objects.update(reward_ends=[])
-    assert scale() == "Reward’s spread"
+    assert scale() == "Reward spread"
 
 
 def test_a_run_is_in_the_group_of_each_of_its_tags(sweep: dict[str, Run]) -> None:

@@ -34,7 +34,7 @@ def test_resume_goes_on_from_the_last_checkpoint() -> None:
     Run.objects.filter(pk=attempt.run_id).update(max_steps=20)
     accept(attempt, [train(1), event(2, "checkpoint", step=1, path="checkpoints/checkpoint-1")])
     Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.STOPPED, reason="stopped_by_user")
-    assert "continues from the checkpoint of step 1" in text(operator(), f"/runs/{attempt.run_id}/")
+    assert "continues from the checkpoint at step 1" in text(operator(), f"/runs/{attempt.run_id}/")
     Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.FAILED, reason="reward_failed")
     assert '<button class="button" title="A new attempt' in text(operator(), f"/runs/{attempt.run_id}/")
     operator().post(f"/runs/{attempt.run_id}/resume")

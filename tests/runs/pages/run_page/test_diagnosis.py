@@ -100,7 +100,7 @@ def test_viewers_are_offered_no_clone(client: Client) -> None:
 def test_an_unknown_failure_shows_the_first_errors(client: Client) -> None:
     a_ready_host()
     page = page_of(client, failed(errors=[["trainer.log", 7, "ZorgError: <b>7</b>"]]))
-    assert "No more is known of this failure" in page
+    assert "Nothing more is known about this failure" in page
     assert "Clone and try again" in page
     assert "ZorgError: &lt;b&gt;7&lt;/b&gt;" in page
 

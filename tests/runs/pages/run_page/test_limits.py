@@ -42,8 +42,8 @@ def test_bars_show_what_is_used(run: Run) -> None:
 
 def test_the_spec_says_them_in_words(run: Run) -> None:
     page = viewer().get(f"/runs/{run.pk}/spec/").content.decode()
-    assert "It ends after 2 hours." in page
-    assert "It ends when the metric eval_reward has not improved for 50 steps." in page
+    assert "The run ends after 2 hours." in page
+    assert "The run ends when the metric eval_reward has not improved for 50 steps." in page
 
 
 def test_the_checkpoint_nearest_to_the_best_step_is_recommended(run: Run) -> None:

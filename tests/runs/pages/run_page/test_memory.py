@@ -47,14 +47,14 @@ def test_each_gpu_has_its_estimate_beside_its_peak() -> None:
     assert trainer.difference_percent == pytest.approx(100 * (trainer.estimated_gib / trainer.measured_gib - 1))
     assert server.measured is None
     page = operator().get(f"/runs/{run.pk}/spec/").content.decode()
-    assert "Measured 54.7 GiB at most" in page
+    assert "Measured peak 54.7 GiB" in page
     assert "Nothing measured yet" in page
 
 
 def test_a_model_that_nobody_has_read_has_no_estimate() -> None:
     run = a_run_on_two_gpus(inspected=False)
     assert compared(run) == []
-    assert "as estimated" not in operator().get(f"/runs/{run.pk}/spec/").content.decode()
+    assert "estimate and measured peak" not in operator().get(f"/runs/{run.pk}/spec/").content.decode()
 
 
 def test_a_run_on_the_cpu_has_none() -> None:

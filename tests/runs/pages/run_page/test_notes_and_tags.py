@@ -118,7 +118,7 @@ def test_of_two_who_write_notes_at_once_the_second_sees_what_the_first_wrote(run
     answer = bo.post(f"/runs/{run.pk}/notes", {"notes": "of bo", "based_on": second}, headers=HTMX)
     assert answer.status_code == 422
     said = answer.content.decode()
-    assert "ana has changed the notes in the meantime." in said
+    assert "ana has changed the notes since you opened them." in said
     assert "of ana" in said
     assert "of bo</textarea>" in said
     assert Run.objects.get(pk=run.pk).notes == "of ana"
@@ -141,7 +141,7 @@ def test_notes_sent_twice_make_one_event(run: Run) -> None:
 def test_a_zero_byte_or_a_novel_are_cut_to_what_can_be_kept(run: Run) -> None:
     notes.write(run, "a\0b" + "x" * 20_000, notes.edition(""), a_user())
     assert Run.objects.get(pk=run.pk).notes.startswith("abx")
-    assert len(Run.objects.get(pk=run.pk).notes) == notes.LONGEST
+    assert len(Run.objects.get(pk=run.pk).notes) == notes.MAX_CHARS
 
 
 def test_a_viewer_reads_tags_and_notes_and_changes_none(run: Run) -> None:

@@ -274,7 +274,7 @@ def test_the_stop_says_what_will_be_lost() -> None:
     attempt = an_attempt()
     accept(attempt, [train(1), event(2, "checkpoint", step=1, path="checkpoints/checkpoint-1"), train(3), train(4)])
     page = text(operator(), f"/runs/{attempt.run_id}/")
-    assert "Last checkpoint: step 1, so 3 steps of training are lost." in page
+    assert "The last checkpoint is from step 1, so 3 steps of training are lost." in page
     assert "saves a checkpoint" in page
 
 
@@ -343,7 +343,7 @@ def test_a_stop_that_somebody_asked_for_before_is_said_and_not_asked_again() -> 
     first = operator()
     first.post(path, {"mode": "now"})
     page = operator().post(path, {"mode": "save"}, follow=True).content.decode()
-    assert "first was asked to stop now already by operator" in page
+    assert "first has already been asked to stop now by operator" in page
     again = first.post(path, {"mode": "now"}, follow=True).content.decode()
     assert "already" not in again  # a double click
     assert RunEvent.objects.filter(kind="requested").count() == 1
@@ -373,14 +373,14 @@ def test_a_run_out_of_reach_says_since_when_and_what_a_stop_will_do(monkeypatch:
     Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=silent)
     seen = queries.fingerprints()
     page = text(operator(), f"/runs/{attempt.run_id}/")
-    assert f'Out of reach since <time datetime="{silent.isoformat()}">' in page
-    assert "The host is unreachable: the run stops when it reconnects" in page
+    assert f'Unreachable since <time datetime="{silent.isoformat()}">' in page
+    assert "The host is unreachable: the run stops when the host reconnects" in page
     assert "unreachable for" in text(operator(), "/runs/")
     request_stop(attempt, StopMode.NOW, attempt.run.owner)
-    assert "The host is unreachable: the run stops when it reconnects" in text(viewer(), f"/runs/{attempt.run_id}/")
+    assert "the run stops when the host reconnects" in text(viewer(), f"/runs/{attempt.run_id}/")
     Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now(), stop_mode="")
     assert queries.fingerprints() != seen  # the list is told, though no line has come
-    assert "ut of reach" not in text(operator(), f"/runs/{attempt.run_id}/") + text(operator(), "/runs/")
+    assert "nreachable" not in text(operator(), f"/runs/{attempt.run_id}/") + text(operator(), "/runs/")
 
 
 def test_pages_allow_no_script_but_our_own() -> None:

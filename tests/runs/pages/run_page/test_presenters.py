@@ -64,7 +64,7 @@ class Saved:
     ("kind", "host_problem", "word"),
     [
         ("checkpoint_uploading", "", "uploading"),
-        ("checkpoint_uploading", "gone", "not all of it"),
+        ("checkpoint_uploading", "gone", "partly uploaded"),
         ("checkpoint_not_stored", "", "not stored"),
         ("checkpoint_unstored", "", "no longer in the store"),
     ],

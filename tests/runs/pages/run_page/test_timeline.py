@@ -100,7 +100,7 @@ def test_times_are_moments_that_the_browser_puts_into_its_own_zone(attempt: Atte
 
 
 def test_a_long_timeline_comes_in_pages_and_each_event_once(attempt: Attempt) -> None:
-    for i in range(timeline.PAGE + 50):
+    for i in range(timeline.PAGE_SIZE + 50):
         told(attempt, "note", 200 + i, text=f"note {i}")
     page = viewer().get(f"/runs/{attempt.run_id}/events/").content.decode()
     before = re.search(r"events/\?before=(\d+)", page)

@@ -109,7 +109,7 @@ def test_pieces_of_an_answer_are_put_together_once(address: str) -> None:
     assert not attempt.run.events.filter(kind="answer").exists()
     page = operator().get(address).content.decode()
     assert "2 + 3 = &lt;b&gt;" in page
-    assert "cut at the most tokens" in page
+    assert "truncated at the token limit" in page
     assert 'hx-trigger="every 250ms"' in page  # the base still answers
 
 
@@ -186,7 +186,7 @@ def test_the_history_outlives_the_model_which_a_message_starts_again(address: st
     accept(attempt, [piece(1, 1, "5", why="stop")])
     move(attempt, RunStatus.SUCCEEDED, reason=EndReason.COMPLETED, actor="test", facts={"receipt": FREE})
     page = operator().get(address).content.decode()
-    assert "The model ended before this answer did." in page
+    assert "The model stopped before this answer was complete." in page
     assert "every 250ms" not in page
     assert asked(operator(), address, "And now?").status_code == 200
     assert starting.of_checkpoint(checkpoint).count() == 2
@@ -201,7 +201,7 @@ def test_a_viewer_reads_along(address: str) -> None:
     asked(operator(), address)
     page = viewer().get(address).content.decode()
     assert "What is 2 + 3?" in page
-    assert "Operators write here" in page
+    assert "Only operators can send messages" in page
     assert "Send" not in page
     assert asked(viewer(), address).status_code == 403
 

@@ -107,7 +107,7 @@ def test_a_run_whose_model_is_served_is_not_archived(address: str, checkpoint: C
     attempt = checkpoint.run.latest()
     move(attempt, RunStatus.FAILED, reason="oom", actor="test")
     answer = operator().post("/runs/archive", {"run": [checkpoint.run.pk]}, follow=True)
-    assert "its model is served" in answer.content.decode()
+    assert "its model is being served" in answer.content.decode()
     assert not Run.objects.exclude(archived_at=None).exists()
 
 

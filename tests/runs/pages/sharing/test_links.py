@@ -118,7 +118,7 @@ def test_a_link_ends_with_its_day_by_hand_and_with_its_run(attempt: Attempt) -> 
     SharedLink.objects.update(expires_at=timezone.now() - timedelta(days=100))
     tasks.forget_all(timezone.now())
     assert ends(three)[0] == 404
-    assert "It may be mistyped or cut off" in ends("wrong")[1]
+    assert "The address may be mistyped or incomplete" in ends("wrong")[1]
 
 
 def test_whoever_is_disabled_shares_nothing_any_more(attempt: Attempt) -> None:

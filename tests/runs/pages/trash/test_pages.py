@@ -41,7 +41,7 @@ def test_what_goes_is_said_first_and_the_page_of_deleted_things_brings_it_back()
     listed = client.get("/deleted/").content.decode()
     assert all(name in listed for name in ("one", "two"))
     told = client.post(f"/deleted/run/{ids[0]}/restore", follow=True).content.decode()
-    assert "one is back." in told
+    assert "one was restored." in told
     client.post(f"/deleted/run/{ids[1]}/for-good")
     told = client.post(f"/deleted/run/{ids[1]}/restore", follow=True).content.decode()
     assert "can no longer be restored" in told
@@ -61,7 +61,7 @@ def test_the_runs_of_a_reward_config_are_told_apart_from_jobs_and_counted_to_the
 def test_asking_again_after_another_tab_did_it_says_that_nothing_is_left() -> None:
     run, client = ended("one"), operator()
     client.post("/deleted/run/", {"id": run.pk})
-    assert "No run is left" in client.get("/deleted/run/", {"id": run.pk}, follow=True).content.decode()
+    assert "no run left to delete" in client.get("/deleted/run/", {"id": run.pk}, follow=True).content.decode()
     assert client.get("/deleted/planet/", {"id": run.pk}).status_code == 404
     assert client.get("/deleted/dataset/", {"id": ["x", "9" * 30]}).status_code == 404
 

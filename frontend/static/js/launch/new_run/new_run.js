@@ -88,7 +88,7 @@ function described(field) {
   return (field.getAttribute("aria-describedby") ?? "").split(" ").filter((id) => id && id !== errorOf(field));
 }
 
-/** Clears the messages about a field's old value; the panel judges the new one. @param {Event} event */
+/** Clears the messages about a field's old value; the panel checks the new one. @param {Event} event */
 function clearError(event) {
   const box = event.target instanceof Element ? event.target.closest(".field") : null;
   if (box) removeError(box);
@@ -106,7 +106,7 @@ function followVerdict() {
   }
 }
 
-/** The fields that keep the run from being launched. @type {Set<string>} */
+/** The fields that prevent a launch. @type {Set<string>} */
 let stopping = new Set();
 
 /** Marks the fields of the newest findings, with the reason that prevents a launch below each. A fold
@@ -198,7 +198,7 @@ form.addEventListener("click", (event) => {
   const fix = target?.closest("[data-fix]");
   if (fix instanceof HTMLElement) apply(JSON.parse(fix.dataset.fix ?? "{}"));
 });
-// In the panel, in an import's report, and at the head of the page.
+// Links in the panel, in an import's report, and at the top of the page.
 document.addEventListener("click", (event) => {
   const target = event.target instanceof Element ? event.target : null;
   const link = target?.closest('a[href^="#id_"]');
@@ -248,7 +248,7 @@ for (const change of ["input", "change"]) {
   form.addEventListener(change, count);
   form.addEventListener(change, reveal);
 }
-// A page brought back by the Back button or a reload keeps its entries: check them again.
+// After Back or a reload the fields keep what was entered, so check them again.
 addEventListener("pageshow", (event) => {
   followed = profile?.value ?? "";
   count();

@@ -1,4 +1,4 @@
-// The comparison: composes the numbers of the runs, their charts, the table and the address.
+// The comparison page: connects the runs' values, their charts, the table and the address.
 
 import { connectionBar } from "../live/connection.js";
 import * as moves from "../../insight/metrics/chart_moves.js";
@@ -28,7 +28,7 @@ const table = /** @type {HTMLElement} */ (document.getElementById("compare-table
 const figures = new Table(table);
 const ids = page.runs.map((/** @type {import("./overlay.js").Run} */ run) => run.id).join(",");
 
-// The report has the page's runs, metrics and axis.
+// The report contains the page's runs and metrics, on the page's axis.
 document.querySelector("[data-report]")?.addEventListener("click", (event) => {
   state.flush();
   const query = new URLSearchParams(location.search);
@@ -40,9 +40,9 @@ document.querySelector("[data-report]")?.addEventListener("click", (event) => {
 const look = { axis: "step", smoothing: 0, log: false, off: new Set(), range: null };
 /** @type {Map<string, Overlay>} */
 const overlays = new Map();
-/** @type {string[]} the metrics on the page, in the order in which they were chosen */
+/** @type {string[]} the chosen metrics, in the order in which they were chosen */
 let shown = page.shown;
-/** @type {Record<string, number>} the seq up to which each run's curves are here */
+/** @type {Record<string, number>} the seq up to which each run's curves have been loaded */
 let known = {};
 /** @type {any} */
 let plotly = null;
@@ -57,7 +57,7 @@ const bar = connectionBar();
 // --- numbers ---------------------------------------------------------------------------------------------------
 
 /**
- * @param {string[]} metrics @param {boolean} [fresh]  only of runs that have news
+ * @param {string[]} metrics @param {boolean} [fresh]  true for only the runs with new values
  */
 async function read(metrics, fresh = false) {
   const by = look.axis;
@@ -68,14 +68,14 @@ async function read(metrics, fresh = false) {
   if (response.status === 401) bar("signed-out");
   if (!response.ok) throw new Error(`series.json answered ${response.status}`);
   const answer = await response.json();
-  if (by !== look.axis) return; // changed meanwhile: the answer to the new choice is on its way
+  if (by !== look.axis) return; // the axis has changed since: the response for the new one follows
   for (const [metric, curves] of Object.entries(answer.series)) {
     const overlay = overlays.get(metric);
     if (!overlay) continue;
     overlay.curves = fresh ? { ...overlay.curves, ...curves } : curves;
     overlay.loaded = true;
   }
-  // Of metrics that were read at different times the older counts, so that nothing is missed.
+  // If metrics were read at different times, the older one is used, so that nothing is missed.
   for (const [run, seq] of Object.entries(answer.last)) known[run] = fresh ? seq : Math.min(known[run] ?? seq, seq);
   if (fresh) painter.touch((overlay) => metrics.includes(overlay.metric.name));
   else for (const overlay of overlays.values()) if (metrics.includes(overlay.metric.name)) painter.now(overlay); // the user's request
@@ -83,7 +83,7 @@ async function read(metrics, fresh = false) {
   sayWhatIsMissing();
 }
 
-/** The whole of it, tried again for as long as a web that restarts doesn't answer. @param {() => Promise<void>} act */
+/** Runs an action, and retries it while the web process isn't responding. @param {() => Promise<void>} act */
 async function atLast(act) {
   for (;;) {
     try {
@@ -105,12 +105,12 @@ const formatOf = (name) => page.metrics.find((/** @type {import("./overlay.js").
 
 // --- the table -------------------------------------------------------------------------------------------------
 
-/** Updates the cells of live runs. A row's boxes and links stay, as the user may be using one. */
+/** Updates the cells of live runs. A row's checkboxes and links are kept, since the user may be using one. */
 async function readTable() {
   const response = await fetch(`${page.table}?runs=${ids}`);
   if (!response.ok) return;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
-  if (!page.metrics.length && fresh.querySelector("[data-begun]")) return location.reload(); // the page was made without its charts
+  if (!page.metrics.length && fresh.querySelector("[data-begun]")) return location.reload(); // the page was rendered without its charts
   for (const row of fresh.querySelectorAll("tr[data-run]")) {
     const old = table.querySelector(`tr[data-run="${CSS.escape(/** @type {HTMLElement} */ (row).dataset.run ?? "")}"]`);
     for (const label of LIVE_CELLS) {
@@ -127,12 +127,12 @@ function sayWhatIsMissing() {
   );
   note.hidden = !without.length || !shown.length;
   const what = look.axis === "tokens" ? "token count" : look.axis === "hours" ? "GPU-hours" : "values";
-  note.textContent = `No ${what}, so not drawn: ${without.map((/** @type {{name: string}} */ run) => run.name).join(", ")}.`;
+  note.textContent = `Not drawn, because they have no ${what}: ${without.map((/** @type {{name: string}} */ run) => run.name).join(", ")}.`;
 }
 
 // --- charts ----------------------------------------------------------------------------------------------------
 
-/** The overlay of a metric, made when it is first asked for. @param {string} name */
+/** The overlay of a metric, created when it is first needed. @param {string} name */
 function overlayOf(name) {
   const found = overlays.get(name);
   if (found) return found;
@@ -156,7 +156,7 @@ function overlayOf(name) {
   return overlay;
 }
 
-/** All charts show the same part of the x axis. @param {[from: number, to: number] | null} range */
+/** Makes all charts show the same part of the x axis. @param {[from: number, to: number] | null} range */
 function zoom(range) {
   look.range = range;
   state.set("zoom", range ? range.map((end) => String(Number(end.toPrecision(8)))).join(":") : null);
@@ -164,7 +164,7 @@ function zoom(range) {
   painter.now();
 }
 
-/** The charts that are chosen, in that order; the others keep their numbers for when they come back. */
+/** Shows the chosen charts, in order; the others keep their values in case they are chosen again. */
 function arrange() {
   const elements = shown.map((name) => overlayOf(name).element);
   grid.replaceChildren(...elements);
@@ -242,7 +242,7 @@ function chooseMetrics() {
 
 function listen() {
   axis.addEventListener("change", () => {
-    zoom(null); // of the axis that it was on
+    zoom(null); // it belongs to the previous axis
     changed();
     void readAll();
   });
@@ -260,7 +260,7 @@ function listen() {
     state.setList("off", look.off);
     painter.now();
   });
-  // Without one of the runs, and otherwise as the page is now.
+  // The page without one of the runs, but otherwise in its current state.
   table.addEventListener("click", (event) => {
     const link = event.target instanceof Element ? event.target.closest("a[data-without]") : null;
     if (!(link instanceof HTMLAnchorElement)) return;
@@ -292,7 +292,7 @@ function listen() {
   });
 }
 
-/** @type {string | undefined} the prompt that the page opened with: it needs no word in the address */
+/** @type {string | undefined} the prompt that the page opened with, which the address doesn't need to name */
 let firstRow;
 
 // --- live ------------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ function refresh() {
     try {
       await Promise.all([read(shown, true), readTable()]);
     } catch {
-      // The web doesn't answer: the bar reports it, and figures come with the connection.
+      // The web process isn't responding: the bar reports it, and values come with the next connection.
     }
     planned = 0;
   }, PAUSE_MS);
@@ -324,7 +324,7 @@ function follow() {
     },
     onState: (now) => {
       bar(now);
-      if (now === "open") refresh(); // changes during the outage were not received
+      if (now === "open") refresh(); // changes during an outage were not received
     },
   });
   addEventListener("online", () => feed.wake());
@@ -335,7 +335,7 @@ function follow() {
   });
 }
 
-/** The steps of the runs, once they are there. @param {Promise<any>} loading */
+/** Draws the runs' steps once they have been loaded. @param {Promise<any>} loading */
 function drawWaterfalls(loading) {
   const place = document.getElementById("waterfall-steps");
   const draw = () => {

@@ -1,4 +1,4 @@
-// Draws one metric of several runs in one chart. Knows no socket and no address.
+// Draws one metric of several runs in one chart. Independent of sockets and addresses.
 
 import { figuresOf, height, plainAxis, reach, scale, visible, xAxis } from "../../insight/metrics/axes.js";
 import { duration, si, significant } from "../../figures.js";
@@ -13,26 +13,26 @@ import { smooth } from "../../insight/metrics/series.js";
  * @typedef {{id: string, name: string, short: string, colour: string, dash: string, live: boolean, series: string}} Run
  * @typedef {{name: string, title: string, format: string}} Metric
  * @typedef {{axis: import("../../insight/metrics/axes.js").Along, smoothing: number, log: boolean, off: Set<string>,
- *   range: [from: number, to: number] | null}} Look  range: the part of the x axis that is looked at
+ *   range: [from: number, to: number] | null}} Look  range: the visible part of the x axis
  * @typedef {{width: number, height: number}} Size  in px
  */
 
-/** With more lines than this the raw ones behind the smoothed would hide them. */
+/** Maximum number of lines with raw values behind them; with more, the raw values would hide the smoothed lines. */
 const RAW_UP_TO = 4;
-/** Most lines that are labelled at their ends; others are named in the table and under the pointer. */
+/** Maximum number of lines that are labelled at their ends; others are named in the table and at the pointer. */
 const LABELLED = 8;
-/** Of the margin, for names of runs. */
+/** Width of the margin for run names. */
 const ROOM = { small: 92, large: 174 };
-/** From a curve that ends before this share of the axis a line leads to its name. */
+/** A curve that ends before this share of the axis is connected to its name by a line. */
 const SHORT = 0.75;
-/** How opaque that line is. */
+/** Opacity of that line. */
 const LEADER = 0.5;
 const SMALL_HEIGHT = 150;
 
 /** @param {boolean} large */
 const roomOf = (large) => (large ? ROOM.large : ROOM.small);
 
-/** A place on the x axis in words. @param {Look["axis"]} axis @param {number} x */
+/** The label of a position on the x axis. @param {Look["axis"]} axis @param {number} x */
 function where(axis, x) {
   if (axis === "time") return duration(x);
   if (axis === "tokens") return `${si(x)} tokens`;
@@ -49,9 +49,9 @@ export class Overlay {
     /** @type {Record<string, Curve>} */
     this.curves = {};
     this.large = false;
-    /** Of the values, as drawn. */
+    /** The format of the drawn values. */
     this.suffix = "";
-    /** @type {Look["axis"]} what the x axis counts, as drawn */
+    /** @type {Look["axis"]} the drawn x axis */
     this.axis = "step";
     this.loaded = false;
     this.drawn = false;
@@ -81,7 +81,7 @@ export class Overlay {
     this.element.classList.add("drawn");
   }
 
-  /** As it would be drawn enlarged. @param {Look} look @param {Record<string, string>} tokens @param {Size} size */
+  /** The figure of the enlarged chart. @param {Look} look @param {Record<string, string>} tokens @param {Size} size */
   figure(look, tokens, size) {
     return this.drawing(this.shown(look), look, tokens, true, size);
   }

@@ -1,4 +1,4 @@
-// The final figures of the compared runs: the best of each column is highlighted, and headings sort.
+// The final values of the compared runs. The best value of each column is highlighted, and headings sort the table.
 
 import { figure } from "../../figures.js";
 
@@ -18,7 +18,7 @@ export class Table {
     });
   }
 
-  /** @param {Record<string, Final>} finals @param {string} better high | low | empty @param {string} format */
+  /** @param {Record<string, Final>} finals @param {string} better high, low or "" @param {string} format */
   show(finals, better, format) {
     this.#finals = finals;
     this.#better = better;
@@ -45,14 +45,14 @@ export class Table {
     return this.#finals[row.dataset.run ?? ""]?.[/** @type {keyof Final} */ (which)] ?? null;
   }
 
-  /** Of one run alone nothing is best. @param {string} which */
+  /** The best value of a column; undefined if there is only one run. @param {string} which */
   #winner(which) {
     const values = this.#rows().map((row) => this.#value(row, which)).filter((value) => value !== null);
     if (values.length < 2 || !this.#better) return null;
     return this.#better === "high" ? Math.max(...values) : Math.min(...values);
   }
 
-  /** The better end comes first, runs without a value last. @param {HTMLElement} heading */
+  /** Sorts by a column: the best values first, and runs without a value last. @param {HTMLElement} heading */
   #sort(heading) {
     const first = this.#better === "low" ? "ascending" : "descending";
     const other = first === "ascending" ? "descending" : "ascending";

@@ -1,24 +1,24 @@
-// The thin bar that reports since when the page is out of date. Nothing is greyed: the page stays readable.
+// The thin bar that says since when the page has been out of date. The page itself isn't dimmed, so it stays readable.
 
 import { timeOfDay } from "../../times.js";
 
 const PATIENCE_MS = 2500;
 const PROBE_MS = 5000;
 const ASK_MS = 1000;
-/** Held requests are sent within this time or dropped: later, the user no longer expects them. */
+/** Time within which held requests are sent; later, the user no longer expects them, so they are dropped. */
 const GO_ON_MS = 1000;
 
 const bar = /** @type {HTMLElement} */ (document.getElementById("connection"));
-/** What has lost the control plane: the page's feed, or its requests. @type {Set<"feed" | "requests">} */
+/** The parts that have lost the control plane: the page's feed or its requests. @type {Set<"feed" | "requests">} */
 const away = new Set();
-/** When the page was last known to be up to date. */
+/** The time at which the page was last known to be up to date. */
 let known = new Date();
 let timer = 0;
 
 /** @param {"feed" | "requests"} part */
 function lose(part) {
   away.add(part);
-  // A short break is nothing to read about.
+  // A short interruption isn't worth a message.
   if (!timer && bar.hidden) timer = setTimeout(say, PATIENCE_MS);
 }
 
@@ -35,7 +35,7 @@ function find(part) {
 
 function say() {
   timer = 0;
-  bar.textContent = `Offline: this page shows what was known at ${timeOfDay(known)}. Reconnecting automatically; runs are not affected.`;
+  bar.textContent = `Offline: this page shows the state of ${timeOfDay(known)}. Reconnecting automatically; runs are not affected.`;
   bar.hidden = false;
 }
 
@@ -47,7 +47,7 @@ export function connectionBar() {
     if (state === "open") {
       find("feed");
     } else if (state === "lost") {
-      if (!away.has("feed")) known = new Date(); // heard until now
+      if (!away.has("feed")) known = new Date(); // the feed was up to date until now
       lose("feed");
     } else {
       clearTimeout(timer);
@@ -93,10 +93,10 @@ export function watchNetwork() {
   };
   for (const kind of ["focusin", "pointerover"]) document.addEventListener(kind, ask);
   document.addEventListener("click", stayHere);
-  addEventListener("submit", keepForm); // of the window: after all others
+  addEventListener("submit", keepForm); // on the window, so after all others
 }
 
-/** Whether the control plane answers now. @param {number} patience  in ms */
+/** Whether the control plane responds now. @param {number} patience  in ms */
 async function answers(patience) {
   try {
     return (await fetch(bar.dataset.probe ?? "", { cache: "no-store", signal: AbortSignal.timeout(patience) })).ok;
@@ -105,11 +105,12 @@ async function answers(patience) {
   }
 }
 
-/** Set while held requests are sent, as the control plane has answered. */
+/** True while held requests are being sent, since the control plane has responded. */
 let goesOn = false;
 const cutOff = () => !goesOn && (!navigator.onLine || away.size > 0);
 
-/** The page may be the last to hear that the control plane is back. @param {() => void} go */
+/** Checks the connection and then continues, since the page may not yet know that the control plane is back.
+ * @param {() => void} go */
 async function goOnIfBack(go) {
   if (!(await answers(GO_ON_MS))) return;
   goesOn = true;
@@ -117,18 +118,18 @@ async function goOnIfBack(go) {
   goesOn = false;
 }
 
-/** Cut off, a link would lead to the browser's own error page, and this one would be lost. @param {MouseEvent} event */
+/** Stops links while offline: they would lead to the browser's error page, and this page would be lost. @param {MouseEvent} event */
 function stayHere(event) {
   if (!cutOff() || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
   if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
   if (link.hash && link.href.split("#")[0] === location.href.split("#")[0]) return; // within this page
   event.preventDefault();
-  sayNow("Offline: this page can’t be left, as the other one can’t be opened. Reconnecting automatically.");
+  sayNow("Offline, so the other page can’t be opened. Reconnecting automatically.");
   goOnIfBack(() => link.click());
 }
 
-/** A form's button would lead there too, and take what was entered along. @param {SubmitEvent} event */
+/** Stops forms while offline, which would lead there too and lose what was entered. @param {SubmitEvent} event */
 function keepForm(event) {
   const form = event.target;
   if (!cutOff() || event.defaultPrevented || !(form instanceof HTMLFormElement)) return;
@@ -137,7 +138,7 @@ function keepForm(event) {
   event.preventDefault();
   delete form.dataset.sent;
   form.dispatchEvent(new CustomEvent("heldback", { bubbles: true }));
-  sayNow("Offline, so not saved: the control plane can’t be reached. What you entered stays here. Reconnecting automatically.");
+  sayNow("Not saved, because the control plane is unreachable. What you entered is still here. Reconnecting automatically.");
   goOnIfBack(() => form.requestSubmit(event.submitter));
 }
 
@@ -149,9 +150,9 @@ function sayNow(words) {
   bar.hidden = false;
 }
 
-/** In a tab whose content has never come. @param {Element} panel */
+/** Shows a message in a tab whose content hasn't been loaded yet. @param {Element} panel */
 export function sayAway(panel) {
-  const words = "The control plane doesn't answer. Trying again every 2 seconds …";
+  const words = "The control plane isn't responding. Retrying every 2 seconds …";
   const line = Object.assign(document.createElement("p"), { className: "muted", textContent: words });
   panel.querySelector(".panel-skeleton")?.replaceChildren(line);
 }

@@ -1,14 +1,14 @@
-// The live feed of one run: a websocket with a cursor. Knows no DOM.
+// The live feed of one run: a websocket with a cursor. Independent of the DOM.
 //
-// A lost connection, a web restart and a laptop's sleep are one and the same: connect again and say after=<last seq>.
+// A lost connection, a web restart and a laptop's sleep are handled the same way: connect again with after=<last seq>.
 
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 15_000;
 const PULSE_MS = 5_000;
-/** A network that is gone closes no socket: so long without an answer to a ping, or to its first word, and it counts
- * as lost. */
+/** Time without a response to a ping, or to the first message, after which a socket is treated as lost, since a lost
+ * network doesn't close it. */
 const SILENT_MS = 12_000;
-/** Timers pause while a machine sleeps, and the socket may be dead afterwards. */
+/** Gap between timer ticks that means the machine slept, after which the socket may be dead. */
 const SLEPT_MS = 20_000;
 const SIGNED_OUT = 4401;
 const GONE = 4404;
@@ -23,7 +23,7 @@ export class Feed {
   /**
    * @param {object} options
    * @param {string} options.url  ws: or wss: address, without the cursor
-   * @param {number | null} options.after  the last seq already here; null for a feed without a cursor
+   * @param {number | null} options.after  the last seq already received; null for a feed without a cursor
    * @param {(frame: Frame) => void} options.onFrame
    * @param {(state: State) => void} [options.onState]
    */
@@ -85,11 +85,11 @@ export class Feed {
     }
     this.onState("lost");
     const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.failures++);
-    // Spread out, so that a restarted web isn't met by every open page at once.
+    // Delays are random, so that not every open page reconnects to a restarted web process at once.
     this.retry = setTimeout(() => this.connect(), wait * (0.7 + 0.6 * Math.random()));
   }
 
-  /** Connect now instead of at the end of a wait: the network or the page came back. */
+  /** Connects now instead of at the end of a wait, because the network or the page is back. */
   wake() {
     if (!this.ended && (this.socket === null || this.isStuck())) this.restart(this.after);
   }
@@ -116,7 +116,7 @@ export class Feed {
     }
   }
 
-  /** Start over from another cursor, after the page has reloaded the series. @param {number | null} after */
+  /** Starts again from another cursor, after the page has reloaded the series. @param {number | null} after */
   restart(after) {
     this.after = after;
     const old = this.socket;

@@ -1,11 +1,11 @@
-// The playground beside the reward editor: adding completions, and choosing the source.
+// The playground next to the reward editor: adding completions and choosing the source.
 
 import { isRestored } from "../../restored.js";
 
 const editor = document.getElementById("editor");
 const replay = document.getElementById("replay-form");
 
-/** A blank one below the others, which is nobody's. @param {Element} button */
+/** Adds an empty completion below the others. @param {Element} button */
 function oneMore(button) {
   const list = button.closest("#sample")?.querySelector("[data-completions]");
   if (!list) return;
@@ -25,7 +25,7 @@ editor?.addEventListener("click", (event) => {
   if (more) oneMore(more);
 });
 
-// A new source loads other completions, which are scored then; the old ones need not be scored again.
+// A new source loads and scores other completions, so the old ones need not be scored again.
 document.getElementById("sample")?.addEventListener("input", (event) => {
   if (event.target instanceof Element && event.target.closest("[data-quiet]")) event.stopPropagation();
 });
@@ -38,7 +38,7 @@ editor?.addEventListener("keydown", (event) => {
   target.dispatchEvent(new Event("change", { bubbles: true }));
 });
 
-// The first scores did not know the restored texts.
+// The first scores were computed without the restored texts.
 addEventListener("pageshow", (event) => {
   if (isRestored(event)) editor?.dispatchEvent(new Event("input", { bubbles: true }));
 });
@@ -46,7 +46,7 @@ addEventListener("pageshow", (event) => {
 const trial = document.getElementById("trial");
 const outdated = trial?.parentElement?.querySelector("[data-outdated]");
 
-/** Scores of the form before its last change are told from those of now. @param {boolean} are */
+/** Marks the scores as outdated, or as up to date. @param {boolean} are */
 function markOutdated(are) {
   if (outdated instanceof HTMLElement) outdated.hidden = !are;
 }

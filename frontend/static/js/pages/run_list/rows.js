@@ -1,14 +1,14 @@
-// Updates the list's rows. Figures change at once; rows move only while the pointer and the keyboard focus are
-// elsewhere: until then a button offers the changes. Knows no socket.
+// Updates the list's rows. Values change at once; rows move only while the pointer and the keyboard focus are elsewhere,
+// and until then a button offers the changes. Independent of sockets.
 
 import { released } from "../../pressing.js";
 
 /** @param {ParentNode} part @returns {HTMLElement[]} */
 const rowsOf = (part) => [...part.querySelectorAll("tr[id]")].map((row) => /** @type {HTMLElement} */ (row));
-/** Which parts a list has: runs, groups and an empty list differ. @param {ParentNode} list */
+/** The parts of a list, which differ between runs, groups and an empty list. @param {ParentNode} list */
 const partsOf = (list) => [...list.querySelectorAll("[data-part]")].map((part) => part.getAttribute("data-part")).join();
 const orderOf = (/** @type {ParentNode} */ part) => rowsOf(part).map((row) => row.id).join();
-/** Ages change by themselves and don't count as news. @param {Element} cell */
+/** Whether a cell shows an age, which changes on its own and isn't news. @param {Element} cell */
 const shownBy = (cell) => cell.innerHTML.replace(/<time[^>]*>[^<]*/g, "");
 
 export class Rows {
@@ -18,14 +18,14 @@ export class Rows {
   /**
    * @param {HTMLElement} list
    * @param {HTMLButtonElement} news
-   * @param {() => void} onChange rows came, went or changed
+   * @param {() => void} onChange called when rows have been added, removed or changed
    */
   constructor(list, news, onChange) {
     this.list = list;
     this.news = news;
     this.onChange = onChange;
     list.addEventListener("mouseleave", () => void this.#release());
-    // The focus has not arrived anywhere yet.
+    // The focus has not moved yet.
     list.addEventListener("focusout", () => queueMicrotask(() => void this.#release()));
     news.addEventListener("click", () => {
       if (this.#held) this.#put(this.#held);
@@ -36,7 +36,7 @@ export class Rows {
     return rowsOf(this.list).map((row) => row.id.slice("row-".length));
   }
 
-  /** @param {string} html @param {boolean} asked somebody waits for just this */
+  /** @param {string} html @param {boolean} asked  true if the user requested this */
   async arrive(html, asked) {
     await released();
     const fresh = new DOMParser().parseFromString(html, "text/html");
@@ -54,7 +54,7 @@ export class Rows {
     this.#held = fresh;
     const here = new Set(rowsOf(this.list).map((row) => row.id));
     const come = rowsOf(fresh).filter((row) => !here.has(row.id)).length;
-    this.news.textContent = come ? `${come} more ${come === 1 ? "run" : "runs"}: show` : "The order has changed: show";
+    this.news.textContent = come ? `Show ${come} more ${come === 1 ? "run" : "runs"}` : "Show the new order";
     this.news.hidden = false;
     for (const row of rowsOf(fresh)) {
       const old = document.getElementById(row.id);
@@ -83,7 +83,7 @@ export class Rows {
     this.onChange();
   }
 
-  /** What is around the rows. @param {Document} fresh */
+  /** Updates everything around the rows. @param {Document} fresh */
   #parts(fresh) {
     for (const part of this.list.querySelectorAll("[data-part]")) {
       const name = /** @type {HTMLElement} */ (part).dataset.part;
@@ -96,7 +96,7 @@ export class Rows {
   }
 }
 
-/** A selector of what has the focus, to find it again. @param {Element | null} element */
+/** A selector for the focused element, so that it can be found again. @param {Element | null} element */
 function nameOf(element) {
   if (!(element instanceof HTMLElement)) return "";
   for (const name of ["data-sort", "data-choose-all", "rel", "href"]) {
@@ -106,7 +106,7 @@ function nameOf(element) {
   return "";
 }
 
-/** Rows that stay are not taken out and put in again: they keep the focus, and a click that has begun.
+/** Puts rows in order without removing those that remain, which keep the focus and a click in progress.
  * @param {HTMLElement} body @param {HTMLElement[]} wanted */
 function arrange(body, wanted) {
   const here = new Map(rowsOf(body).map((row) => [row.id, row]));
@@ -122,7 +122,7 @@ function arrange(body, wanted) {
   }
 }
 
-/** Cells that differ, alone. @param {HTMLElement} old @param {HTMLElement} fresh */
+/** Replaces only the cells that differ. @param {HTMLElement} old @param {HTMLElement} fresh */
 function patch(old, fresh) {
   const cells = [...fresh.children];
   if (old.children.length !== cells.length) return old.replaceChildren(...cells);

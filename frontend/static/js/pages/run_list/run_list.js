@@ -6,7 +6,7 @@ import { Rows } from "./rows.js";
 import { Selection } from "./selection.js";
 
 const PAUSE_MS = 1000;
-/** Delay if no row here has changed: the counts above may be a little older. */
+/** Delay if no row on this page has changed; the counts above may be a little older. */
 const LONG_PAUSE_MS = 5000;
 /** Wait after a request, in multiples of its duration: a slow server is polled less often. */
 const EASE = 10;
@@ -32,7 +32,7 @@ let took = 0;
 let planned;
 let plannedFor = Infinity;
 
-/** @param {boolean} waits somebody asked for just this: the rows go in wherever the pointer is */
+/** @param {boolean} waits  true if the user requested this, so rows are replaced wherever the pointer is */
 async function refresh(waits) {
   // A user's request doesn't wait for automatic ones.
   if (waits) asking?.abort();
@@ -48,7 +48,7 @@ async function refresh(waits) {
     else if (response.ok) void rows.arrive(await response.text(), waits);
     else if (waits) failed();
   } catch {
-    // The web doesn't answer: the bar reports it, and rows come with the connection.
+    // The web process isn't responding: the bar reports it, and rows come with the next connection.
     if (waits && !mine.signal.aborted) failed();
   } finally {
     if (asking === mine) {
@@ -59,7 +59,7 @@ async function refresh(waits) {
 }
 
 function failed() {
-  news.textContent = "The list could not be loaded: try again";
+  news.textContent = "The list couldn’t be loaded. Try again";
   news.hidden = false;
   news.addEventListener("click", () => void refresh(true), { once: true });
 }
@@ -73,12 +73,12 @@ function soon(pause) {
   planned = setTimeout(() => void refresh(false), Math.max(0, at - performance.now()));
 }
 
-/** Polls the demo's preparations, which no socket reports. */
+/** Polls the progress of the demo's preparation, which no socket reports. */
 function again() {
   if (list.querySelector("[data-again]")) soon(PAUSE_MS);
 }
 
-/** @param {string} search @param {boolean} step whether Back leads to what was before */
+/** @param {string} search @param {boolean} step  whether Back leads to the previous state */
 function go(search, step) {
   const address = `${list.dataset.url}${search}`;
   if (step) history.pushState(null, "", address);
@@ -87,7 +87,7 @@ function go(search, step) {
   void refresh(true);
 }
 
-/** The fields as the form has them; those that ask for nothing are not in the address. */
+/** The form's fields as an address, without those that have no effect. */
 function said() {
   const found = new URLSearchParams();
   for (const [name, value] of new FormData(form)) {
@@ -130,7 +130,7 @@ const menu = /** @type {HTMLElement} */ (document.getElementById("columns"));
 menu.addEventListener("change", (event) => {
   if (!(event.target instanceof HTMLInputElement) || !event.target.dataset.column) return;
   const checked = boxes.filter((box) => box.checked).map((box) => box.dataset.column ?? "");
-  // Those that are shown keep their order; a new one comes last.
+  // Columns that are shown keep their order; a new one comes last.
   const before = shownColumns(columnsField.value).filter((key) => checked.includes(key));
   const now = [...before, ...checked.filter((key) => !before.includes(key))];
   const asUsual = now.length === usual.length && usual.every((key) => now.includes(key));
@@ -168,7 +168,7 @@ document.addEventListener("click", (event) => {
   go(link.search, true);
   if (link.rel) scrollTo(0, 0);
 });
-// Where an act leads back to.
+// The address to which an action returns.
 document.addEventListener("submit", (event) => {
   if (!(event.target instanceof HTMLFormElement) || !event.target.matches("[data-back]")) return;
   event.target.querySelector('input[name="back"]')?.remove();

@@ -1,8 +1,8 @@
-// The selected runs: kept across refreshes and pages, and the actions on them.
+// The selected runs, which are kept across refreshes and pages, and the actions on them.
 
 /** @typedef {{name: string, live: boolean, archived: boolean, tags: string[]}} Chosen */
 
-/** @type {Record<string, (run: Chosen) => boolean>} what an act is for, and so whom it is sent for */
+/** @type {Record<string, (run: Chosen) => boolean>} the runs to which each action applies */
 const FOR = {
   live: (run) => run.live,
   archived: (run) => run.archived,
@@ -14,7 +14,7 @@ const FOR = {
 export class Selection {
   /** @type {Map<string, Chosen>} */
   #chosen = new Map();
-  /** @type {HTMLInputElement | null} where a range begins */
+  /** @type {HTMLInputElement | null} the start of a range */
   #from = null;
 
   /** @param {HTMLElement} list @param {HTMLElement} bar */
@@ -36,7 +36,7 @@ export class Selection {
     this.restore();
   }
 
-  /** After rows came: their boxes are as they were. */
+  /** Restores the checkboxes after rows have been replaced. */
   restore() {
     for (const box of this.#boxes()) {
       box.checked = this.#chosen.has(box.value);
@@ -77,7 +77,7 @@ export class Selection {
     this.#show();
   }
 
-  /** With Shift: every box from the last one on. @param {MouseEvent} event */
+  /** With Shift, checks every box from the last one to this. @param {MouseEvent} event */
   #range(event) {
     const box = event.target;
     if (!(box instanceof HTMLInputElement) || box.name !== "run") return;
@@ -118,7 +118,7 @@ export class Selection {
     if (may) link.href = `${link.dataset.compare}?runs=${[...this.#chosen.keys()].join(",")}`;
     else link.removeAttribute("href");
     link.ariaDisabled = may ? null : "true";
-    link.title = may ? "" : `From 2 to ${most} runs can be compared`;
+    link.title = may ? "" : `Select 2 to ${most} runs to compare`;
   }
 
   /** @param {string | undefined} what one of FOR */
@@ -127,7 +127,7 @@ export class Selection {
     return [...this.#chosen].filter(([, run]) => fits(run)).map(([id]) => id);
   }
 
-  /** The runs that a dialog will act on. */
+  /** Lists the runs that a dialog will affect. */
   #tell() {
     for (const names of document.querySelectorAll("form[data-several] [data-chosen]")) {
       const form = /** @type {HTMLElement} */ (names.closest("form"));

@@ -1,9 +1,10 @@
-// The browser's tab of a run: how far it is and how it ended, in the title and in the icon.
+// The browser tab of a run: its progress and how it ended, in the title and in the icon.
 
-/** Seen on light and on dark tab strips alike, so not the page's own colours. */
+/** Colours that are visible on light and dark tab strips, so not the page's own. */
 const COLOURS = { blue: "#3b82f6", amber: "#d9932b", green: "#22a55b", red: "#e5484d", grey: "#8b9199" };
 
-/** Status -> colour, the word before the name (none: the share that is done), and the sign in the icon (none: a ring). */
+/** For each status, the colour, the word before the name (by default the percentage done), and the icon's sign (by
+ * default a ring). */
 const MARKS = /** @type {Record<string, {colour: keyof typeof COLOURS, word?: string, sign?: string}>} */ ({
   queued: { colour: "grey", word: "Queued · " },
   starting: { colour: "blue", word: "Starting · " },
@@ -19,7 +20,7 @@ const AROUND = 2 * Math.PI * RADIUS;
 let name = document.title;
 let shown = name;
 
-/** @param {string} status @param {number} step @param {number | null} most  steps in all, if that is known */
+/** @param {string} status @param {number} step @param {number | null} most  total number of steps, if known */
 export function showInTab(status, step, most) {
   if (document.title !== shown) name = document.title; // the run was renamed
   const mark = MARKS[status] ?? { colour: "grey", word: "" };
@@ -32,10 +33,10 @@ export function showInTab(status, step, most) {
   if (icon && icon.getAttribute("href") !== address) icon.setAttribute("href", address);
 }
 
-/** A ring as far round as the run is, or a disc with a sign. @param {string} colour @param {number} share @param {string} [sign] */
+/** A ring that shows the progress, or a disc with a sign. @param {string} colour @param {number} share @param {string} [sign] */
 function drawing(colour, share, sign) {
   const line = 'fill="none" stroke-width="5" stroke-linecap="round" stroke-linejoin="round"';
-  // In whole percents: a browser draws the icon anew with every change.
+  // In whole percent, since browsers redraw the icon with every change.
   const done = (Math.floor(100 * share) / 100) * AROUND;
   const parts = sign
     ? `<circle cx="16" cy="16" r="15" fill="${colour}"/><path d="${sign}" stroke="#fff" ${line.replace("5", "4")}/>`

@@ -1,6 +1,6 @@
-// Bytes of a log as lines to show. Knows no socket and no page.
+// Converts bytes of a log to displayed lines. Independent of sockets and the page.
 
-/** Bytes that are read at once. */
+/** Number of bytes that are read at once. */
 export const PART = 64 * 1024;
 
 const LF = 10;
@@ -10,14 +10,14 @@ const COLOURS = /\x1b\[[0-9;?]*[A-Za-z]/g;
 /** @param {Uint8Array} bytes */
 export const decode = (bytes) => new TextDecoder().decode(bytes);
 
-/** @param {Uint8Array} bytes @returns {number} where the first whole line begins; 0 without a line break */
+/** @param {Uint8Array} bytes @returns {number} the start of the first whole line; 0 without a line break */
 export function afterFirstBreak(bytes) {
   return bytes.indexOf(LF) + 1 || bytes.indexOf(CR) + 1;
 }
 
 /**
- * How many of the bytes are whole lines. Progress bars write over their line again and again: it ends with its line
- * feed. A line longer than a part is cut, if need be between two characters.
+ * The number of bytes that are whole lines. Progress bars overwrite their line again and again; it ends with its line
+ * feed. A line longer than a part is split, if necessary between two characters.
  * @param {Uint8Array} bytes
  */
 export function wholeLines(bytes) {
@@ -30,7 +30,7 @@ export function wholeLines(bytes) {
   return bytes[end - 1] >= 0xc0 ? end - 1 || bytes.length : bytes.length;
 }
 
-/** What is left of a line that was written over; without colours. @param {string} line */
+/** The visible rest of an overwritten line, without colours. @param {string} line */
 export function overwritten(line) {
   const bare = line.includes("\x1b") ? line.replace(COLOURS, "") : line;
   if (!bare.includes("\r")) return bare;
@@ -38,10 +38,10 @@ export function overwritten(line) {
   return `${said.at(-1) ?? ""}\n`;
 }
 
-/** @param {HTMLElement} place @param {string} line @param {string} needle  in small letters */
+/** @param {HTMLElement} place @param {string} line @param {string} needle  in lower case */
 export function markIn(place, line, needle) {
   const lower = line.toLowerCase();
-  // Some letters have small ones of another length: such a line is left unmarked.
+  // If lower case changes the length of a line, it is not highlighted.
   let from = 0;
   if (needle && lower.length === line.length) {
     for (let at; (at = lower.indexOf(needle, from)) >= 0; from = at + needle.length) {

@@ -1,4 +1,4 @@
-// Search in a log: the server searches all of it, part by part; hits form a list.
+// Search in a log: the server searches all of it, part by part, and hits are listed.
 
 import { inWords, markIn } from "./log_lines.js";
 import * as urlstate from "../../urlstate.js";
@@ -48,13 +48,13 @@ export class LogSearch {
     });
   }
 
-  /** What the address asks for. @param {string} text @param {boolean} jump  it names no place */
+  /** Runs the search in the address. @param {string} text @param {boolean} jump  true if the address names no position */
   begin(text, jump) {
     this.input.value = text;
     void this.run({ text, jump });
   }
 
-  /** The same words again go to the next match. @param {number} by */
+  /** Searches, or goes to the next match if the words are unchanged. @param {number} by */
   enter(by) {
     const text = this.input.value.trim();
     if (!text) this.clear();
@@ -94,7 +94,7 @@ export class LogSearch {
     await this.read();
   }
 
-  /** On from where the last answer ended, until the log's end or enough hits. */
+  /** Continues the search until the log's end, or until there are enough hits. */
   async read() {
     const turn = this.turn;
     const words = this.query?.errors ? "errors" : `q=${encodeURIComponent(this.query?.text ?? "")}`;
@@ -104,7 +104,7 @@ export class LogSearch {
       const response = await fetch(`${base}${name}/search?attempt=${attempt}&from=${this.next}&${words}`).catch(() => null);
       if (turn !== this.turn) return;
       if (!response?.ok) {
-        this.found.textContent = "The search failed; try again.";
+        this.found.textContent = "The search failed. Try again.";
         this.query = null;
         return;
       }
@@ -143,15 +143,15 @@ export class LogSearch {
       ? `${number}${all}${count} ${count === 1 ? what : several}${this.done ? "" : ", more follow"}`
       : this.query?.errors
         ? "No errors in this log."
-        : "Nothing found.";
-    const where = "Parts of this log are only on the host.";
+        : "No matches.";
+    const where = "Parts of this log are stored only on the host.";
     this.found.textContent = this.leftOut ? `${said.replace(/\.?$/, ".")} ${where}` : said;
   }
 
   /** @param {number} by */
   step(by) {
     const to = this.at + by;
-    // After the last hit: search the rest, and what was written since.
+    // After the last hit, search the rest, including what has been written since.
     if (to >= this.hits.length) {
       void this.read().then(() => this.go(to < this.hits.length ? to : 0));
     } else {

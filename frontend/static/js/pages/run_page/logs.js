@@ -1,16 +1,16 @@
-// The logs tab: a window into a log of any size. The page reports new bytes; it knows no socket.
+// The logs tab: a window into a log of any size. The page reports new bytes; this module is independent of sockets.
 //
-// Only a stretch of the log is here: parts of whole lines, the one at an end dropped when one comes at the other. So a
-// gigabyte costs the browser what half a megabyte does.
+// Only a section of the log is loaded, in parts of whole lines; when a part is added at one end, one is dropped at the
+// other. So a gigabyte costs the browser no more than half a megabyte.
 
 import { PART, afterFirstBreak, decode, inWords, markIn, overwritten, wholeLines } from "./log_lines.js";
 import { LogSearch } from "./log_search.js";
 import * as urlstate from "../../urlstate.js";
 
 const MAX_PARTS = 8;
-/** If farther behind the end than this, following starts again at the end. */
+/** Distance from the end, in bytes, beyond which following starts again at the end. */
 const BEHIND = 4 * PART;
-/** So near an edge, in pixels, the next part is fetched. */
+/** Distance from an edge, in pixels, at which the next part is fetched. */
 const NEAR = 600;
 const AGAIN_MS = 3000;
 
@@ -30,7 +30,7 @@ export class LogView {
     this.follow = /** @type {HTMLInputElement} */ (find("follow"));
     this.download = /** @type {HTMLAnchorElement} */ (find("download"));
     this.error = new RegExp(root.dataset.errors ?? "(?!)", "m");
-    /** The end of a line that marks a gap. */
+    /** The string that ends a line marking a gap. */
     this.leftOut = `${root.dataset.leftOut}\n`;
     this.base = root.dataset.logBase ?? "";
     this.latest = this.attempt = root.dataset.attempt ?? "";
@@ -39,11 +39,11 @@ export class LogView {
     this.marked = "";
     /** @type {Part[]} */
     this.parts = [];
-    /** Counts opened logs, so that answers for an earlier one are dropped. */
+    /** Number of opened logs, so that responses for an earlier one are dropped. */
     this.turn = 0;
     this.working = Promise.resolve();
     this.wanted = this.edging = false;
-    /** Last scroll position. */
+    /** The last scroll position. */
     this.top = 0;
     this.search = new LogSearch(root, this);
     this.listen(find("wrap"), /** @type {HTMLSelectElement | null} */ (root.querySelector("[data-log-attempt]")));
@@ -52,7 +52,7 @@ export class LogView {
     this.begin();
   }
 
-  /** Opens the log in the address, otherwise the end of the first. */
+  /** Opens the log in the address, or else the end of the first log. */
   begin() {
     const names = [...this.root.querySelectorAll("[data-log]")].map((b) => /** @type {HTMLElement} */ (b).dataset.log ?? "");
     const name = urlstate.get("l.log") ?? "";
@@ -90,7 +90,7 @@ export class LogView {
     this.view.addEventListener("scroll", () => this.scrolled(), { passive: true });
   }
 
-  /** @param {string} name @param {number | null} [at]  null: its end */
+  /** @param {string} name @param {number | null} [at]  null for its end */
   open(name, at = null) {
     this.name = name;
     for (const button of this.root.querySelectorAll("[data-log]")) {
@@ -104,7 +104,7 @@ export class LogView {
     else this.seek(at);
   }
 
-  /** New bytes may be there. @param {Record<string, number>} [sizes]  of the latest attempt's logs */
+  /** Handles a report that there may be new bytes. @param {Record<string, number>} [sizes]  of the latest attempt's logs */
   news(sizes) {
     if (sizes && this.attempt === this.latest) this.showSizes(sizes);
     const size = this.attempt === this.latest ? sizes?.[this.name] : undefined;
@@ -122,28 +122,28 @@ export class LogView {
     });
   }
 
-  /** Go to the end, and stay there. */
+  /** Goes to the end, and follows it. */
   toTail() {
     this.jump(true);
     urlstate.set("l.at", null);
     this.queue(() => this.readTail());
   }
 
-  /** Go to a place. @param {number} offset  where a line begins; not `exact`: anywhere */
+  /** Goes to a position. @param {number} offset  the start of a line or, unless `exact`, any offset */
   seek(offset, { exact = true } = {}) {
     this.jump(false);
     urlstate.set("l.at", exact ? String(offset) : null);
     this.queue(() => this.readAt(offset, exact));
   }
 
-  /** What is being read is not wanted any more. @param {boolean} following */
+  /** Discards the reads in progress. @param {boolean} following */
   jump(following) {
     this.turn++;
     this.wanted = false;
     this.follow.checked = following;
   }
 
-  /** What is marked in the text. @param {string} text */
+  /** Sets the text to highlight. @param {string} text */
   mark(text) {
     if (text === this.marked) return;
     this.marked = text;
@@ -152,7 +152,7 @@ export class LogView {
 
   // --- reading -------------------------------------------------------------------------------------------------
 
-  /** One read at a time, in order; what was asked before the last jump is left. @param {() => Promise<void>} read */
+  /** Performs one read at a time, in order, dropping those requested before the last jump. @param {() => Promise<void>} read */
   queue(read) {
     const turn = this.turn;
     this.working = this.working.then(async () => {
@@ -167,7 +167,7 @@ export class LogView {
     });
   }
 
-  /** @param {number} offset  negative: from the end @param {number} limit */
+  /** @param {number} offset  from the end if negative @param {number} limit */
   async fetch(offset, limit) {
     const address = `${this.base}${this.name}?attempt=${this.attempt}&offset=${offset}&limit=${limit}`;
     const response = await fetch(address, { headers: { Accept: "text/plain" } });
@@ -257,7 +257,7 @@ export class LogView {
     this.showOpen(new Uint8Array());
   }
 
-  /** Bytes after the last part: whole lines, and the line in the making. Returns the height that went at the top.
+  /** Adds bytes after the last part: whole lines, and the incomplete one. Returns the height removed at the top.
    * @param {Uint8Array} bytes @param {number} at */
   below(bytes, at, alone = false) {
     const whole = wholeLines(bytes);
@@ -266,7 +266,7 @@ export class LogView {
     return gone;
   }
 
-  /** @param {Uint8Array} bytes @param {number} at @param {boolean} alone  in a part of its own */
+  /** @param {Uint8Array} bytes @param {number} at @param {boolean} alone  true for a separate part */
   addBelow(bytes, at, alone = false) {
     const last = this.parts.at(-1);
     if (last && !alone && last.end - last.start + bytes.length <= PART) {
@@ -332,10 +332,10 @@ export class LogView {
 
   // --- looks ---------------------------------------------------------------------------------------------------
 
-  /** Scrolling up means reading: following stops until the person is at the end again. Returns the pixels below.
+  /** Stops following when the user scrolls up, until they are at the end again. Returns the pixels below.
    *
-   * The event comes after the scrolling, so this is called before we scroll, too, or we would undo what the person did.
-   * The event of our own scrolling may find more to read than when we scrolled: that stops nothing. */
+   * The event comes after the scrolling, so this is also called before the script scrolls; otherwise it would undo the
+   * user's scrolling. If the script's own scrolling finds more to read than before, following doesn't stop. */
   noticeScrolling() {
     const { scrollTop, scrollHeight, clientHeight } = this.view;
     const left = scrollHeight - scrollTop - clientHeight;
@@ -370,7 +370,7 @@ export class LogView {
       : "";
   }
 
-  /** About where in the log the top of the view is. */
+  /** The approximate offset of the top of the view. */
   offsetInView() {
     const top = this.view.scrollTop;
     const part = this.parts.find(({ element }) => element.offsetTop + element.offsetHeight > top) ?? this.parts.at(-1);
@@ -393,7 +393,7 @@ export class LogView {
   }
 }
 
-/** The first line of a part, as an element to go to. @param {HTMLElement} element */
+/** Returns an element at the first line of a part, to scroll to. @param {HTMLElement} element */
 function firstLine(element) {
   const first = element.firstChild;
   if (first instanceof HTMLElement) {

@@ -5,7 +5,7 @@ import { localise } from "../../times.js";
 
 const PAUSE_MS = 400;
 const AGAIN_MS = 2000;
-/** What somebody is in the middle of, or has asked for, and must not lose. */
+/** Elements that the user is using or has opened, and that must not be replaced. */
 const BUSY = "dialog[open], details.menu[open], form[data-editing], .htmx-request, input:focus, textarea:focus, select:focus";
 const FOLDS = "details:not(.menu)";
 const FOCUSABLE = "summary, a[href], button";
@@ -20,18 +20,18 @@ export class Regions {
     this.asked = 0;
     this.state = stateOf(document);
     this.told = this.state;
-    /** @type {Map<string, boolean>} how the server last wanted each fold; a person may have it the other way */
+    /** @type {Map<string, boolean>} the state of each fold that the server last sent; the user may have changed it */
     this.wanted = new Map();
     for (const region of document.querySelectorAll("[data-region]")) for (const [key, fold] of folds(region)) this.wanted.set(key, fold.open);
   }
 
-  /** The run is in this state now. What is shown may be older, or newer and of a moment that the feed never told of. @param {string} state */
+  /** Handles the run's current state. What is shown may be older, or newer than any state the feed has reported. @param {string} state */
   follow(state) {
     this.told = state;
     if (state !== this.state) this.refresh();
   }
 
-  /** Soon; again later where somebody is busy, or the web doesn't answer. What is planned is not put off by more news. */
+  /** Reloads soon, and again later if the user is busy or the web process isn't responding. More news doesn't postpone a planned reload. */
   refresh(wait = PAUSE_MS) {
     const at = performance.now() + wait;
     if (this.timer && this.plannedFor <= at) return;
@@ -44,12 +44,12 @@ export class Regions {
     this.timer = 0;
     const mine = ++this.asked;
     const text = await textOf(this.url);
-    // Answers may overtake each other: what was asked for last is the newest.
+    // Responses may overtake each other, so only the one to the last request is used.
     if (mine !== this.asked || text === "") return;
     if (text === null || !this.swap(text) || this.state !== this.told) this.refresh(AGAIN_MS);
   }
 
-  /** @param {string} text @returns {boolean} whether all of it could go in */
+  /** @param {string} text @returns {boolean} whether all parts could be replaced */
   swap(text) {
     const fresh = new DOMParser().parseFromString(text, "text/html");
     localise(fresh);
@@ -72,12 +72,12 @@ export class Regions {
     return whole;
   }
 
-  /** As the person has them, but for one that the server wants otherwise than before. @param {Element} old @param {Element} region */
+  /** Keeps folds as the user has them, except those whose state the server has changed. @param {Element} old @param {Element} region */
   keepFolds(old, region) {
     const before = folds(old);
     for (const [key, fold] of folds(region)) {
       const was = before.get(key);
-      // One that came in another way, such as with an answer to a form, is as the person has it.
+      // A fold that came in another way, such as with the response to a form, is kept as the user has it.
       if (was && (this.wanted.get(key) ?? fold.open) === fold.open) fold.open = was.open;
     }
   }
@@ -92,12 +92,12 @@ function put(old, region) {
   const label = document.activeElement?.textContent;
   old.replaceWith(region);
   const again = region.querySelectorAll(FOCUSABLE)[focused];
-  // Who goes by keyboard stays where they are, if it is still there.
+  // The keyboard focus is kept if its element still exists.
   if (again instanceof HTMLElement && (again.localName === "summary" || again.textContent === label)) again.focus({ preventScroll: true });
   htmxOf()?.process(region);
 }
 
-/** What somebody chose or typed there and has not sent yet. @param {Element} old @param {Element} region */
+/** Keeps what the user has chosen or entered but not yet submitted. @param {Element} old @param {Element} region */
 function keepChoices(old, region) {
   for (const field of /** @type {NodeListOf<HTMLInputElement | HTMLSelectElement>} */ (old.querySelectorAll(FIELDS))) {
     if (field.value === first(field)) continue;
@@ -107,7 +107,7 @@ function keepChoices(old, region) {
   }
 }
 
-/** What the server put into a field. @param {HTMLInputElement | HTMLSelectElement} field */
+/** The value that the server set in a field. @param {HTMLInputElement | HTMLSelectElement} field */
 function first(field) {
   if (!(field instanceof HTMLSelectElement)) return field.defaultValue;
   return ([...field.options].find((option) => option.defaultSelected) ?? field.options[0])?.value;
@@ -119,7 +119,8 @@ function folds(region) {
   return new Map(all.map((fold, i) => [`${region.id} ${i}`, fold]));
 }
 
-/** Ages change by themselves and don't count as a difference, nor do a fix's changes, which come by themselves. @param {Element} old @param {Element} region */
+/** Whether two regions are equal, ignoring ages, which keep counting, and a fix's changes, which are loaded separately.
+ * @param {Element} old @param {Element} region */
 function same(old, region) {
   const bare = (/** @type {string} */ html) =>
     html
@@ -131,11 +132,11 @@ function same(old, region) {
 
 const htmxOf = () => /** @type {any} */ (window).htmx;
 
-/** A part of the page, once nothing is pressed that it would replace; null while the web doesn't answer. @param {string} url */
+/** Fetches a part of the page and waits until nothing is pressed; null while the web process isn't responding. @param {string} url */
 export async function textOf(url) {
   try {
     const response = await fetch(url);
-    // Signed out, or gone: the socket says so, and asking again helps nobody.
+    // Signed out, or the run no longer exists: the socket reports it, and retrying would not help.
     const text = response.ok ? await response.text() : response.status >= 500 ? null : "";
     await released();
     return text;

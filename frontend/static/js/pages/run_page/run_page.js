@@ -1,4 +1,4 @@
-// The run page: composes the feed (no DOM), the numbers (no DOM), the regions of the head and the tabs.
+// The run page: connects the feed and the series (both independent of the DOM), the regions of the head and the tabs.
 
 import { ChartsPage } from "../../insight/metrics/charts_page.js";
 import { CompletionsTab } from "../../insight/completions/completions.js";
@@ -30,7 +30,7 @@ const panelOf = (/** @type {string} */ name) => /** @type {HTMLElement} */ (root
 const series = new Series(page.starts);
 const regions = new Regions(page.head);
 const charts = new ChartsPage(panelOf("charts"), page, series);
-// A job samples nothing.
+// Jobs don't sample completions.
 const completions = panelOf("completions") ? new CompletionsTab(panelOf("completions"), page) : null;
 const bar = connectionBar();
 const telling = new Telling(page);
@@ -56,7 +56,7 @@ async function readSeries() {
   return document_.last;
 }
 
-/** The series, tried again for as long as a web that restarts doesn't answer. */
+/** Loads the series, and retries while the web process isn't responding. */
 async function seriesAtLast() {
   for (let wait = FIRST_READ_WAIT_MS; ; wait = Math.min(2 * wait, LONGEST_READ_WAIT_MS)) {
     try {
@@ -83,7 +83,7 @@ function showTiles(touched) {
   }
 }
 
-/** @param {number | null} gain @param {boolean} counts  it is more than chance */
+/** @param {number | null} gain @param {boolean} counts  whether it is significant */
 function showGain(gain, counts) {
   const place = root.querySelector("[data-gain]");
   if (!place || gain === null) return;
@@ -96,7 +96,7 @@ function showGain(gain, counts) {
 /** @param {import("../live/feed.js").Frame} frame */
 function onFrame(frame) {
   if (frame.type === "reload") {
-    // Raw rows are folded away, or a resumed attempt made drawn points void.
+    // Raw rows have been downsampled, or a resume has made drawn points obsolete.
     void seriesAtLast().then((last) => feed?.restart(last));
     regions.refresh();
     return;
@@ -113,7 +113,7 @@ function onFrame(frame) {
   if (typeof frame.samples === "number" && openTab() === "completions") completions?.news(frame.samples);
 }
 
-/** @param {any[]} events  some of which may have come before */
+/** @param {any[]} events  some of which may have been received before */
 function onEvents(events) {
   const fresh = events.filter((event) => !known.has(event.id));
   for (const event of fresh) known.add(event.id);
@@ -130,7 +130,7 @@ function onRun(run) {
   showGain(run.gain, run.gain_counts);
   const epoch = series.last("epoch");
   if (epoch !== null) show("epoch", `epoch ${significant(epoch)}`);
-  // A step that reuses a batch is several times as quick as one that generates: the mean doesn't jump.
+  // Steps that reuse a batch are several times faster than steps that generate; the mean doesn't jump.
   const pace = series.recent("step_time", PACE_OVER);
   show("step-time", pace ? `${duration(pace)}/step` : "");
   show("eta", pace && run.max_steps > run.step ? `about ${about(pace * (run.max_steps - run.step))} left` : "");
@@ -168,13 +168,13 @@ function tabs() {
       }
     });
   }
-  // A tab, and every link elsewhere on the page to one; data-unfold names what is open on it.
+  // Tabs and all links to tabs; data-unfold names the fold to open.
   document.addEventListener("click", (event) => {
     const link = event.target instanceof Element ? event.target.closest("[data-tab], [data-tab-link]") : null;
     if (!(link instanceof HTMLElement) || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
     const name = link.dataset.tab ?? link.dataset.tabLink ?? page.first;
-    // A tab is a place to come back to, what is filtered or chosen within one is not.
+    // Back returns to an earlier tab, but not to earlier filters or choices within one.
     if (name !== openTab()) urlstate.push();
     urlstate.set("tab", name === page.first ? null : name);
     urlstate.flush();
@@ -204,14 +204,14 @@ async function open(name, unfold) {
   if (unfold) reveal(panelOf(name).querySelector(`[data-fold="${unfold}"]`));
 }
 
-/** On a phone not all tabs fit beside each other. @param {HTMLElement} tab */
+/** Scrolls a tab into view, since on a phone not all tabs fit next to each other. @param {HTMLElement} tab */
 function inSight(tab) {
   const strip = /** @type {HTMLElement} */ (tab.parentElement);
   const [place, all] = [tab.getBoundingClientRect(), strip.getBoundingClientRect()];
   strip.scrollLeft += (place.left + place.right - all.left - all.right) / 2;
 }
 
-/** The bar of tabs stays in sight, so a tab may be pressed far down in another one's content: the new one's begins below the bar. */
+/** Scrolls to the start of a tab's content. The bar of tabs stays visible, so a tab may be chosen far down in another one's content. */
 function uncover() {
   const head = /** @type {HTMLElement} */ (root.querySelector(".run-head")).getBoundingClientRect();
   if (head.bottom < 0) scrollBy(0, head.bottom);
@@ -235,7 +235,7 @@ async function readPanel(name) {
     }
     return;
   }
-  // Parsed as a document of its own and moved over: scripts in it would not run, and there are none.
+  // Parsed as a separate document and moved: scripts in it would not run, but there are none.
   const fresh = new DOMParser().parseFromString(text, "text/html");
   localise(fresh);
   if (name === "events" && timeline.merge(panel, fresh)) return timeline.datesOnce(panel);
@@ -246,7 +246,7 @@ async function readPanel(name) {
   if (view instanceof HTMLElement) logs = new LogView(view);
 }
 
-// Earlier events have come.
+// After earlier events have been loaded.
 panelOf("events").addEventListener("htmx:afterSettle", () => timeline.datesOnce(panelOf("events")));
 
 let panelTimer = 0;
@@ -265,7 +265,7 @@ function refreshPanel(name) {
 /** @type {Promise<any> | null} */
 let plotly = null;
 
-/** Plotly is loaded once, when the charts are first looked at; the page's figures don't wait for it. */
+/** Loads Plotly once, when the charts are first shown; the page's values don't wait for it. */
 function startCharts() {
   if (plotly) return;
   plotly = loadPlotly(root);
@@ -305,11 +305,11 @@ async function goLive() {
 
 void goLive();
 document.addEventListener("htmx:afterSettle", (event) => {
-  // The next tag follows the last one, wherever the focus went while the part was swapped.
+  // Focus the field again for the next tag, wherever the focus went while the part was replaced.
   const form = /** @type {any} */ (event).detail.requestConfig?.elt;
   if (form instanceof HTMLElement && form.matches(".add-tag")) document.getElementById("add-tag")?.focus();
 });
-// A report's charts are as smooth as these.
+// The report uses the same smoothing as these charts.
 document.addEventListener("click", (event) => {
   const link = event.target instanceof Element ? event.target.closest("[data-report]") : null;
   if (link instanceof HTMLAnchorElement) link.search = `?smooth=${charts.view.smoothing}`;

@@ -1,15 +1,15 @@
-// Browser notifications about a run: when it ends or fails, and when its health gets worse. The page's own socket tells it;
-// the browser is asked for its permission on a click alone. Whether they are wanted is kept in this browser.
+// Browser notifications about a run: when it ends or fails, and when its health gets worse. The page's own socket
+// reports it; the browser is asked for permission only on a click, and the choice is stored in this browser.
 
 const BAD = ["well", "warning", "bad"];
 const STATES = /** @type {Record<string, string>} */ ({ succeeded: "Finished", failed: "Failed", stopped: "Stopped" });
 const OFF = "Notifications appear as long as this page is open in a tab.";
 const ON = "On. Keep this page open in a tab.";
-const BLOCKED = "Your browser blocks notifications of this site. Allow them in its settings for this address, then try again.";
-const DISMISSED = "The browser has not given its permission. Try again, and choose “Allow”.";
-const NONE = "This browser shows no notifications here. Most need an address that begins with https://.";
+const BLOCKED = "Your browser blocks notifications from this site. Allow them in its settings for this address, then try again.";
+const DISMISSED = "The browser didn’t get your permission. Try again and choose “Allow”.";
+const NONE = "This browser can’t show notifications here. Most browsers require an address that begins with https://.";
 
-/** What is to be told of a run's new figures; null: nothing.
+/** The notification about a run's new state, or null if there is none.
  * @param {{status: string, health: string}} before @param {{status: string, sentence: string, health: {verdict: string}}} run */
 export function news(before, run) {
   if (run.status !== before.status && run.status in STATES) return { head: STATES[run.status], text: run.sentence };
@@ -57,7 +57,7 @@ export class Telling {
     document.querySelector("[data-notify-says]")?.replaceChildren(says ?? (this.on ? ON : OFF));
   }
 
-  /** The run's figures have come. @param {any} run */
+  /** Handles the run's new state. @param {any} run */
   follow(run) {
     const told = news(this.before, run);
     this.before = { status: run.status, health: run.health.verdict };
@@ -70,7 +70,7 @@ export class Telling {
       const shown = new Notification(`${head}: ${this.page.name}`, { body: text, tag: this.key });
       shown.addEventListener("click", () => window.focus());
     } catch {
-      // Browsers of phones show them to installed pages alone.
+      // Phone browsers show notifications only for installed pages.
       store(this.key, false);
       this.show(NONE);
     }
@@ -92,6 +92,6 @@ function store(key, on) {
     if (on) localStorage.setItem(key, "yes");
     else localStorage.removeItem(key);
   } catch {
-    // Nothing is stored: nothing will be shown.
+    // The choice can't be stored, so no notifications will be shown.
   }
 }

@@ -1,4 +1,4 @@
-// The timeline tab: fresh events go on top of those that are shown, whatever earlier ones somebody has asked for.
+// The timeline tab: new events are added above those shown, even if the user has loaded earlier ones.
 
 /** @param {HTMLElement} panel @param {Document} fresh @returns {boolean} whether there was a timeline to merge into */
 export function merge(panel, fresh) {
@@ -12,7 +12,7 @@ export function merge(panel, fresh) {
   return true;
 }
 
-/** A date stands once, at the first line of its day. @param {ParentNode} panel */
+/** Shows each date once, at the first line of its day. @param {ParentNode} panel */
 export function datesOnce(panel) {
   let before = "";
   for (const day of panel.querySelectorAll(".timeline .day")) {

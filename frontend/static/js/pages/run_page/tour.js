@@ -1,4 +1,5 @@
-// The tour of the run page: a card beside each stop, which never blocks the page. Ended or skipped, it is over for good.
+// The tour of the run page: a card next to each stop, which never blocks the page. Once finished or skipped, the tour
+// doesn't start automatically again.
 
 const GAP = 10;
 const EDGE = 8;
@@ -11,7 +12,7 @@ const stops = /** @type {HTMLElement[]} */ ([...(card?.querySelectorAll("[data-a
 const next = /** @type {HTMLButtonElement | null} */ (card?.querySelector("[data-next]") ?? null);
 let at = 0;
 
-/** The first of a stop's places that is in sight. @param {HTMLElement} stop */
+/** The first visible element of a stop. @param {HTMLElement} stop */
 function place(stop) {
   for (const places of (stop.dataset.at ?? "").split("|")) {
     const found = [...document.querySelectorAll(places)].find((each) => each.getBoundingClientRect().height > 0);
@@ -32,15 +33,15 @@ function show() {
   if (!shown) follow();
 }
 
-/** The page is live: what the stop is about moves, and is exchanged. */
+/** Follows the stop's element, since it may move or be replaced on a live page. */
 function follow() {
   if (!card || card.hidden) return;
   stand(place(stops[at]));
   requestAnimationFrame(follow);
 }
 
-/** The ring around the stop, and the card below it, or above it where there is no room; in a narrow window at its
- * foot. @param {Element | null} target */
+/** Places the ring around the stop, and the card below it, above it if there is no room, or in a narrow window at the
+ * bottom. @param {Element | null} target */
 function stand(target) {
   if (!card || !ring) return;
   ring.hidden = !target;
@@ -70,7 +71,7 @@ function end() {
   card.hidden = true;
   if (ring) ring.hidden = true;
   const headers = JSON.parse(document.body.getAttribute("hx-headers") ?? "{}");
-  // Should the network be away, the next run's page begins it once more.
+  // If the network is down, the next run's page starts the tour once more.
   fetch(card.dataset.seen ?? "", { method: "POST", headers, keepalive: true }).catch(() => {});
 }
 

@@ -1,4 +1,4 @@
-// The chat: it opens at its end, Ctrl + Enter sends, the newest message stays in view, and the server learns at once that the page is left.
+// The chat: it opens at its end, Ctrl + Enter sends, the newest message stays in view, and the server is told at once when the page is closed.
 
 const chat = /** @type {HTMLElement} */ (document.querySelector("[data-chat]"));
 const turns = /** @type {HTMLElement} */ (document.getElementById("turns"));

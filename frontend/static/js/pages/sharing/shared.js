@@ -1,4 +1,4 @@
-// A shared run's page: its charts as on the run's own page, read again every few seconds for as long as the run lives.
+// A shared run's page: the same charts as on the run's own page, reloaded every few seconds while the run is active.
 
 import { ChartsPage } from "../../insight/metrics/charts_page.js";
 import { loadPlotly } from "../../insight/metrics/plotly_script.js";
@@ -12,7 +12,7 @@ const root = /** @type {HTMLElement} */ (document.querySelector(".shared-run"));
 const stale = /** @type {HTMLElement} */ (root.querySelector("[data-stale]"));
 const series = new Series(page.starts);
 const charts = new ChartsPage(/** @type {HTMLElement} */ (document.getElementById("shared-charts")), page, series);
-/** What the server last sent of each part: one that is the same stays as it is, with what is open in it.
+/** The HTML that the server last sent for each part; an unchanged part is kept, with its open folds.
  * @type {Map<string, string>} */
 const sent = new Map();
 
@@ -24,7 +24,7 @@ function name(part) {
 /** @param {string} url @param {string} accept */
 async function read(url, accept) {
   const response = await fetch(url, { headers: { Accept: accept } });
-  // The link has ended, which the page says.
+  // The link has ended, and the page says so.
   if (response.status === 404 || response.status === 410) location.reload();
   if (!response.ok) throw new Error(`${url} answered ${response.status}`);
   return response;
