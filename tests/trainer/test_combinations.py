@@ -90,7 +90,7 @@ def all_installed(monkeypatch: pytest.MonkeyPatch) -> None:
             "expandable_segments:True can't be combined with",
         ),
         ({"environment": {"LD_PRELOAD": "x"}}, {}, "LD_PRELOAD can't be set"),
-        (server(count=2, weight_sync=WeightSync.LORA), LORA, "2 vLLM servers, but ports for 1"),
+        (server(count=2, weight_sync=WeightSync.LORA), LORA, "2 vLLM servers, but ports for only 1"),
         (server(attached=("http://a:1", "http://b:2")), {}, "NCCL updates one server, and there are 2"),
         (server(attached=("https://a/v1",)), {}, "https://a/v1 is not of the form http://host:port"),
         (

@@ -31,7 +31,7 @@ class Run:
         self.failures.note(
             reward, ROWS, [Failure(index, "http", "It answered 503.", "a traceback") for index in failed]
         )
-        self.failures.settle(self.step, gather)
+        self.failures.judge_batch(self.step, gather)
         return self.failures.verdict
 
 

@@ -35,7 +35,7 @@ from workers.supervisor.training import Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
 
 _KEPT_WITHOUT_A_FOLDER = WITHOUT_FAILURE | {EndReason.DISK_FULL}
-"""End reasons that are kept if the folder is gone. Any other end is a consequence of losing the folder."""
+"""End reasons that are kept if the folder is gone. Any other end is considered a consequence of its loss."""
 
 
 class ClaimedAttempt:
@@ -114,14 +114,14 @@ class ClaimedAttempt:
         return self._shared.children
 
     def on_sigterm(self, now: float) -> None:
-        """End the attempt after a SIGTERM, from then on called at each tick."""
+        """End the attempt after a SIGTERM. Called at each tick from then on."""
         self._handle_exits(now)
         self._go(self._stops.stop_with_host(self.step, now), now)
         if self._shared.host_deadline is not None:
             self._draining.hurry(self._shared.host_deadline, now)
 
     def finish(self, end: End, now: float) -> None:
-        """Begin the end, which starts nowhere else: record the reason, then end the processes."""
+        """Record the end reason, then begin to end the processes. Every end begins here."""
         if self.end is not None:
             return
         if not self._folder_exists() and end.reason not in _KEPT_WITHOUT_A_FOLDER:
@@ -131,13 +131,13 @@ class ClaimedAttempt:
         self.step = AttemptStep.ENDING
 
     def _folder_exists(self) -> bool:
-        """Check for the folder and its outbox: a removal that races with writes may leave the folder itself."""
+        """Check for the folder and its outbox: if a removal races with writes, the folder itself may remain."""
         folder = self._shared.folder
         folder.lost = folder.lost or self.report.outbox.removed
         return folder.check()
 
     def _go(self, outcome: Outcome, now: float) -> None:
-        """Begin the next step, and those that follow without waiting."""
+        """Begin the next step, and any that follow immediately; or finish if the outcome is an end."""
         while isinstance(outcome, AttemptStep):
             self.step = outcome
             outcome = self._works[outcome].begin(now)
@@ -145,13 +145,13 @@ class ClaimedAttempt:
             self.finish(outcome, now)
 
     def _handle_exits(self, now: float) -> None:
-        """Judge exits. Called before a stop is accepted, because the stop was not their cause."""
+        """Report and judge exits. Called before a stop is accepted, because the stop didn't cause them."""
         for exit_ in self._shared.children.reap():
             report_exit(self._shared, exit_)
         if self.step in STARTED and self._shared.children.exits:
             self._go(self._works[self.step].on_exits(now), now)
 
-    # --- answers and stops --------------------------------------------------------------------------------
+    # --- responses and stops ------------------------------------------------------------------------------
 
     def _on_answer(self, answer: SyncAnswer) -> None:
         if answer.warm is not None and answer.warm != self._warm:
@@ -212,7 +212,7 @@ class ClaimedAttempt:
     def _begin(self, answer: ClaimAnswer, now: float) -> None:
         self.report.phase(Phase.CLAIMED)
         if answer.spec_sha256 != claim.spec_sha256(self._shared.spec, self._shared.settings):
-            detail = "The spec that reached this host differs from the control plane's."
+            detail = "The spec that this host received differs from the one on the control plane."
             self.finish(End(EndReason.SPEC_REFUSED, detail), now)
         elif answer.stop:
             self._request_stop(StopMode(answer.stop), now)

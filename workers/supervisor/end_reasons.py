@@ -1,4 +1,4 @@
-"""The reason of an attempt's end, from exits and a table of log patterns; and its diagnosis, from the logs."""
+"""The reason why an attempt ended, from exits and a table of log patterns; and its diagnosis, from the logs."""
 
 import errno
 import logging
@@ -33,7 +33,7 @@ TRAINER_CODES = {
     7: EndReason.REWARD_FAILED,
     8: EndReason.ATROPOS_UNREACHABLE,
 }
-"""Exit codes by which the trainer itself names the reason; its last output has the details."""
+"""Exit codes of the trainer -> the end reasons that they stand for; its last output has the details."""
 MODEL_UNAVAILABLE_CODE = 6
 
 _SIGNS: tuple[tuple[EndReason, re.Pattern[str]], ...] = (
@@ -52,7 +52,7 @@ _SERVER_SIGNS = (
     (EndReason.PORT_IN_USE, re.compile(r"address already in use", re.IGNORECASE)),
 )
 _NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored|^\{'")
-"""torchrun's own report, stack frames, rulers and figures: lines that never say what happened."""
+"""Pattern of lines that never say what happened: torchrun's own report, stack frames, rulers and metrics."""
 
 DIAGNOSIS_WAIT_S = 3.0
 _MAX_LOG_BYTES = 256 << 20
@@ -65,7 +65,7 @@ UNDIAGNOSED = WITHOUT_FAILURE | {EndReason.FOLDER_LOST}
 
 
 class Judge:
-    """Judges exits without a stop, by the attempt's logs and the kernel's count of killed processes before it began."""
+    """The judge of exits that no stop caused, by the attempt's logs and the kernel's count of killed processes."""
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._folder = folder
@@ -75,7 +75,8 @@ class Judge:
         return of_trainer(exit_, progress, log=self._folder.log(TRAINER), killed_by_kernel=self._killed())
 
     def server(self, exit_: ChildExit, *, among: int = 1) -> End:
-        """Judge a server's exit. `among`: the attempt's number of servers; if several, the end names the server."""
+        """Judge a server's exit. `among`: the attempt's number of servers; the end names the server if there are
+        several."""
         log, killed = self._folder.log(exit_.role), self._killed()
         end = _of_failure("vLLM server", EndReason.VLLM_EXITED, exit_, log, _SERVER_SIGNS, killed_by_kernel=killed)
         return end if among == 1 else End(end.reason, f"{exit_.role}: {end.detail}")
@@ -91,7 +92,7 @@ class Judge:
 
 
 def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed_by_kernel: bool) -> End:
-    """Return the end after the trainer has exited without being stopped."""
+    """Return the end of an attempt whose trainer has exited without being stopped."""
     if exit_.code == 0:
         return _of_clean_exit(progress)
     if exit_.code in TRAINER_CODES:
@@ -110,32 +111,31 @@ def _of_failure(
     *,
     killed_by_kernel: bool = False,
 ) -> End:
-    """Return the end by the last line of the log that matches a sign, because later lines are closer to the end; or
-    else for `reason`."""
+    """Return the end that the log's last line with a sign indicates, or one with `reason` if no line has a sign."""
     for line in reversed(_lines(log)):
-        for its_reason, pattern in signs:
+        for indicated, pattern in signs:
             if pattern.search(line):
-                return End(its_reason, _shown(line))
+                return End(indicated, _shown(line))
     if killed_by_kernel and exit_.code == 137:
         return End(EndReason.OOM, f"The kernel killed the {program}: the host's memory was exhausted.")
     return End(reason, f"The {program} {_how(exit_)}. {_last_words(log)}".strip())
 
 
 def of_error(error: BaseException) -> End:
-    """Return the end after an error of the supervisor's own."""
+    """Return the end for an error within the supervisor."""
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return of_disk(error)
     return End(EndReason.SUPERVISOR_ERROR, f"{type(error).__name__}: {error}"[:500])
 
 
 def of_disk(error: OSError) -> End:
-    """Return the end when the run's folder can't be written, or the trainer's lines can't be read."""
+    """Return the end for a run's folder that can't be written to or read from."""
     reason = EndReason.DISK_FULL if error.errno in _DISK_FULL else EndReason.SUPERVISOR_ERROR
     return End(reason, f"The run's folder on the host can't be used: {error.strerror}.")
 
 
 def kernel_kills() -> int:
-    """Count the processes that the kernel has killed for lack of memory since boot."""
+    """Return how many processes the kernel has killed for lack of memory since boot."""
     with suppress(FileNotFoundError):  # some containers hide it
         counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
         return int(counts.get("oom_kill", 0))
@@ -144,7 +144,7 @@ def kernel_kills() -> int:
 
 def _of_clean_exit(progress: TrainerProgress) -> End:
     if not progress.ended:
-        return End(EndReason.TRAINER_EXITED, "The trainer exited with 0 but never said that training had ended.")
+        return End(EndReason.TRAINER_EXITED, "The trainer exited with code 0 without reporting the end of training.")
     if not progress.step:
         return End(EndReason.NO_STEPS, "The trainer ended at step 0.")
     if progress.stopped:
@@ -153,7 +153,7 @@ def _of_clean_exit(progress: TrainerProgress) -> End:
 
 
 def _how(exit_: ChildExit) -> str:
-    return f"was ended by {exit_.signal}" if exit_.signal else f"exited with {exit_.code}"
+    return f"was killed by {exit_.signal}" if exit_.signal else f"exited with code {exit_.code}"
 
 
 def _last_words(log: Path) -> str:
@@ -180,12 +180,12 @@ def _disk_is_full(path: Path) -> bool:
 
 
 def diagnosis_of(folder: Path) -> dict[str, Any] | None:
-    """Diagnose an attempt that has ended, for its event. None without logs, or if the diagnosis itself fails."""
+    """Diagnose an attempt that has ended, and return its event's data; None without logs or if the diagnosis fails."""
     try:
         report = diagnose(folder, _MAX_LOG_BYTES).as_dict()
     except (OSError, NothingToRead):
         return None
-    except Exception:  # a log may contain anything, and no end waits for an error in reading it
+    except Exception:  # a log may contain anything, and an error in reading it must not block the end
         log.exception("the diagnosis failed")
         return None
     return {**report, "diagnoses": report["diagnoses"][:_MAX_CAUSES]}

@@ -1,4 +1,4 @@
-"""Downloads models from the hub by a child in the trainer's interpreter, and reports progress and failures."""
+"""The step that downloads models from the hub, in a child with the trainer's interpreter, and reports its progress."""
 
 import logging
 import os
@@ -67,13 +67,13 @@ class Fetching(StepWork):
         self._shared.report.append(EventKind.SYSTEM, figures)
 
     def _hub_token(self) -> str:
-        """Read the host's own token for the hub; "" if there is none, with which public models still work."""
+        """Read the host's token for the hub; "" if there is none, which still allows public models."""
         file = self._shared.settings.hf_token_file
         if file is None:
             return ""
         try:
             if file.stat().st_mode & 0o077:
-                self._shared.report.note(f"{file} can be read by others: make it mode 0600.", level="warning")
+                self._shared.report.note(f"Other users can read {file}: set its mode to 0600.", level="warning")
             return file.read_text().strip()
         except (OSError, ValueError) as error:
             log.warning("no token for the hub: %s", error)

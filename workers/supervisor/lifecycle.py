@@ -25,12 +25,12 @@ from workers.supervisor.steps import AttemptStep
 log = logging.getLogger(__name__)
 
 ERRORS_ALLOWED = 20
-"""Consecutive errors after which the attempt is given up."""
+"""Maximum number of consecutive errors before the attempt is given up."""
 GIVE_UP_ROUNDS = 5
 
 
 class Lifecycle:
-    """The supervisor's main loop: the claim, then the claimed attempt; handles the supervisor's own errors."""
+    """The supervisor's main loop: makes the claim, ticks the claimed attempt, and handles errors of the supervisor."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Lifecycle:
 
     @property
     def hurried(self) -> bool:
-        """True if somebody watches the run, or it is ending: then ticks follow faster."""
+        """True if somebody is watching the run or it is ending; ticks are then more frequent."""
         attempt = self.attempt
         return attempt is not None and (attempt.step == AttemptStep.ENDING or attempt.report.syncer.watched)
 
@@ -82,7 +82,7 @@ class Lifecycle:
         self.inbox.put(lambda: None)
 
     def run(self) -> None:
-        """Run to the end. Raises an error of the supervisor's own, after killing all children."""
+        """Run to the end. If the supervisor itself fails, kill all children and raise its error."""
         errors = 0
         while not self.finished:
             try:
@@ -92,7 +92,7 @@ class Lifecycle:
                 errors = 0
             except Exception as error:
                 errors += 1
-                log.exception("an error of the supervisor's own")
+                log.exception("the supervisor itself failed")
                 try:
                     if self.attempt is None or errors > ERRORS_ALLOWED:
                         raise
@@ -102,7 +102,7 @@ class Lifecycle:
                     raise
 
     def _give_up(self) -> None:
-        """Kill all children, because nothing can be reported any longer; the reaper will find the folder."""
+        """Kill all children, because nothing can be reported anymore; the reaper will find the folder."""
         children = self.attempt.children if self.attempt else Children(self.folder)
         for _ in range(GIVE_UP_ROUNDS):
             try:

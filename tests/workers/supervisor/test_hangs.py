@@ -69,7 +69,7 @@ def test_a_server_that_answers_nothing_any_more_ends_a_trainer_that_waits(tmp_pa
         send(made, "vllm", signal.SIGSTOP)
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_hung"
-        assert "has not answered since" in ended["detail"]
+        assert "has not responded since" in ended["detail"]
         assert ended["receipt"]["survivors"] == []
 
 
@@ -141,7 +141,7 @@ def test_a_pause_of_our_own_is_no_silence_of_an_attached_server(tmp_path: Path) 
     probe.tick(100.0)  # then the supervisor stands still for a while, and looks before it has asked again
     assert (servers.lost(after_s=0.0) != "", servers.lost(after_s=60.0)) == (True, "")
     probe.tick(161.0)
-    assert "no longer answers" in servers.lost(after_s=60.0)
+    assert "is no longer responding" in servers.lost(after_s=60.0)
 
 
 def test_a_trainers_word_is_no_silence() -> None:
@@ -191,7 +191,7 @@ def test_a_trainer_that_waits_for_vllm_is_told_from_vllm_itself(tmp_path: Path) 
     with server_attempt(tmp_path, trainer=trainer, hang=HangSpec(2.0, stop=True), **HASTY) as made:
         made.launch()
         detail = made.wait_for_end()["detail"]
-        assert " s for completions from vLLM. vLLM answers and has no request" in detail
+        assert " s for completions from vLLM. vLLM is responding but has no requests" in detail
         assert "Its engine is at run_engine (" in detail
         assert "--- " in (made.folder / "logs/stacks.log").read_text()
 

@@ -1,4 +1,4 @@
-"""Finds the listeners on this host's TCP ports, as the kernel reports them."""
+"""Listeners on this host's TCP ports, as the kernel reports them."""
 
 import os
 import socket
@@ -12,9 +12,8 @@ _LISTEN = "0A"
 
 
 def port_is_free(port: int) -> bool:
-    """Return whether a server could listen on the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # Like servers: a recent connection in TIME_WAIT doesn't occupy the port.
+        # As servers do, so that a recent connection in TIME_WAIT doesn't occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -51,7 +50,7 @@ def _holds(pid: int, inodes: set[str]) -> bool:
     try:
         names = os.listdir(folder)
     except OSError:
-        return False  # gone meanwhile
+        return False  # the process has exited
     for name in names:
         with suppress(OSError):
             if os.readlink(f"{folder}/{name}") in inodes:

@@ -15,29 +15,28 @@ from accelerate.utils import gather_object
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """A request for the next turn of one episode."""
+    """Request for the next turn of one episode."""
 
     ids: list[int]
     """All token ids so far."""
     limit: int
-    """Limit of the turn's tokens, at least 1."""
+    """Maximum number of tokens of the turn, at least 1."""
     room: int
-    """Tokens until the model's context is full, at least `limit`."""
+    """Number of tokens until the model's context is full, at least `limit`."""
 
 
 @dataclass(frozen=True)
 class TurnResult:
-    """The model's turn."""
-
     ids: list[int]
     logprobs: list[float | None] | None
-    """None: the backend returns none."""
+    """Log-probabilities of the tokens; None if the backend returns none."""
     full: bool
     """True if the limit was reached."""
 
 
 def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] | None:
-    """Generate a turn for each request; None if no rank has any. All ranks must call this equally often."""
+    """Generate a turn for each request; return None if no rank has a request. All ranks must call this equally
+    often."""
     rank, ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
     marked = [(rank, request) for request in requests]
     gathered: list[tuple[int, TurnRequest]] = gather_object(marked) if ranks > 1 else marked
@@ -50,19 +49,18 @@ def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] 
         own = [*indexes, *[padding] * (size * ranks - len(indexes))][rank * size :][:size]
         with _limited(trainer, limit):
             ids, logprobs = trainer._generate_single_turn([gathered[index][1].ids for index in own], None, {}, 1)
-        answers = list(zip(own, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
-        for index, tokens, values in gather_object(answers) if ranks > 1 else answers:
+        generated = list(zip(own, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
+        for index, tokens, values in gather_object(generated) if ranks > 1 else generated:
             allowed = min(limit, gathered[index][1].limit)
-            cut = values[:allowed] if values is not None else None
-            results[index] = TurnResult(list(tokens)[:allowed], cut, len(tokens) >= allowed)
+            logprobs_of_turn = values[:allowed] if values is not None else None
+            results[index] = TurnResult(list(tokens)[:allowed], logprobs_of_turn, len(tokens) >= allowed)
     return [results[index] for index, (owner, _) in enumerate(gathered) if owner == rank]
 
 
 def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:
-    """Plan the calls to the backend, each with the indexes of its requests and its token limit.
-
-    One call, and a second for requests whose context would overflow with the others' limit, which a server refuses.
-    """
+    """Return the calls to make to the backend, each with the indexes of its requests and its token limit. There is one
+    call, and a second one for requests whose context would overflow with the limit of the others, which a server would
+    refuse."""
     limit = max(request.limit for request in requests)
     roomy = [index for index, request in enumerate(requests) if request.room >= limit]
     tight = [index for index, request in enumerate(requests) if request.room < limit]
@@ -74,7 +72,7 @@ def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:
 
 @contextlib.contextmanager
 def _limited(trainer: Any, limit: int) -> Iterator[None]:
-    """Set the length limit, which all of TRL's backends take from an attribute."""
+    """Temporarily set the length limit, which all of TRL's backends read from an attribute."""
     holder, name = (
         (trainer.vllm_generation, "max_completion_length")
         if trainer.use_vllm

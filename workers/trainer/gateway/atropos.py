@@ -1,4 +1,4 @@
-"""Rollouts that Atropos' environments feed: batches of scored groups, in place of the dataset's."""
+"""Rollouts from Atropos' environments: batches of scored groups instead of the dataset's prompts."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,9 @@ from workers.trainer.gateway.scored_groups import episodes_of
 
 
 class AtroposRollouts(GatewayRollouts):
-    """Rollouts from the scored groups of Atropos' run-api."""
-
     poll_s = 0.1
     inference: InferenceApi
-    """Set on rank 0 before `open`, as is `run_api`."""
+    """API that Atropos' environments use, set on rank 0 before `open`, as is `run_api`."""
     run_api: RunApi | None = None
     _registered = False
 
@@ -81,5 +79,5 @@ class AtroposRollouts(GatewayRollouts):
 
 def _staleness(versions: Sequence[int | None], current: int) -> dict[str, float]:
     ages = [current - version for version in versions if version is not None]
-    figures = {gateway.UNKNOWN: 1.0 - len(ages) / len(versions) if versions else 0.0}
-    return figures | ({gateway.STALENESS: sum(ages) / len(ages)} if ages else {})
+    metrics = {gateway.UNKNOWN: 1.0 - len(ages) / len(versions) if versions else 0.0}
+    return metrics | ({gateway.STALENESS: sum(ages) / len(ages)} if ages else {})
