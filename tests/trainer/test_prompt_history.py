@@ -10,7 +10,7 @@ import pytest
 
 from workers.contract.run import prompts as metric
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.rollouts.prompt_history import MAX_UNSEEN, FILE, MAX_LITTLE, PromptHistory
+from workers.trainer.rollouts.prompt_history import FILE, MAX_LITTLE, MAX_UNSEEN, PromptHistory
 
 ROWS = (3, 5, 8, 13)
 

@@ -33,9 +33,7 @@ class CacheState:
     """How much of a model is in the cache."""
 
     received: int
-    """Number of bytes."""
     files: int
-    """Number of complete files."""
     activity: int
     """Number that changes with anything of this model that the cache receives, from any process."""
 

@@ -22,7 +22,6 @@ T = TypeVar("T")
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 """Function that responds to a request; handlers of `chat_routes` also get `chat`."""
 MAX_BODY_S = 120.0
-"""Seconds within which a request's body must arrive."""
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -51,7 +50,6 @@ class KeyedEndpoint:
     idle_s = 3600.0
     """Seconds for which a connection may stay open without a request."""
     no_such_path: str
-    """Error message for unknown paths."""
 
     def __init__(self, *, digest: str) -> None:
         """Create the endpoint. `digest`: the SHA-256 of the key, in hex."""
@@ -153,8 +151,6 @@ async def body_of(request: web.Request) -> dict[str, Any]:
 
 
 class _ClosingProtocol(asyncio.Protocol):
-    """A protocol that closes its connection immediately."""
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 

@@ -24,7 +24,6 @@ MAX_MESSAGES = 1000
 DEFAULT_CHAT_TOKENS, DEFAULT_TEXT_TOKENS = 1024, 16
 """Values of max_tokens for requests without it; 16 is OpenAI's own for completions."""
 MAX_PROMPTS = 32
-"""Maximum number of prompts of one completions request."""
 MAX_TOP_LOGPROBS = 5
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 200
@@ -66,7 +65,6 @@ class ResponseHead:
         return {**self._fields(kind), "choices": numbered, "usage": usage}
 
     def part(self, choice: dict[str, Any] | None, usage: dict[str, int] | None = None) -> dict[str, Any]:
-        """Compose one event of a stream."""
         choices = [] if choice is None else [{"index": 0, "logprobs": None, "finish_reason": None, **choice}]
         kind = "chat.completion.chunk" if self.chat else "text_completion"
         return {**self._fields(kind), "choices": choices, **({} if usage is None else {"usage": usage})}
@@ -174,7 +172,6 @@ class AgentRequest:
     """The client's limit of completion tokens; None for the run's limit."""
     stream: bool
     ignored: str
-    """Names of the settings that are ignored."""
     messages: tuple[Message, ...] = ()
     tools: tuple[Message, ...] = ()
     prompt: str | tuple[int, ...] = ""

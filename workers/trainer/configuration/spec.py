@@ -30,8 +30,6 @@ class TrainerError(Exception):
 
 
 class SpecError(TrainerError):
-    """Raised when the spec can't be trained."""
-
     exit_code = EXIT_SPEC
 
 

@@ -87,7 +87,6 @@ class Source(ABC):
         self.episodes: list[Episode] = []
         """Episodes of the last generation on this rank, in the inputs' order."""
         self.tools = tools
-        """Names of the tools, for charts."""
         self.context = context
         """Maximum number of tokens of prompt and completion together."""
 

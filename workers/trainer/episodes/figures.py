@@ -21,7 +21,6 @@ from workers.trainer.episodes.episode import Episode
 
 _LIMIT_ENDS = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
 _MAX_CHARTED = 32
-"""Maximum number of tools that are charted by name."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,7 @@ from accelerate.utils import gather_object
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """Request for the next turn of one episode."""
-
     ids: list[int]
-    """All token ids so far."""
     limit: int
     """Maximum number of tokens of the turn, at least 1."""
     room: int

@@ -31,8 +31,6 @@ def reset_seed(seed: int, step: int, row: int) -> int:
 
 
 class Rollouts(Source):
-    """Episodes in an environment."""
-
     def __init__(
         self, spec: EpisodeSpec, executor: Executor, chat: Chat, *, rows: Mapping[int, Any], seed: int, context: int
     ) -> None:
@@ -76,8 +74,6 @@ class Rollouts(Source):
 
 
 class _TurnLoop:
-    """The loop over the turns of one generation."""
-
     def __init__(
         self, rollouts: Rollouts, played: Sequence[OpenEpisode], *, longest: int, ends: frozenset[int], deadline: float
     ) -> None:

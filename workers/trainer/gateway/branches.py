@@ -82,8 +82,6 @@ class Branch:
 
 @dataclass
 class Branches:
-    """The branches of one session."""
-
     all: list[Branch] = field(default_factory=list)
     leaves: set[int] = field(default_factory=set)
     """Indexes of branches that no other branch continues."""

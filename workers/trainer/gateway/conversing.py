@@ -17,7 +17,6 @@ from workers.trainer.openai_shapes import AgentRequest, ResponseHead, usage_of, 
 
 _MAX_TOOL_SETS = 256
 _NO_ROOM = "context_length_exceeded"
-"""OpenAI's code for this error."""
 
 
 class Conversing:

@@ -20,7 +20,6 @@ from workers.trainer.keyed_endpoint import Handler, HttpRefusal, body_of, chat_r
 from workers.trainer.openai_shapes import are_tokens, count_in, read_agent_request, usage_of
 
 MAX_COMPLETIONS = 256
-"""Maximum number of completions of one request."""
 
 
 class InferenceApi:

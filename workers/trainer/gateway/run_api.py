@@ -29,8 +29,6 @@ class AtroposError(TrainerError):
 
 
 class RunApi:
-    """The process of the run-api, and its client."""
-
     def __init__(self, port: int) -> None:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"

@@ -39,8 +39,6 @@ class AgentTask:
 
 @dataclass
 class AgentSession:
-    """One agent's work on a task."""
-
     id: str
     task: AgentTask
     began: float
@@ -64,7 +62,6 @@ class SessionManager:
         self._changed = asyncio.Condition()
         self._closed = False
         self.done = threading.Event()
-        """Event that is set once all sessions of the step have ended."""
         self.on_done: Callable[[], None] = lambda: None
         self.heard_at = time.monotonic()
         """Time of time.monotonic() when an agent last received a task or sent a request."""

@@ -117,13 +117,9 @@ class ModelEngine(ABC):
 
 @dataclass
 class Usage:
-    """Use of a served model through its chat or HTTP."""
-
     last_used: float = field(default_factory=time.monotonic)
     active: int = 0
-    """Number of answers being generated."""
     requests: int = 0
-    """Number of completed HTTP requests."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextlib.contextmanager

@@ -99,7 +99,6 @@ class Comparison:
     of: int
     """Number of prompts."""
     tokens: int
-    """Number of tokens compared."""
     first: tuple[int, int] | None
     """First difference as (prompt, token), both counted from 1."""
 

@@ -176,7 +176,6 @@ class _ChatInbox:
         return self._news.wanted
 
     def patience(self, settings: ServeSettings) -> float:
-        """Return for how many seconds the model may be idle."""
         return settings.gives_way_s if self.is_wanted else 60 * settings.idle_minutes
 
     def ended(self, turn: int) -> Finish | None:

@@ -155,7 +155,6 @@ class TransformersEngine(ModelEngine):
         return GenerationConfig(**settings)
 
     def _ends(self, model: Any) -> list[int]:
-        """Return the tokens that end an answer."""
         ends = model.generation_config.eos_token_id
         tokens = [self._tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
         return [int(token) for token in dict.fromkeys(tokens) if token is not None]

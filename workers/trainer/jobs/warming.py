@@ -20,7 +20,6 @@ CHANGED = "The model's files on this host have changed since the server was star
 
 
 def run(job: ModelJob, _settings: None) -> None:
-    """Keep the server warm until it must end."""
     spec = job.spec
     settings = spec.run.hardware.server
     timeout_s = float(settings.request_timeout_s) if settings else 60.0

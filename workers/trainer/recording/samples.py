@@ -14,8 +14,6 @@ from workers.trainer.recording.metrics import LineFile
 
 @dataclass(frozen=True)
 class Sample:
-    """A recorded completion."""
-
     row: int
     text: str
     tokens: int

@@ -127,7 +127,6 @@ class AdapterGeneration:
         return prompts, [ids for ids, _ in own], [[[value] for value in values] for _, values in own], None
 
     def sampling(self, n: int) -> dict[str, Any]:
-        """Return the sampling parameters of one request for `n` completions."""
         return {"n": n, "max_tokens": self.max_completion_length, **sampling_parameters(self._settings)}
 
 

@@ -35,8 +35,6 @@ def adapter_prefix(attempt_id: str) -> str:
 
 
 class ServerError(TrainerError):
-    """Raised when the vLLM server has failed."""
-
     exit_code = 5
 
 
@@ -97,7 +95,6 @@ class AdapterClient:
                 self._change_adapter("unload", name, shared=True)
 
     def unload_all(self, prefix: str) -> None:
-        """Unload all adapters whose names begin with `prefix`."""
         models = self._json("GET", "/v1/models", timeout=CONNECT_TIMEOUT_S).get("data", [])
         for name in [str(model.get("id")) for model in models if model.get("parent") is not None]:
             if name.startswith(prefix):

@@ -46,8 +46,6 @@ def score_alone(scorer: Score, *batch: Any) -> Scores:
 
 @dataclass(frozen=True)
 class Generated(Completion):
-    """A completion with its token ids."""
-
     ids: Sequence[int] = ()
 
 
@@ -131,8 +129,6 @@ def _check_needs(entry: Reward | Entry, spec: RewardSpec | PartSpec, name: str, 
 
 @dataclass(frozen=True)
 class RewardFunctions:
-    """Factory of TRL's reward functions."""
-
     rows: Rows
     tools: Tools
     failures: Failures
