@@ -38,7 +38,7 @@ def main(folder: AttemptFolder) -> dict[str, float]:
         control,
         settings,
         acked=claim.ack,
-        on_answer=lambda answer: None,
+        on_response=lambda response: None,
         write_ack=lambda seq: folder.write_if_possible(FileName.ACK, str(seq)),
     )
     failures = 0

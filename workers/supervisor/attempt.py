@@ -23,7 +23,7 @@ from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes.child import Children
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.gpus import ReadGpus
-from workers.supervisor.processes.witnesses import agent_figures
+from workers.supervisor.processes.witnesses import agent_metrics
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.reporting import Inbox, Reporting
 from workers.supervisor.servers.fleet import ServerFleet
@@ -32,7 +32,7 @@ from workers.supervisor.steps import BEFORE_END, STARTED, AttemptStep, Outcome, 
 from workers.supervisor.stopping import Stops
 from workers.supervisor.storage import Storage
 from workers.supervisor.training import Saving, Settling, Training
-from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
+from workers.supervisor.watching import HostSampler, StepPace, TrainerWatch
 
 _KEPT_WITHOUT_A_FOLDER = WITHOUT_FAILURE | {EndReason.DISK_FULL}
 """End reasons that are kept if the folder is gone. Any other end is considered a consequence of its loss."""
@@ -44,7 +44,7 @@ class ClaimedAttempt:
         folder: AttemptFolder,
         spec: AttemptSpec,
         settings: HostSettings,
-        answer: ClaimAnswer,
+        response: ClaimAnswer,
         *,
         inbox: Inbox,
         make_control: Callable[[], Control],
@@ -63,15 +63,15 @@ class ClaimedAttempt:
             make_control=make_control,
             acked=spec.first_seq - 1,
             inbox=inbox,
-            on_answer=self._on_answer,
+            on_response=self._on_response,
         )
         control = make_control()
-        self._shared = self._share(folder, spec, settings, answer, read_gpus, control.token)
+        self._shared = self._share(folder, spec, settings, response, read_gpus, control.token)
         self._stops = Stops(self._shared)
         self._ending = Ending(self._shared)
         self._draining = Draining(self._shared)
         self._works: dict[AttemptStep, StepWork] = {
-            AttemptStep.PREPARING: Preparing(self._shared, control, stores=STORES in answer.secrets),
+            AttemptStep.PREPARING: Preparing(self._shared, control, stores=STORES in response.secrets),
             AttemptStep.FETCHING: Fetching(self._shared),
             AttemptStep.SERVERS_STARTING: ServersStarting(self._shared),
             AttemptStep.TRAINING: Training(self._shared),
@@ -81,7 +81,7 @@ class ClaimedAttempt:
             AttemptStep.DRAINING: self._draining,
             AttemptStep.DONE: StepWork(self._shared),
         }
-        self._begin(answer, time.monotonic())
+        self._begin(response, time.monotonic())
 
     # --- a tick -------------------------------------------------------------------------------------------
 
@@ -153,15 +153,15 @@ class ClaimedAttempt:
 
     # --- responses and stops ------------------------------------------------------------------------------
 
-    def _on_answer(self, answer: SyncAnswer) -> None:
-        if answer.warm is not None and answer.warm != self._warm:
+    def _on_response(self, response: SyncAnswer) -> None:
+        if response.warm is not None and response.warm != self._warm:
             if self._warm and self._warm.user:
                 self._former_users.append(self._warm.user)
-            self._warm = answer.warm
-            news = replace(answer.warm, former=tuple(self._former_users))
+            self._warm = response.warm
+            news = replace(response.warm, former=tuple(self._former_users))
             self._shared.folder.write_if_possible(FileName.WARM, to_json(news))
-        if answer.stop:
-            self._request_stop(StopMode(answer.stop), time.monotonic())
+        if response.stop:
+            self._request_stop(StopMode(response.stop), time.monotonic())
 
     def _request_stop(self, mode: StopMode, now: float) -> None:
         self._handle_exits(now)
@@ -174,7 +174,7 @@ class ClaimedAttempt:
         folder: AttemptFolder,
         spec: AttemptSpec,
         settings: HostSettings,
-        answer: ClaimAnswer,
+        response: ClaimAnswer,
         read_gpus: ReadGpus,
         token: str,
     ) -> Shared:
@@ -189,32 +189,32 @@ class ClaimedAttempt:
             folder=folder,
             spec=spec,
             settings=settings,
-            secrets={name: value for name, value in answer.secrets.items() if name != STORES},
+            secrets={name: value for name, value in response.secrets.items() if name != STORES},
             children=children,
             report=self.report,
             trainer=trainer,
-            figures=HostFigures(
+            figures=HostSampler(
                 self.report,
                 trainer.progress,
                 open_for=lambda: self.step in BEFORE_END,
-                own_figures=lambda: {
-                    **limits.figures(time.monotonic()),
-                    **(agent_figures(folder) if has_gateway else {}),
+                own_metrics=lambda: {
+                    **limits.metrics(time.monotonic()),
+                    **(agent_metrics(folder) if has_gateway else {}),
                 },
             ),
             limits=limits,
             servers=ServerFleet(spec, settings, servers, tree=lambda: {row.pid for row in children.descendants()}),
             judge=Judge(folder),
-            storage=Storage(folder, settings, children, token=token if STORES in answer.secrets else ""),
+            storage=Storage(folder, settings, children, token=token if STORES in response.secrets else ""),
             read_gpus=read_gpus,
         )
 
-    def _begin(self, answer: ClaimAnswer, now: float) -> None:
+    def _begin(self, response: ClaimAnswer, now: float) -> None:
         self.report.phase(Phase.CLAIMED)
-        if answer.spec_sha256 != claim.spec_sha256(self._shared.spec, self._shared.settings):
+        if response.spec_sha256 != claim.spec_sha256(self._shared.spec, self._shared.settings):
             detail = "The spec that this host received differs from the one on the control plane."
             self.finish(End(EndReason.SPEC_REFUSED, detail), now)
-        elif answer.stop:
-            self._request_stop(StopMode(answer.stop), now)
+        elif response.stop:
+            self._request_stop(StopMode(response.stop), now)
         else:
             self._go(AttemptStep.PREPARING, now)

@@ -45,8 +45,6 @@ class PathRefused(NotPrepared):
 
 
 class GpusBusy(NotPrepared):
-    """Raised when something else is using a leased GPU."""
-
     reason = EndReason.GPUS_BUSY
 
 
@@ -62,7 +60,7 @@ def end_for(error: Exception) -> End:
 
 def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimAnswer:
     """Claim the attempt, retrying until the control plane responds. Raises Unreachable after the deadline."""
-    return _until(
+    return _retry_until(
         settings.claim_deadline_s,
         settings,
         lambda: control.claim(
@@ -124,9 +122,9 @@ def spec_problem(spec: AttemptSpec) -> str:
         if text := sinks.problem(sink):
             return text
     server = spec.run.hardware.server
-    wrong = [address for address in server.attached if not is_address(address)] if server else []
-    if wrong:
-        return f"hardware.server.attached: {wrong[0]!r} is not an address such as http://127.0.0.1:8000."
+    invalid = [address for address in server.attached if not is_address(address)] if server else []
+    if invalid:
+        return f"hardware.server.attached: {invalid[0]!r} is not an address such as http://127.0.0.1:8000."
     try:
         places = servers_of(spec)
     except ContractError as error:
@@ -157,7 +155,7 @@ def _fetch(sha256: str, target: Path, download: Callable[[Path], str], title: st
     part.unlink(missing_ok=True)
     with cache.alone(sha256, settings.dataset_deadline_s):
         if not cache.give(sha256, part):
-            digest = _until(settings.dataset_deadline_s, settings, lambda: download(part))
+            digest = _retry_until(settings.dataset_deadline_s, settings, lambda: download(part))
             if digest != sha256:
                 part.unlink()
                 raise NotPrepared(
@@ -182,25 +180,25 @@ def gpu_baselines(
     deadline = time.monotonic() + settings.gpu_free_deadline_s
     while True:
         readings = read_gpus()
-        used = used_mib(readings)
+        used_by_gpu = used_mib(readings)
         for gpu in readings:
             if gpu.index in gpus and gpu.trouble:
                 raise NotPrepared(f"GPU {gpu.index} can't be read: {gpu.trouble}.")
-        missing = [gpu for gpu in gpus if gpu not in used]
-        if missing:
-            found = f"{len(used)} GPU{'s' * (len(used) != 1)}"
-            raise NotPrepared(f"GPU {missing[0]} is missing: this host reports {found}. Check nvidia-smi there.")
-        busy = {gpu: used[gpu] for gpu in gpus if used[gpu] > settings.gpu_busy_mib}
-        if not busy:
-            return {gpu: used[gpu] for gpu in gpus}
+        missing_gpus = [gpu for gpu in gpus if gpu not in used_by_gpu]
+        if missing_gpus:
+            found = f"{len(used_by_gpu)} GPU{'s' * (len(used_by_gpu) != 1)}"
+            raise NotPrepared(f"GPU {missing_gpus[0]} is missing: this host reports {found}. Check nvidia-smi there.")
+        busy_mib = {gpu: used_by_gpu[gpu] for gpu in gpus if used_by_gpu[gpu] > settings.gpu_busy_mib}
+        if not busy_mib:
+            return {gpu: used_by_gpu[gpu] for gpu in gpus}
         if time.monotonic() >= deadline:
-            use = ", ".join(f"GPU {gpu}: {mib} MiB" for gpu, mib in busy.items())
+            usage = ", ".join(f"GPU {gpu}: {mib} MiB" for gpu, mib in busy_mib.items())
             fix = f" Attached vLLM servers keep some memory after each run: restart {', '.join(attached)}."
-            raise GpusBusy(f"Something else is using memory on leased GPUs ({use}).{fix if attached else ''}")
+            raise GpusBusy(f"Something else is using memory on leased GPUs ({usage}).{fix if attached else ''}")
         time.sleep(0.5)
 
 
-def _until(deadline_s: float, settings: HostSettings, request: Callable[[], T]) -> T:
+def _retry_until(deadline_s: float, settings: HostSettings, request: Callable[[], T]) -> T:
     deadline = time.monotonic() + deadline_s
     backoff = Backoff(settings.backoff_max_s)
     while True:

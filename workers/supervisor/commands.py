@@ -49,7 +49,6 @@ _SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 
 
 def supervisor_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
-    """Return the supervisor's environment, with the launcher's module path."""
     path = os.pathsep.join(part for part in (str(SOURCE_ROOT), source.get("PYTHONPATH", "")) if part)
     return {**_allowed(source), **settings.as_env(), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
@@ -89,10 +88,10 @@ def _benchmark_variables(settings: HostSettings) -> dict[str, str]:
 
 def _interpreters(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
     """Return the variables that name the interpreters of optional packages, if they are set."""
-    named = {packages.PYTHON: settings.environments_python}
+    variables = {packages.PYTHON: settings.environments_python}
     if spec.run.episodes and spec.run.episodes.gateway and spec.run.episodes.gateway.kind == gateway.ATROPOS:
-        named[gateway.PYTHON] = settings.atropos_python
-    return {name: python for name, python in named.items() if python}
+        variables[gateway.PYTHON] = settings.atropos_python
+    return {name: python for name, python in variables.items() if python}
 
 
 def python_of(environment: str) -> str:
@@ -105,12 +104,20 @@ def sinks_environment(
 ) -> dict[str, str]:
     """Return the environment of the process that sends metrics to sinks: no GPU, and only the sinks' own secrets. W&B
     must not find somebody's login on this host, so no `.netrc` is read."""
-    own = {name: value for name, value in secrets.items() if name.startswith(sinks.SECRET_PREFIX)}
-    named = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
-    ours = f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"
-    link = {sinks.LINK: secrets.get(sinks.LINK, ours)}
+    own_secrets = {name: value for name, value in secrets.items() if name.startswith(sinks.SECRET_PREFIX)}
+    interpreters = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
+    own_page = f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"
+    link = {sinks.LINK: secrets.get(sinks.LINK, own_page)}
     quiet = {"NETRC": os.devnull, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    return {**_base(settings, source), **commands.devices(()), **quiet, **named, **link, **own, **_SAFE_PATH}
+    return {
+        **_base(settings, source),
+        **commands.devices(()),
+        **quiet,
+        **interpreters,
+        **link,
+        **own_secrets,
+        **_SAFE_PATH,
+    }
 
 
 def _pushing_environment(

@@ -84,7 +84,7 @@ class Judge:
     def download(self, exit_: ChildExit) -> End:
         log = self._folder.log(DOWNLOAD)
         if exit_.code == MODEL_UNAVAILABLE_CODE:
-            return End(EndReason.MODEL_UNAVAILABLE, _last_words(log))
+            return End(EndReason.MODEL_UNAVAILABLE, _last_message(log))
         return _of_failure("download", EndReason.MODEL_UNAVAILABLE, exit_, log)
 
     def _killed(self) -> bool:
@@ -96,9 +96,9 @@ def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed
     if exit_.code == 0:
         return _of_clean_exit(progress)
     if exit_.code in TRAINER_CODES:
-        return End(TRAINER_CODES[exit_.code], _last_words(log))
+        return End(TRAINER_CODES[exit_.code], _last_message(log))
     if _disk_is_full(log):
-        return End(EndReason.DISK_FULL, f"The trainer {_how(exit_)} and the run's disk has no space left.")
+        return End(EndReason.DISK_FULL, f"The trainer {_describe_exit(exit_)} and the run's disk has no space left.")
     return _of_failure("trainer", EndReason.TRAINER_EXITED, exit_, log, killed_by_kernel=killed_by_kernel)
 
 
@@ -115,10 +115,10 @@ def _of_failure(
     for line in reversed(_lines(log)):
         for indicated, pattern in signs:
             if pattern.search(line):
-                return End(indicated, _shown(line))
+                return End(indicated, _shorten(line))
     if killed_by_kernel and exit_.code == 137:
         return End(EndReason.OOM, f"The kernel killed the {program}: the host's memory was exhausted.")
-    return End(reason, f"The {program} {_how(exit_)}. {_last_words(log)}".strip())
+    return End(reason, f"The {program} {_describe_exit(exit_)}. {_last_message(log)}".strip())
 
 
 def of_error(error: BaseException) -> End:
@@ -152,14 +152,14 @@ def _of_clean_exit(progress: TrainerProgress) -> End:
     return End(EndReason.COMPLETED, "" if progress.is_job else f"{progress.step} step{'s' * (progress.step != 1)}.")
 
 
-def _how(exit_: ChildExit) -> str:
+def _describe_exit(exit_: ChildExit) -> str:
     return f"was killed by {exit_.signal}" if exit_.signal else f"exited with code {exit_.code}"
 
 
-def _last_words(log: Path) -> str:
+def _last_message(log: Path) -> str:
     for line in reversed(_lines(log)):
         if line.strip() and not _NOISE.search(line):
-            return _shown(line)
+            return _shorten(line)
     return ""
 
 
@@ -167,7 +167,7 @@ def _lines(log: Path) -> list[str]:
     return [line.decode(errors="replace") for line in last_lines(log, whole=False)]
 
 
-def _shown(line: str) -> str:
+def _shorten(line: str) -> str:
     return line.strip()[:400]
 
 

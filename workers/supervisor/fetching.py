@@ -17,7 +17,7 @@ from workers.supervisor.steps import Outcome, Shared, StepWork
 log = logging.getLogger(__name__)
 
 _MIB = 1 << 20
-_FIGURES = {"done_bytes": "download/done_mib", "total_bytes": "download/total_mib"}
+_METRICS = {"done_bytes": "download/done_mib", "total_bytes": "download/total_mib"}
 
 
 class Fetching(StepWork):
@@ -45,7 +45,7 @@ class Fetching(StepWork):
     def tick(self, now: float) -> Outcome:
         for line in self._progress.read():
             self._heard_at = now
-            self._newest = {name: line[key] / _MIB for key, name in _FIGURES.items() if _is_size(line.get(key))}
+            self._newest = {name: line[key] / _MIB for key, name in _METRICS.items() if _is_size(line.get(key))}
         shared = self._shared
         if DOWNLOAD in shared.children.exits:
             self._report(now)
@@ -63,8 +63,8 @@ class Fetching(StepWork):
             return
         self._reported = self._newest
         self._next_at = now + self._shared.settings.sample_s
-        figures = {name: round(value, 1) for name, value in self._newest.items()}
-        self._shared.report.append(EventKind.SYSTEM, figures)
+        metrics = {name: round(value, 1) for name, value in self._newest.items()}
+        self._shared.report.append(EventKind.SYSTEM, metrics)
 
     def _hub_token(self) -> str:
         """Read the host's token for the hub; "" if there is none, which still allows public models."""

@@ -90,21 +90,21 @@ class HangWatch:
 
 def explain(scene: Scene, now: float) -> str:
     """Explain which process is waiting for which; "" if nothing is known."""
-    stopped = [process for process in scene.processes if process.state in "Tt"]
-    if stopped:
+    stopped_processes = [process for process in scene.processes if process.state in "Tt"]
+    if stopped_processes:
         rest = " The rest of the run is waiting for it." if len(scene.processes) > 1 else ""
-        return f"{_name(stopped[0], scene)} is stopped, perhaps by SIGSTOP or a debugger.{rest}"
+        return f"{_name(stopped_processes[0], scene)} is stopped, perhaps by SIGSTOP or a debugger.{rest}"
     ranks = [process for process in scene.processes if process.activity is not None]
-    late = [rank for rank in ranks if rank.collective is None]
-    if len(ranks) > 1 and not late:
+    late_ranks = [rank for rank in ranks if rank.collective is None]
+    if len(ranks) > 1 and not late_ranks:
         operations = "; ".join(f"rank {rank.activity.rank} in {rank.collective}" for rank in ranks if rank.activity)
         return f"All ranks are waiting for each other, perhaps in different collective operations: {operations}."
-    first = min(late or ranks, key=lambda rank: rank.activity.since if rank.activity else now, default=None)
+    first = min(late_ranks or ranks, key=lambda rank: rank.activity.since if rank.activity else now, default=None)
     if first is None:
         first = next((process for process in scene.processes if process.role == "trainer"), None)
     if first is None:
         return ""
-    waiting = len(ranks) - len(late) if late else 0
+    waiting = len(ranks) - len(late_ranks) if late_ranks else 0
     rest = {0: "", 1: "The other rank is waiting for it."}.get(waiting, f"{waiting} other ranks are waiting for it.")
     return " ".join(part for part in (_explain_process(first, scene, now), rest) if part)
 
@@ -115,8 +115,8 @@ def _explain_process(process: Witness, scene: Scene, now: float) -> str:
     name, inner = _name(process, scene), doing[-1] if doing else ""
     during = "In an evaluation: " if StepPart.EVALUATION in doing[:-1] else ""
     if StepPart.REWARDS in doing[:-1]:
-        of = "" if name == TRAINER_NAME else f" of {name[0].lower()}{name[1:]}"
-        return f"{during}The reward {inner}{of} has not returned for {seconds:.0f} s. {_position(process)}".strip()
+        owner = "" if name == TRAINER_NAME else f" of {name[0].lower()}{name[1:]}"
+        return f"{during}The reward {inner}{owner} has not returned for {seconds:.0f} s. {_position(process)}".strip()
     if scene.servers and inner in _FROM_SERVERS:
         return f"{during}{name} has waited {seconds:.0f} s for {_FROM_SERVERS[inner]}. {_servers(scene)}"
     lead = f"{name} doesn't report its activity."

@@ -122,19 +122,19 @@ class Lifecycle:
             log.error("no claim, so nothing is started: %s", self._claim.error)
             self.refused = True
             return
-        answer = self._claim.value()
-        if answer.go and answer.ack < self.spec.first_seq:
+        response = self._claim.value()
+        if response.go and response.ack < self.spec.first_seq:
             self.attempt = ClaimedAttempt(
                 self.folder,
                 self.spec,
                 self.settings,
-                answer,
+                response,
                 inbox=self.inbox,
                 make_control=self._make_control,
                 read_gpus=self._read_gpus,
             )
             return
-        reason = answer.why or f"the control plane has lines up to {answer.ack} already"
+        reason = response.why or f"the control plane has lines up to {response.ack} already"
         log.warning("the claim was refused, so nothing is started: %s", reason)
         self.refused = True
 

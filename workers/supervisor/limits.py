@@ -66,7 +66,7 @@ class LimitWatch:
             return ReachedLimit(EndReason.LIMIT_REACHED, f"it has used {used}.")
         return self._reached
 
-    def figures(self, now: float) -> dict[str, float]:
+    def metrics(self, now: float) -> dict[str, float]:
         """Return how much of each limit is used, as metrics `limits/<field of LimitsSpec>`; for rules, in steps."""
         limits = self._limits
         used: dict[str, float | None] = {

@@ -141,10 +141,10 @@ class ServersStarting(StepWork):
 
     def tick(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers
-        ready = servers.ready()
+        ready_count = servers.ready()
         if servers.lease and (lost := shared.lost_server(after_s=0.0)):
             return lost
-        if ready == len(servers.places):
+        if ready_count == len(servers.places):
             if servers.lease and servers.lease.files() != self._files:
                 return End(EndReason.LAUNCH_FAILED, OTHER_FILES)
             shared.report.phase(Phase.VLLM_READY)
@@ -154,11 +154,11 @@ class ServersStarting(StepWork):
             servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.on_server_sample)
             shared.folder.write(FileName.SERVERS_READY, "")
             return AttemptStep.TRAINING
-        if ready != self._ready:
-            self._ready = ready
+        if ready_count != self._ready:
+            self._ready = ready_count
             shared.report.phase(Phase.VLLM_STARTING, self._progress())
-        late = servers.late(now)
-        return End(EndReason.VLLM_NOT_READY, late) if late else None
+        late_servers = servers.describe_late(now)
+        return End(EndReason.VLLM_NOT_READY, late_servers) if late_servers else None
 
     def _progress(self) -> str:
         count = len(self._shared.servers.places)

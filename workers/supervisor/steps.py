@@ -21,7 +21,7 @@ from workers.supervisor.processes.gpus import ReadGpus
 from workers.supervisor.reports.reporting import Reporting
 from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.storage import Storage
-from workers.supervisor.watching import HostFigures, TrainerWatch
+from workers.supervisor.watching import HostSampler, TrainerWatch
 
 
 class AttemptStep(StrEnum):
@@ -71,7 +71,7 @@ class Shared:
     children: Children
     report: Reporting
     trainer: TrainerWatch
-    figures: HostFigures
+    figures: HostSampler
     servers: ServerFleet
     judge: Judge
     limits: LimitWatch
@@ -94,7 +94,7 @@ class Shared:
 
     def lost_server(self, *, after_s: float) -> End | None:
         """Return the end if an attached server is no longer responding; its process can't be watched."""
-        problem = self.servers.lost(after_s=after_s)
+        problem = self.servers.describe_lost(after_s=after_s)
         return End(EndReason.VLLM_EXITED, problem) if problem else None
 
     def waits_for_servers(self) -> bool:

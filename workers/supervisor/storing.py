@@ -118,12 +118,12 @@ class Uploader:
 
     def _connect(self) -> ArtifactStore:
         try:
-            answer: StoreAnswer = self._control.ask_store(self._attempt)
+            response: StoreAnswer = self._control.ask_store(self._attempt)
         except ControlRefused as error:
             raise StoreError(f"The control plane didn't provide the artifact store's keys: {error.text}") from error
-        if answer.store is None:
+        if response.store is None:
             raise StoreError("The artifact store no longer exists: an admin removed it under Settings, Secrets.")
-        return ArtifactStore(answer.store)
+        return ArtifactStore(response.store)
 
     def _upload(self, store: ArtifactStore, step: int) -> None:
         path = self._waiting[step]

@@ -40,7 +40,7 @@ class Training(StepWork):
         lost = self._shared.lost_server(after_s=shared.settings.attached_silence_s)
         if lost is not None:
             return lost
-        hung = shared.servers.hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
+        hung = shared.servers.describe_hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
         if hung:
             return End(EndReason.VLLM_HUNG, hung)
         return (None if self._is_job else self._hangs.tick(now)) or self._limit(now)
@@ -98,8 +98,8 @@ class Saving(StepWork):
             end = self._shared.trainer_end(self._shared.trainer_exit)
             if end.reason == EndReason.STOPPED_BY_USER and self._shared.requested_end.detail:
                 return self._shared.requested_end
-            good = end.reason in (EndReason.STOPPED_BY_USER, EndReason.COMPLETED)
-            return end if good else self._could_not_save(end)
+            is_saved = end.reason in (EndReason.STOPPED_BY_USER, EndReason.COMPLETED)
+            return end if is_saved else self._could_not_save(end)
         server = self._shared.server_end()
         return self._could_not_save(server) if server else None
 

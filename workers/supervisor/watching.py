@@ -51,7 +51,7 @@ class TrainerWatch:
             self.heard_at = self.heard_at if now is None else now
             self.progress.note(line)
             self._note_pace(line, now)
-            if line.kind == EventKind.TRAIN and self._limits.reads:
+            if line.kind == EventKind.TRAIN and self._limits.needs_metrics:
                 self._limits.note(line.step, line.data() or {})
             self._report.forward(line)
 
@@ -88,32 +88,32 @@ class StepPace:
         self._after, self._least_s, self._first_s = after, least_s, first_s
         self._durations: deque[float] = deque(maxlen=MAX_DURATIONS)
         self._step: int | None = None
-        self._at: float | None = None
+        self._ended_at: float | None = None
         """Time when the last step ended; None before training begins."""
         self.reported = False
 
     def step(self, step: int | None, now: float) -> str:
         """Record the start of training or the end of a step; return a note if that ends a stall, or ""."""
-        if step == self._step and self._at is not None:
+        if step == self._step and self._ended_at is not None:
             return ""
-        before, self._at, self._step = self._at, now, step
+        previous_end, self._ended_at, self._step = self._ended_at, now, step
         reported, self.reported = self.reported, False
-        if before is None:
+        if previous_end is None:
             return ""
-        self._durations.append(now - before)
-        return f"Step {step} ended after {now - before:.0f} s: training continues." if reported else ""
+        self._durations.append(now - previous_end)
+        return f"Step {step} ended after {now - previous_end:.0f} s: training continues." if reported else ""
 
     def stall(self, now: float, since: float = float("-inf")) -> Stall | None:
         """Return an unreported stall, or None. `since`: when an activity other than a step last made progress."""
         usual = median(self._durations) if self._durations else None
         limit = self._first_s if usual is None else max(self._least_s, self._after * usual)
-        if self._at is None or self.reported or now - max(self._at, since) < limit:
+        if self._ended_at is None or self.reported or now - max(self._ended_at, since) < limit:
             return None
-        return Stall(self._step, now - self._at, usual)
+        return Stall(self._step, now - self._ended_at, usual)
 
 
-class HostFigures:
-    """Sampler of the host, its GPUs and the vLLM servers, which also keeps the peaks for the receipt. `own_figures`
+class HostSampler:
+    """Sampler of the host, its GPUs and the vLLM servers, which also keeps the peaks for the receipt. `own_metrics`
     returns metrics of the attempt itself, which are added to each sample."""
 
     def __init__(
@@ -122,12 +122,12 @@ class HostFigures:
         progress: TrainerProgress,
         *,
         open_for: Callable[[], bool],
-        own_figures: Callable[[], dict[str, float]],
+        own_metrics: Callable[[], dict[str, float]],
     ) -> None:
         self._report = report
         self._progress = progress
         self._open = open_for
-        self._own_figures = own_figures
+        self._own_metrics = own_metrics
         self.tree_bytes: int | None = None
         """Resident memory of all descendants in bytes at the last scan; None before the first."""
         self.peaks: dict[int, int] = {}
@@ -142,7 +142,7 @@ class HostFigures:
             self.peaks[gpu] = max(used, self.peaks.get(gpu, 0))
         if self.tree_bytes is not None:
             sample = {**sample, "host/run_memory_mib": float(self.tree_bytes >> 20)}
-        sample = {**sample, **self._own_figures()}
+        sample = {**sample, **self._own_metrics()}
         if self._open():
             self._report.append(EventKind.SYSTEM, sample, step=self._progress.step)
 

@@ -17,7 +17,7 @@ RECORD_BYTES = 600
 MAX_NAME = 60
 BEAT_S = 1.0
 """Seconds between two reports of a rank that is waiting for other programs."""
-Figures = Mapping[str, float]
+Metrics = Mapping[str, float]
 
 
 class RankActivity:
@@ -27,7 +27,7 @@ class RankActivity:
         self._rank = rank
         self._doing: list[str] = []
         self._steps_since = 0.0
-        self._figures: Figures = {}
+        self._figures: Metrics = {}
         self._written_at = 0.0
         path = folder / FileName.ACTIVITY.format(rank=rank)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -47,7 +47,7 @@ class RankActivity:
             self._write()
 
     @contextmanager
-    def waiting(self, figures: Callable[[], Figures]) -> Iterator[Callable[[], None]]:
+    def waiting(self, figures: Callable[[], Metrics]) -> Iterator[Callable[[], None]]:
         """Record that this rank is waiting for other programs. Yields a function to call repeatedly, which reports that
         this rank is alive, with the metrics that `figures` returns."""
 

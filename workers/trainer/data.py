@@ -109,8 +109,8 @@ def completion_text(completion: Any) -> str:
     """Return the last text that the model wrote. TRL passes strings for text prompts and messages for chats."""
     if isinstance(completion, str):
         return completion
-    own = (message for message in reversed(completion) if message.get("role") == "assistant")
-    return _content(next(own, completion[-1]))
+    own_messages = (message for message in reversed(completion) if message.get("role") == "assistant")
+    return _content(next(own_messages, completion[-1]))
 
 
 def turns(messages: Any) -> list[Any] | None:
@@ -141,7 +141,7 @@ def _table(path: Path) -> Table:
         table = pq.read_table(path, columns=list(COLUMNS))
         rows = Table(table.replace_schema_metadata(None), chat=chat_in(table.schema.metadata))
         ids = list(rows)
-        if any(row >= after for row, after in pairwise(ids)):
+        if any(row >= next_row for row, next_row in pairwise(ids)):
             raise ValueError("its row ids don't ascend")
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())

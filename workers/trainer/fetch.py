@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _terminated)
     progress = DownloadProgress(options.progress)
-    partial = PartialFiles()
+    partial_files = PartialFiles()
     try:
         fetch(options.model, options.revision, progress, stall_s=options.stall_s)
         for also in options.also:
@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         return 0
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    partial.delete_and_exit(code)
+    partial_files.delete_and_exit(code)
 
 
 class Terminated(BaseException):
@@ -147,8 +147,12 @@ class Download:
         hub = fetching.endpoint()
         print(f"Fetching {self.model} from {hub}: {len(listing.files)} files, {listing.total:,} bytes", flush=True)
         folder = Path(self._snapshot())
-        if folder.name == info.sha and (missing := [f.name for f in listing.files if not (folder / f.name).exists()]):
-            raise ModelUnavailable(f"The copy of {self.model} in the cache is incomplete: {missing[0]} is missing.")
+        if folder.name == info.sha and (
+            missing_files := [f.name for f in listing.files if not (folder / f.name).exists()]
+        ):
+            raise ModelUnavailable(
+                f"The copy of {self.model} in the cache is incomplete: {missing_files[0]} is missing."
+            )
         return folder
 
     def _snapshot(self, **options: Any) -> str:
@@ -176,12 +180,12 @@ class Download:
 
     def _check_room(self, listing: fetching.FileListing) -> None:
         needed = listing.total - listing.cached().received
-        free = shutil.disk_usage(fetching.existing(fetching.cache())).free
-        if needed + MIN_FREE_BYTES > free:
+        free_bytes = shutil.disk_usage(fetching.existing(fetching.cache())).free
+        if needed + MIN_FREE_BYTES > free_bytes:
             raise ModelUnavailable(
                 f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, but only "
-                f"{unavailable.gigabytes(free)} are free there: delete models that nobody needs, or set HF_HOME to a "
-                f"folder on a larger disk."
+                f"{unavailable.gigabytes(free_bytes)} are free there: delete models that nobody "
+                f"needs, or set HF_HOME to a folder on a larger disk."
             )
 
 

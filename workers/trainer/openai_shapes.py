@@ -166,8 +166,6 @@ def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """A request from an agent to the policy."""
-
     limit: int | None
     """The client's limit of completion tokens; None for the run's limit."""
     stream: bool
@@ -210,8 +208,6 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A request to a served model, and the formats of its responses."""
-
     head: ResponseHead
     prompts: tuple[GenerationRequest, ...]
     """Prompts to complete; more than one only for completions."""
@@ -237,7 +233,6 @@ class ModelRequest:
         return self.head.document(choices, _total(counts))
 
     def piece(self, text: str, *, first: bool) -> dict[str, Any]:
-        """Compose a stream event with the next piece of text."""
         if not self.head.chat:
             return self.head.part({"text": text})
         role = {"role": "assistant"} if first else {}

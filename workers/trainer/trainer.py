@@ -175,9 +175,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         for index in self._models:
             if index >= rewards.shape[1]:
                 continue  # a reward that is only computed in evaluations
-            bad = ~torch.isfinite(rewards[:, index])
-            rewards[bad, index] = torch.nan
-            own_rows = bad[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
+            not_finite = ~torch.isfinite(rewards[:, index])
+            rewards[not_finite, index] = torch.nan
+            own_rows = not_finite[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
             message = "The reward model's score is not a finite number."
             failed = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(own_rows) if is_bad]
             name = self._reward_names[index]

@@ -23,7 +23,7 @@ def watch(limits: LimitsSpec, **placement: Any) -> LimitWatch:
 def test_hours_count_over_all_attempts() -> None:
     made = watch(LimitsSpec(hours=2.0), spent=Spent(hours=1.5))
     assert made.reached(0.4 * HOUR) is None
-    assert made.figures(0.4 * HOUR) == {"limits/hours": pytest.approx(1.9)}
+    assert made.metrics(0.4 * HOUR) == {"limits/hours": pytest.approx(1.9)}
     assert made.reached(0.5 * HOUR) == ReachedLimit(EndReason.LIMIT_REACHED, "it has used 2 of 2 hours.")
 
 
@@ -40,7 +40,7 @@ def test_tokens_are_those_that_trl_counts() -> None:
     made.note(1, {"num_tokens": 999.0})
     assert made.reached(0.0) is None
     made.note(2, {"loss": 1.0})
-    assert made.figures(0.0) == {"limits/tokens": 999.0}
+    assert made.metrics(0.0) == {"limits/tokens": 999.0}
     made.note(3, {"num_tokens": 1200.0})
     assert made.reached(0.0) == ReachedLimit(EndReason.LIMIT_REACHED, "it has used 1,200 of 1,000 tokens.")
 
@@ -69,7 +69,7 @@ def test_a_metric_beyond_its_bound_ends_the_run_after_steps_in_a_row() -> None:
     for step, value in enumerate([0.1, 0.6, 0.7, 0.4, 0.6, 0.7], 1):
         made.note(step, {"kl": value})
     assert made.reached(0.0) is None
-    assert made.figures(0.0) == {"limits/beyond": 2.0}
+    assert made.metrics(0.0) == {"limits/beyond": 2.0}
     made.note(7, {"kl": 0.8})
     words = "the metric kl has been above 0.5 for 3 steps: it is 0.8."
     assert made.reached(0.0) == ReachedLimit(EndReason.EARLY_STOPPED, words, 4)

@@ -67,10 +67,10 @@ def _check_adapter(folder: Path, lora: LoraSpec, model: str) -> None:
         raise CheckpointError(
             f"{folder.name}/{ADAPTER_CONFIG} has LoRA rank {config.get('r')}, but the run has {lora.r}."
         )
-    saved, targets = config.get("target_modules"), set(lora.target_modules)
+    saved_targets, targets = config.get("target_modules"), set(lora.target_modules)
     # PEFT stores a long list, and all-linear, in another form.
     comparable = targets != {"all-linear"} and len(targets) < MAX_TARGETS
-    if comparable and isinstance(saved, list) and set(saved) != targets:
+    if comparable and isinstance(saved_targets, list) and set(saved_targets) != targets:
         raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has adapters on different modules than the run.")
     base = config.get("base_model_name_or_path")
     if isinstance(base, str) and Path(base).name != Path(model).name:
@@ -103,8 +103,8 @@ def _torch_files(folder: Path, run: RunSpec) -> Iterator[str]:
     step = _step_of(folder)
     shards = sorted(folder.glob(f"global_step{step}/*zero_pp_rank_*_optim_states.pt"))
     if len(shards) != count:
-        ranks = f"{len(shards)} rank{'s' * (len(shards) != 1)}"
-        raise CheckpointError(f"{folder.name}/global_step{step} has the state of {ranks}, but the run has {count}.")
+        found = f"{len(shards)} rank{'s' * (len(shards) != 1)}"
+        raise CheckpointError(f"{folder.name}/global_step{step} has the state of {found}, but the run has {count}.")
     yield from (str(shard.relative_to(folder)) for shard in shards)
 
 

@@ -64,8 +64,8 @@ def _fetch_with_retries(spec: AttemptSpec, folder: str, target: Path, settings: 
 
 def _fetch(spec: AttemptSpec, folder: str, target: Path, control: Control) -> None:
     try:
-        answer = control.ask_store(spec.attempt_id, folder=folder)
+        response = control.ask_store(spec.attempt_id, folder=folder)
     except ControlRefused as error:
         raise StoreError(f"The control plane didn't provide the artifact store's keys: {error.text}") from error
-    if answer.store is not None and answer.manifest:
-        ArtifactStore(answer.store).download(folder, target, manifest_sha256=answer.manifest)
+    if response.store is not None and response.manifest:
+        ArtifactStore(response.store).download(folder, target, manifest_sha256=response.manifest)

@@ -83,8 +83,8 @@ class Children:
         """Return a map of role -> the child with that role and its descendants."""
         rows = procfs.table()
         roots = {pid: role for pid, (role, _) in self._started.items()}
-        own = {row.pid: row for row in rows if row.pid in roots}
-        return {roots[pid]: [row, *procfs.descendants([pid], rows)] for pid, row in own.items()}
+        root_rows = {row.pid: row for row in rows if row.pid in roots}
+        return {roots[pid]: [row, *procfs.descendants([pid], rows)] for pid, row in root_rows.items()}
 
     def is_orphan(self, process: Process) -> bool:
         """Return whether the process has left the process groups that we started, so that killpg would miss it."""

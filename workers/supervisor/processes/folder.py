@@ -194,12 +194,10 @@ class HostStop(NamedTuple):
 
 class Lock:
     """The lock of the one process that may act on this attempt. It is released when its holder dies, however it dies.
-
     It consists of two locks. supervisor.lock shows people which process uses the folder; but a folder can be removed
     during a run, and recreated by a repeated launch. So its path is also bound as the name of an abstract Unix socket,
     which the removal of files doesn't affect. Any user may bind such a name, so it is respected only if its holder is
-    root, this user or the folder's owner.
-    """
+    root, this user or the folder's owner."""
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._path = folder / FileName.LOCK

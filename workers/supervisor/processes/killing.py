@@ -36,8 +36,8 @@ class Kill:
         self._nobody_left = nobody_left
         self._kill_at = now + grace_s
         self._deadline = now + deadline_s + grace_s
-        self._termed: set[Identity] = set()
-        self._empty = 0
+        self._terminated: set[Identity] = set()
+        self._empty_scans = 0
         self._alive: list[Process] = []
         self.started_at = now
         self.gone_at: float | None = None
@@ -65,15 +65,15 @@ class Kill:
         return tuple(process.pid for process in self._alive)
 
     def _round(self, now: float) -> bool:
-        self._empty = 0 if self._alive else self._empty + 1
+        self._empty_scans = 0 if self._alive else self._empty_scans + 1
         for process in self._alive:
             self.ended.add(process.identity)
             if self._is_orphan(process):
                 self.orphans.add(process.identity)
-            if process.identity not in self._termed:
-                self._termed.add(process.identity)
+            if process.identity not in self._terminated:
+                self._terminated.add(process.identity)
                 procfs.send(process.identity, signal.SIGTERM)
             if now >= self._kill_at:
                 procfs.send(process.identity, signal.SIGKILL)
         # Reading /proc takes time, and a process that keeps forking and exiting may be missed.
-        return self._empty >= 2 and self._nobody_left()
+        return self._empty_scans >= 2 and self._nobody_left()

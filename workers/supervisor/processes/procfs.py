@@ -63,11 +63,11 @@ def table() -> list[Process]:
     rows: list[Process | None] = []
     listed: set[str] = set()
     for _ in range(_LISTINGS):
-        fresh = [name for name in os.listdir("/proc") if name.isdigit() and name not in listed]
-        if not fresh:
+        new_names = [name for name in os.listdir("/proc") if name.isdigit() and name not in listed]
+        if not new_names:
             break
-        listed.update(fresh)
-        rows += [read(int(name)) for name in fresh]
+        listed.update(new_names)
+        rows += [read(int(name)) for name in new_names]
     return [row for row in rows if row is not None]
 
 
@@ -81,16 +81,16 @@ def descendants(roots: Iterable[int], rows: list[Process]) -> list[Process]:
     children: dict[int, list[Process]] = {}
     for row in rows:
         children.setdefault(row.ppid, []).append(row)
-    below: list[Process] = []
+    found: list[Process] = []
     visited: set[int] = set(roots)
-    waiting = list(visited)
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
+    unvisited = list(visited)
+    while unvisited:
+        for child in children.get(unvisited.pop(), ()):
             if child.pid not in visited:
                 visited.add(child.pid)
-                below.append(child)
-                waiting.append(child.pid)
-    return below
+                found.append(child)
+                unvisited.append(child.pid)
+    return found
 
 
 def send(target: Identity, number: signal.Signals) -> bool:

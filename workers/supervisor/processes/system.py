@@ -36,10 +36,10 @@ class SystemSampler:
         psutil.cpu_percent(None)  # the first call has nothing to compare with
 
     def tick(self, now: float) -> float:
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for gpu in self._leased():
-            figures |= _figures(gpu)
-        for name, value in figures.items():
+            metrics |= _gpu_metrics(gpu)
+        for name, value in metrics.items():
             if name.endswith("/memory_mib"):
                 self._peaks[name] = max(value, self._peaks.get(name, 0.0))
         if now >= self._due:
@@ -47,7 +47,7 @@ class SystemSampler:
                 "host/cpu_percent": psutil.cpu_percent(None),
                 "host/memory_mib": float(psutil.virtual_memory().used >> 20),
             }
-            self._on_sample({**host, **figures, **self._peaks})
+            self._on_sample({**host, **metrics, **self._peaks})
             self._peaks = {}
             self._due = now + self._interval_s
         return min(MAX_INTERVAL_S, max(self._due - now, 0.0))
@@ -65,7 +65,7 @@ class SystemSampler:
         return [gpu for gpu in readings if gpu.index in self._gpus]
 
 
-def _figures(gpu: GpuReading) -> dict[str, float]:
+def _gpu_metrics(gpu: GpuReading) -> dict[str, float]:
     values = {
         "memory_mib": gpu.used_mib,
         "util_percent": gpu.util_percent,

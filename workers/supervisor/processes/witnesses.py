@@ -110,7 +110,7 @@ def activities(folder: AttemptFolder) -> list[RankActivity]:
     return sorted(ranks)
 
 
-def agent_figures(folder: AttemptFolder) -> dict[str, float]:
+def agent_metrics(folder: AttemptFolder) -> dict[str, float]:
     """Return the metrics of a run's wait for the agents that drive its episodes; {} if it has not waited."""
     return {name: value for rank in activities(folder) for name, value in rank.figures.items()}
 
@@ -120,22 +120,22 @@ def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity
     missing, or "" if none are. Takes a second, so call it in a thread."""
     activity_by_pid = {activity.pid: activity for activity in ranks}
     candidates = [_witness(role, row.pid, activity_by_pid) for role, rows in trees.items() for row in rows if row.alive]
-    chosen = [process for process in candidates if process is not None]
-    chosen = sorted(chosen, key=lambda process: (process.activity is None, process.pid))[:MAX_PROCESSES]
-    before = {process.pid: _cpu_seconds(process.pid) for process in chosen}
-    began = time.monotonic()
+    selected = [process for process in candidates if process is not None]
+    selected = sorted(selected, key=lambda process: (process.activity is None, process.pid))[:MAX_PROCESSES]
+    cpu_before = {process.pid: _cpu_seconds(process.pid) for process in selected}
+    started_at = time.monotonic()
     time.sleep(CPU_INTERVAL_S)
-    duration = time.monotonic() - began
+    duration = time.monotonic() - started_at
     py_spy, missing = _py_spy(), ""
     processes = []
-    for process in chosen:
+    for process in selected:
         pid = process.pid
-        used = max(0.0, _cpu_seconds(pid) - before[pid])
+        cpu_seconds = max(0.0, _cpu_seconds(pid) - cpu_before[pid])
         threads, problem = (
             _stacks(py_spy, pid) if py_spy else ((), "py-spy is not installed in the worker's environment.")
         )
         missing = missing or problem
-        processes.append(replace(process, cpu_percent=100 * used / duration, peers=_peers(pid), threads=threads))
+        processes.append(replace(process, cpu_percent=100 * cpu_seconds / duration, peers=_peers(pid), threads=threads))
     return processes, missing
 
 

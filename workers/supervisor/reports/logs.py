@@ -41,7 +41,7 @@ class _LogStream:
     """Number of bytes of the stream that were sent, confirmed or not; up to here, retries send the same bytes."""
     live_at: float = float("-inf")
     """Time from which the next window may be sent."""
-    over: bool = False
+    is_exhausted: bool = False
     """True if the budget for windows is used up and the stream says so."""
     refused: bool = False
     fd: int | None = None
@@ -152,18 +152,18 @@ class LogUploader:
         return REQUEST_BYTES
 
     def _live_room(self, stream: _LogStream, fd: int, size: int, behind: int, now: float) -> int:
-        if behind <= 0 or stream.over or now < stream.live_at or not self._watched():
+        if behind <= 0 or stream.is_exhausted or now < stream.live_at or not self._watched():
             return 0
         budget_left = self._settings.log_cap_bytes + self._settings.log_live_bytes - stream.sent
         if budget_left < 2 * MIN_WINDOW:
-            stream.over = self._begin(stream, fd, OVER, stream.sections.file_position(stream.sent))
-            return len(stream.sections.last.note) if stream.over else 0
+            stream.is_exhausted = self._begin(stream, fd, OVER, stream.sections.file_position(stream.sent))
+            return len(stream.sections.last.note) if stream.is_exhausted else 0
         window = min(max(budget_left // MIN_WINDOWS, MIN_WINDOW), REQUEST_BYTES)
         stream.live_at = now + min(behind, window) * SPREAD_S / budget_left
         if behind <= window:
             return behind
-        started = self._leave_out(stream, fd, behind - window + _to_line_start(fd, size - window, window // 2))
-        return len(stream.sections.last.note) + window if started else 0
+        has_begun = self._leave_out(stream, fd, behind - window + _to_line_start(fd, size - window, window // 2))
+        return len(stream.sections.last.note) + window if has_begun else 0
 
     def _leave_out(self, stream: _LogStream, fd: int, count: int, *, unrecorded: bool = False) -> bool:
         note = f"[{count} bytes left out here{LOG_LEFT_OUT}\n".encode()

@@ -42,7 +42,7 @@ class Reporting:
         make_control: Callable[[], Control],
         acked: int,
         inbox: Inbox,
-        on_answer: Callable[[SyncAnswer], None],
+        on_response: Callable[[SyncAnswer], None],
     ) -> None:
         self._settings = settings
         self._inbox = inbox
@@ -54,7 +54,7 @@ class Reporting:
             make_control(),
             settings,
             acked=acked,
-            on_answer=lambda answer: inbox.put(partial(on_answer, answer)),
+            on_response=lambda response: inbox.put(partial(on_response, response)),
             write_ack=lambda seq: folder.write_if_possible(FileName.ACK, str(seq)),
             chat=ChatFile(folder / FileName.CHAT) if spec.run.kind == SERVE else None,
             asks=spec.run.kind == WARM,

@@ -39,7 +39,7 @@ class Syncer:
         settings: HostSettings,
         *,
         acked: int,
-        on_answer: Callable[[SyncAnswer], None],
+        on_response: Callable[[SyncAnswer], None],
         write_ack: Callable[[int], None],
         chat: ChatFile | None = None,
         asks: bool = False,
@@ -49,7 +49,7 @@ class Syncer:
         self._outbox = outbox
         self._control = control
         self._settings = settings
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._write_ack = write_ack
         self._chat = chat
         self._offset = outbox.offset_after(acked)
@@ -116,18 +116,18 @@ class Syncer:
     def _send(self) -> None:
         while True:
             lines, after = self._next_lines()
-            answer = self._deliver(lines)
-            self._handle(answer, after if lines and answer.ack == lines[-1].seq else None)
+            response = self._deliver(lines)
+            self._handle(response, after if lines and response.ack == lines[-1].seq else None)
             if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1].seq:
                 return
 
     def _deliver(self, lines: Sequence[Line]) -> SyncAnswer:
         if self._chat is None:
             return deliver(self._control, self._attempt_id, lines, turns_after=0 if self._asks else None)
-        answer = deliver(self._control, self._attempt_id, lines, turns_after=self._chat.last_turn)
-        if answer.chat is not None:
-            self._chat.write(answer.chat)
-        return answer
+        response = deliver(self._control, self._attempt_id, lines, turns_after=self._chat.last_turn)
+        if response.chat is not None:
+            self._chat.write(response.chat)
+        return response
 
     def _next_lines(self) -> tuple[list[Line], int]:
         """Return the next unconfirmed lines and the offset after them."""
@@ -135,32 +135,32 @@ class Syncer:
             return [], self._offset
         while True:
             lines, after = self._outbox.read_after(self._offset, max_bytes=BATCH_BYTES)
-            fresh = [line for line in lines if line.seq > self.acked]
-            if fresh or after == self._offset:
-                return fresh, after
+            unconfirmed = [line for line in lines if line.seq > self.acked]
+            if unconfirmed or after == self._offset:
+                return unconfirmed, after
             self._offset = after  # these lines reached the file after they were sent from memory
 
-    def _handle(self, answer: SyncAnswer, after: int | None) -> None:
+    def _handle(self, response: SyncAnswer, after: int | None) -> None:
         """Handle a response. `after`: the offset after the confirmed line; None if it must be searched for."""
-        self.watched = answer.watched or self._last_sent < self._awake_until
-        self._again_s = min(answer.again_s or 0.0, LONGEST_PAUSE_S)
-        if answer.ack != self.acked:
+        self.watched = response.watched or self._last_sent < self._awake_until
+        self._again_s = min(response.again_s or 0.0, LONGEST_PAUSE_S)
+        if response.ack != self.acked:
             start = self._offset
-            if answer.ack < self.acked:
-                log.warning("the control plane went back from line %d to %d", self.acked, answer.ack)
+            if response.ack < self.acked:
+                log.warning("the control plane went back from line %d to %d", self.acked, response.ack)
                 start = 0
-            acked = max(answer.ack, self._outbox.first_seq - 1)
+            acked = max(response.ack, self._outbox.first_seq - 1)
             self._offset = self._outbox.offset_after(acked, start=start) if after is None else after
             self._write_ack(acked)
             self.acked = acked  # last, because the main thread may exit as soon as everything is confirmed
-        self._on_answer(answer)
+        self._on_response(response)
 
     def _wait_after(self, error: ControlError, now: float) -> float:
         if not self.failing:
             log.warning("the control plane cannot be reached, trying again: %s", error)
         self.failing = True
         if isinstance(error, ControlRefused) and error.revoked:
-            self._on_answer(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
+            self._on_response(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
         if isinstance(error, ControlRefused) and error.status in _UNKNOWN:
             self._refused_since = self._refused_since if self._refused_since is not None else now
             self.given_up = now - self._refused_since >= self._settings.refused_deadline_s
@@ -182,9 +182,13 @@ def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_a
         log.warning("a batch of %d lines was refused: %s", len(lines), error)
         if len(lines) == 1:
             return control.sync(attempt_id, [_stand_in(lines[0], error)], turns_after=turns_after)
-    first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
-    answer = deliver(control, attempt_id, first, turns_after=turns_after)
-    return answer if answer.ack < first[-1].seq else deliver(control, attempt_id, second, turns_after=turns_after)
+    first_half, second_half = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    response = deliver(control, attempt_id, first_half, turns_after=turns_after)
+    return (
+        response
+        if response.ack < first_half[-1].seq
+        else deliver(control, attempt_id, second_half, turns_after=turns_after)
+    )
 
 
 def _stand_in(line: Line, error: ControlRefused) -> bytes:

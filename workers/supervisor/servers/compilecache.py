@@ -72,9 +72,9 @@ def _versions(settings: HostSettings) -> Iterator[str]:
 
 
 def _sizes(folder: Path) -> Iterator[int]:
-    for where, _, names in os.walk(folder):
+    for root, _, names in os.walk(folder):
         for name in names:
             try:
-                yield os.lstat(os.path.join(where, name)).st_size
+                yield os.lstat(os.path.join(root, name)).st_size
             except FileNotFoundError:
                 continue

@@ -99,7 +99,7 @@ class ServerFleet:
         """Return how many servers are ready and, if they are own servers, verified to be the attempt's."""
         return sum(probe.ready for probe in self._probes)
 
-    def late(self, now: float) -> str:
+    def describe_late(self, now: float) -> str:
         """Describe the servers that missed their deadline; return "" before the deadline."""
         if now < self._deadline:
             return ""
@@ -114,7 +114,7 @@ class ServerFleet:
         for loop in self._loops:
             loop.wake()
 
-    def lost(self, *, after_s: float) -> str:
+    def describe_lost(self, *, after_s: float) -> str:
         """Describe a warm server that has ended, or an attached server that was unreachable for `after_s`; return "" if
         there is none. The end of their processes can't be seen here, and a trainer may wait for a response forever."""
         for probe in self._probes:
@@ -125,15 +125,15 @@ class ServerFleet:
                 return f"The attached vLLM server {probe.place.address} is no longer responding. {probe.seen}"
         return ""
 
-    def hung(self, *, heard_at: float, after_s: float) -> str:
+    def describe_hung(self, *, heard_at: float, after_s: float) -> str:
         """Describe a live server that has served nothing for `after_s` while the trainer was silent too; return "" if
         there is none. TRL's client would wait for its response forever."""
         for probe, pulse in zip(self._probes, self.pulses, strict=False):
-            unanswered, still = probe.silence(after=heard_at), pulse.silence(after=heard_at)
-            if max(unanswered, still) < after_s:
+            unanswered, without_token = probe.silence(after=heard_at), pulse.silence(after=heard_at)
+            if max(unanswered, without_token) < after_s:
                 continue
             name = f"The vLLM server {probe.place.role} at {probe.place.address}"
-            seconds = max(unanswered, still)
+            seconds = max(unanswered, without_token)
             since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
             requests = f"Requests: {pulse.running} running, {pulse.waiting} waiting."
             if unanswered >= after_s:

@@ -100,7 +100,6 @@ class ServerMetrics:
 
     @property
     def pulses(self) -> list[Pulse]:
-        """One pulse for each server, in the order of the addresses."""
         return [server.pulse for server in self._servers]
 
     def tick(self, now: float) -> float:

@@ -111,14 +111,12 @@ def quantization(run: RunSpec) -> Any:
 
 
 def restore_rotary_frequencies(model: Any) -> int:
-    """Recompute a model's rotary frequencies that aren't fp32; return the number of modules changed.
-
-    Under ZeRO-3, transformers builds the model inside DeepSpeed's zero.Init, where new floating-point tensors get the
-    dtype of the weights. In bf16 the frequencies lose sixteen bits, and at positions of a few hundred the angles are
-    off by tenths of a radian: the policy differs from the one that vLLM samples from and that is served later. With a
-    3B model, its log-probabilities differed from vLLM's by 0.097 per token, where 0.02 is usual. Call this outside of
-    any context. Raises TypeError for a rotary embedding that isn't built from its config as in transformers.
-    """
+    """Recompute a model's rotary frequencies that aren't fp32; return the number of modules changed. Under ZeRO-3,
+    transformers builds the model inside DeepSpeed's zero.Init, where new floating-point tensors get the dtype of the
+    weights. In bf16 the frequencies lose sixteen bits, and at positions of a few hundred the angles are off by tenths
+    of a radian: the policy differs from the one that vLLM samples from and that is served later. With a 3B model, its
+    log-probabilities differed from vLLM's by 0.097 per token, where 0.02 is usual. Call this outside of any context.
+    Raises TypeError for a rotary embedding that isn't built from its config as in transformers."""
     import torch
 
     restored = 0

@@ -87,8 +87,8 @@ def spans(completion: Any, length: int) -> list[Span]:
 def note(completion: Any, rewards: Sequence[float | None], turn_advantages: Sequence[float]) -> None:
     """Add the rewards and advantages of a completion's turns to the model's messages."""
     messages = () if isinstance(completion, str) else completion
-    own = [message for message in messages if message.get("role") == "assistant"]
-    for message, reward, advantage in zip(own, rewards, turn_advantages, strict=False):
+    own_messages = [message for message in messages if message.get("role") == "assistant"]
+    for message, reward, advantage in zip(own_messages, rewards, turn_advantages, strict=False):
         message |= {"reward": reward, "advantage": advantage}
 
 

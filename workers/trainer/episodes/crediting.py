@@ -67,12 +67,12 @@ class TurnCredit:
         """Return advantages per token, (B, `width`), from those of the outcome, (B,), and add each turn's reward and
         advantage to its message. All ranks must call this. `broken`: whether to ignore each completion's turns."""
         blank = [[None for _ in turns] for turns in next(iter(self.scores.values()))]
-        own = [
+        own_scores = [
             [blank[index] if broken[index] else turns for index, turns in enumerate(self.scores[name])]
             for name in self.columns
         ]
-        gathered = gather([own])
-        scores = [[turns for ranks_own in gathered for turns in ranks_own[index]] for index in range(len(own))]
+        gathered = gather([own_scores])
+        scores = [[turns for ranks_own in gathered for turns in ranks_own[index]] for index in range(len(own_scores))]
         rewards = credit.turn_rewards(scores, self.weights)
         for number in range(MAX_TURNS_CHARTED):
             if (average := mean([turns[number] for turns in rewards if number < len(turns)])) is not None:
@@ -82,7 +82,7 @@ class TurnCredit:
         outcomes = outcome.tolist() if self.outcomes else [0.0] * count
         spans = [credit.spans(completion, len(tokens)) for completion, tokens in zip(completions, ids, strict=True)]
         for completion, value, turns, turn_rewards in zip(
-            completions, outcomes, turn_values, credit.turn_rewards(own, self.weights), strict=True
+            completions, outcomes, turn_values, credit.turn_rewards(own_scores, self.weights), strict=True
         ):
             credit.note(completion, turn_rewards, [value + self.coef * turn for turn in turns])
         tokens = credit.per_token(outcomes, turn_values, spans, self.coef, width)

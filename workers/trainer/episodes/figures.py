@@ -77,5 +77,5 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def _share(values: Iterable[bool]) -> float:
-    counted = list(values)
-    return sum(counted) / len(counted) if counted else 0.0
+    flags = list(values)
+    return sum(flags) / len(flags) if flags else 0.0

@@ -35,23 +35,25 @@ def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] 
     """Generate a turn for each request; return None if no rank has a request. All ranks must call this equally
     often."""
     rank, ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
-    marked = [(rank, request) for request in requests]
-    gathered: list[tuple[int, TurnRequest]] = gather_object(marked) if ranks > 1 else marked
-    if not gathered:
+    own_requests = [(rank, request) for request in requests]
+    all_requests: list[tuple[int, TurnRequest]] = gather_object(own_requests) if ranks > 1 else own_requests
+    if not all_requests:
         return None
     results: dict[int, TurnResult] = {}
-    for indexes, limit in calls([request for _, request in gathered]):
+    for indexes, limit in calls([request for _, request in all_requests]):
         size = -(-len(indexes) // ranks)
-        padding = min(indexes, key=lambda index: len(gathered[index][1].ids))
-        own = [*indexes, *[padding] * (size * ranks - len(indexes))][rank * size :][:size]
+        padding = min(indexes, key=lambda index: len(all_requests[index][1].ids))
+        own_indexes = [*indexes, *[padding] * (size * ranks - len(indexes))][rank * size :][:size]
         with _limited(trainer, limit):
-            ids, logprobs = trainer._generate_single_turn([gathered[index][1].ids for index in own], None, {}, 1)
-        generated = list(zip(own, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
+            ids, logprobs = trainer._generate_single_turn(
+                [all_requests[index][1].ids for index in own_indexes], None, {}, 1
+            )
+        generated = list(zip(own_indexes, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
         for index, tokens, values in gather_object(generated) if ranks > 1 else generated:
-            allowed = min(limit, gathered[index][1].limit)
+            allowed = min(limit, all_requests[index][1].limit)
             logprobs_of_turn = values[:allowed] if values is not None else None
             results[index] = TurnResult(list(tokens)[:allowed], logprobs_of_turn, len(tokens) >= allowed)
-    return [results[index] for index, (owner, _) in enumerate(gathered) if owner == rank]
+    return [results[index] for index, (owner, _) in enumerate(all_requests) if owner == rank]
 
 
 def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:
@@ -75,9 +77,9 @@ def _limited(trainer: Any, limit: int) -> Iterator[None]:
         if trainer.use_vllm
         else (trainer.generation_config, "max_new_tokens")
     )
-    before = getattr(holder, name)
+    previous = getattr(holder, name)
     setattr(holder, name, limit)
     try:
         yield
     finally:
-        setattr(holder, name, before)
+        setattr(holder, name, previous)

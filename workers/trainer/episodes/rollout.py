@@ -110,14 +110,14 @@ class _TurnLoop:
     def _add_turn(self, episode: Episode, result: TurnResult) -> None:
         """Append the model's turn, and end the episode if the turn was truncated."""
         ids = result.ids
-        start, before = len(episode.ids), [*episode.prompt_ids, *episode.ids]
+        start, tokens_before = len(episode.ids), [*episode.prompt_ids, *episode.ids]
         episode.ids += ids
         episode.own += [1] * len(ids)
         if result.logprobs is None:
             self.has_logprobs = False
         else:
             episode.logprobs += result.logprobs
-        message = {**self._chat.parse(ids, before), "tokens": len(ids)}
+        message = {**self._chat.parse(ids, tokens_before), "tokens": len(ids)}
         episode.turns.append(ModelTurn(start, len(episode.ids), message))
         if not self._ended(episode) and result.full:
             episode.end = LENGTH
@@ -130,7 +130,7 @@ class _TurnLoop:
     def _answer(self, live: Sequence[tuple[Episode, OpenEpisode]]) -> None:
         moves, moving = [], []
         for episode, played in live:
-            move = self._move(episode, played) if episode.live else None
+            move = self._next_move(episode, played) if episode.live else None
             if move is not None:
                 moves.append(move)
                 moving.append(episode)
@@ -141,14 +141,14 @@ class _TurnLoop:
         """Return what the environment must do; None if nothing, because the episode has ended."""
         turn = episode.turns[-1]
         calls = self._calls(episode, turn)
-        last = len(episode.turns) >= self._limits.turns
+        is_last = len(episode.turns) >= self._limits.turns
         if played.problem:
             episode.end = EpisodeEnd.FAILED
         elif not calls and not self._executor.has_game:
             episode.end = EOS if self._ended(episode) else STOP
         elif time.monotonic() >= self._deadline:
             episode.end = EpisodeEnd.TIME
-        elif calls and last and not self._executor.keeps_state:
+        elif calls and is_last and not self._executor.keeps_state:
             episode.end = EpisodeEnd.TURNS
         else:
             text = "" if calls else without_thinking(turn.message["content"])
@@ -195,9 +195,9 @@ class _TurnLoop:
         except SpecError:  # the tokens of this answer merge with those before it, unlike those that `choose` tried
             episode.end = EpisodeEnd.FAILED
             return
-        counted = len(ids) if self._limits.count_outputs else 0
+        counted_tokens = len(ids) if self._limits.count_outputs else 0
         room = self._request(episode).room
-        if self._allowance(episode) - counted < 1 or room - len(ids) < 1:
+        if self._allowance(episode) - counted_tokens < 1 or room - len(ids) < 1:
             episode.end = LENGTH
             return
         episode.ids += ids

@@ -134,13 +134,13 @@ class Chat:
         if name not in self._prefixes:
             self._prefixes[name] = self._ids(_dummy(name), add_generation_prompt=False)
         prefix = self._prefixes[name]
-        full = self._ids([*_dummy(name), *answers], add_generation_prompt=True)
+        all_ids = self._ids([*_dummy(name), *answers], add_generation_prompt=True)
         ends = [index for index, token in enumerate(prefix) if token == self._tokenizer.eos_token_id]
         # Templates that end a turn with the EOS token add a newline, which models don't generate.
         start = ends[-1] + 1 if ends else len(prefix)
-        if full[:start] != prefix[:start]:
+        if all_ids[:start] != prefix[:start]:
             raise SpecError("The chat template changes earlier messages once later ones follow.")
-        return full[start - 1 if ends and not ended else start :]
+        return all_ids[start - 1 if ends and not ended else start :]
 
     def can_continue(self, *, game: bool) -> bool:
         """Return whether answers can follow the model's messages."""
@@ -259,32 +259,32 @@ def _check_tools(tokenizer: Any) -> None:
 def _alternatives(tokenizer: Any) -> str:
     """Return a sentence with TRL's templates that can render tools with this tokenizer, starting with those whose
     special tokens it has."""
-    own = tokenizer.chat_template
+    own_template = tokenizer.chat_template
     fitting: list[str] = []
     unfitting: list[str] = []
     try:
         for name in template_names():
             tokenizer.chat_template = text = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
             try:
-                usable = supports_tool_calling(tokenizer)
+                is_usable = supports_tool_calling(tokenizer)
             except Exception:  # a template for another kind of tokenizer may raise anything
-                usable = False
-            if usable:
+                is_usable = False
+            if is_usable:
                 marks = set(re.findall(r"<\|[a-z_]+\|>", text))
                 fits = marks and all(len(tokenizer(mark, add_special_tokens=False)["input_ids"]) == 1 for mark in marks)
                 (fitting if fits else unfitting).append(name)
     finally:
-        tokenizer.chat_template = own
-    best = f"with special tokens that the tokenizer has: {', '.join(fitting)}; others: " if fitting else ""
-    return f"Choose one of TRL's templates instead ({best}{', '.join(unfitting)}), or another model."
+        tokenizer.chat_template = own_template
+    first_choices = f"with special tokens that the tokenizer has: {', '.join(fitting)}; others: " if fitting else ""
+    return f"Choose one of TRL's templates instead ({first_choices}{', '.join(unfitting)}), or another model."
 
 
 def _writes_calls_in_tags(tokenizer: Any) -> bool:
     call = {"type": "function", "function": {"name": "find", "arguments": {"word": "a"}}}
     messages = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
     try:
-        shown = tokenizer.apply_chat_template(messages, tokenize=False)
+        rendered = tokenizer.apply_chat_template(messages, tokenize=False)
     except (TemplateError, TypeError):
         return False
-    inside = shown.partition("<tool_call>")[2].partition("</tool_call>")[0]
-    return "<|im_start|>assistant\n" in shown and '"name"' in inside and '"arguments"' in inside
+    inside = rendered.partition("<tool_call>")[2].partition("</tool_call>")[0]
+    return "<|im_start|>assistant\n" in rendered and '"name"' in inside and '"arguments"' in inside

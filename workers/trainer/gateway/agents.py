@@ -12,13 +12,11 @@ from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.gateway.branches import episode
 from workers.trainer.gateway.endpoint import AgentEndpoint
 from workers.trainer.gateway.engine import MainThread, PolicyEngine
-from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_figures, wait_figures
+from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_metrics, wait_metrics
 from workers.trainer.gateway.sessions import AgentSession, AgentTask, SessionManager
 
 
 class AgentRollouts(GatewayRollouts):
-    """Rollouts with a task per completion, built from the agents' sessions."""
-
     poll_s = 0.5
 
     def open(self, endpoint: AgentEndpoint | None, engine: PolicyEngine, activity: RankActivity) -> None:
@@ -34,7 +32,7 @@ class AgentRollouts(GatewayRollouts):
         endpoint.latencies.clear()
         endpoint.run(manager.begin(tasks))
         waited = self._wait(
-            trainer, manager.done.is_set, lambda began: _live_figures(manager, began), manager.done.wait
+            trainer, manager.done.is_set, lambda began: _live_metrics(manager, began), manager.done.wait
         )
         if not manager.done.is_set():
             return None
@@ -43,7 +41,7 @@ class AgentRollouts(GatewayRollouts):
         # Age in training steps of the policy that generated each episode.
         ages = [self._engine.version - min(branch.versions) for branch in branches if branch and branch.versions]
         return [self._episode(session) for session in sessions], {
-            **request_figures(endpoint.latencies),
+            **request_metrics(endpoint.latencies),
             gateway.WAITING: waited,
             gateway.GONE: float(manager.gone),
             gateway.DROPPED: float(sum(session.branches.dropped for session in sessions)),
@@ -64,6 +62,6 @@ class AgentRollouts(GatewayRollouts):
         return result
 
 
-def _live_figures(manager: SessionManager, since: float) -> dict[str, float]:
-    waits = wait_figures(since, manager.heard_at, active=bool(manager.open_sessions))
+def _live_metrics(manager: SessionManager, since: float) -> dict[str, float]:
+    waits = wait_metrics(since, manager.heard_at, active=bool(manager.open_sessions))
     return {gateway.SESSIONS_OPEN: float(manager.open_sessions), **waits}

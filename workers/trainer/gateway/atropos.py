@@ -9,7 +9,7 @@ from workers.contract.run import gateway
 from workers.contract.run.episodes import GatewaySpec
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.inference_api import InferenceApi
-from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_figures, wait_figures
+from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_metrics, wait_metrics
 from workers.trainer.gateway.run_api import Group, RunApi
 from workers.trainer.gateway.scored_groups import episodes_of
 
@@ -44,7 +44,7 @@ class AtroposRollouts(GatewayRollouts):
             return bool(batch)
 
         def live(began: float) -> dict[str, float]:
-            return wait_figures(began, inference.heard_at, active=bool(inference.active))
+            return wait_metrics(began, inference.heard_at, active=bool(inference.active))
 
         waited = self._wait(trainer, fetched, live, time.sleep)
         if not batch:
@@ -61,7 +61,7 @@ class AtroposRollouts(GatewayRollouts):
                 episode.logprobs = []
         latencies, inference.latencies = inference.latencies, []
         staleness = _staleness(versions, self._engine.version)
-        return episodes, {**request_figures(latencies), gateway.WAITING: waited, **staleness}
+        return episodes, {**request_metrics(latencies), gateway.WAITING: waited, **staleness}
 
     def _register(self, api: RunApi, trainer: Any, size: int) -> None:
         api.register(

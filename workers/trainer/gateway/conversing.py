@@ -102,10 +102,10 @@ class Conversing:
 
     async def _complete(self, branch: Branch, limit: int | None, key: str, engine: PolicyEngine) -> PolicyTurn:
         room = self.context - len(branch.prompt_ids) - len(branch.ids)
-        used = len(branch.ids) if self._count_outputs else sum(branch.own)
-        allowed = min(self.longest - used, room)
+        used_tokens = len(branch.ids) if self._count_outputs else sum(branch.own)
+        allowed = min(self.longest - used_tokens, room)
         if allowed < 1:
-            why = f"The episode has {used} of at most {self.longest} tokens, and the model's context holds "
+            why = f"The episode has {used_tokens} of at most {self.longest} tokens, and the model's context holds "
             raise HttpRefusal(
                 400, f"{why}{self.context}, so there is no room for a response. End the session.", _NO_ROOM
             )

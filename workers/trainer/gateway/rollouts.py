@@ -51,9 +51,9 @@ class GatewayRollouts(Source):
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         self._conversing.ends = frozenset(trainer.eos_token_ids)
         self._engine.version = trainer.state.global_step
-        own = list(zip(self._row_ids, prompts, strict=True))
+        own_members = list(zip(self._row_ids, prompts, strict=True))
         ranks, rank = trainer.accelerator.num_processes, trainer.accelerator.process_index
-        members = gather_object(own) if ranks > 1 else own
+        members = gather_object(own_members) if ranks > 1 else own_members
         collected: list[Collected | None] = [None]
         if self._endpoint is not None:
             collected = [self._collect(members, trainer)]
@@ -65,7 +65,7 @@ class GatewayRollouts(Source):
         if collected[0] is None:
             raise StoppedWaitingError
         episodes, step_metrics = collected[0]
-        self.episodes = episodes[rank * len(own) :][: len(own)]
+        self.episodes = episodes[rank * len(own_members) :][: len(own_members)]
         metrics = trainer._metrics["train" if trainer.model.training else "eval"]
         for name, value in step_metrics.items():
             metrics[name].append(value)
@@ -103,13 +103,13 @@ class GatewayRollouts(Source):
         return max(time.monotonic() - began - generating, 0.0)
 
 
-def wait_figures(since: float, heard_at: float, *, active: bool) -> dict[str, float]:
+def wait_metrics(since: float, heard_at: float, *, active: bool) -> dict[str, float]:
     """Return the metrics of how long the trainer has been waiting, and for how long it has received nothing."""
     now = time.monotonic()
     return {gateway.WAITS: now - since, gateway.QUIET: 0.0 if active else now - max(heard_at, since)}
 
 
-def request_figures(latencies: Sequence[float]) -> dict[str, float]:
+def request_metrics(latencies: Sequence[float]) -> dict[str, float]:
     p95 = percentile(latencies, 95) if latencies else 0.0
     return {gateway.REQUESTS: float(len(latencies)), gateway.LATENCY_P95: p95}
 

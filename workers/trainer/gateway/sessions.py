@@ -26,8 +26,6 @@ _MAX_ENDED = 20_000
 
 @dataclass
 class AgentTask:
-    """One completion that an agent must produce."""
-
     row: Mapping[str, Any]
     prompt: Any
     evaluation: bool = False

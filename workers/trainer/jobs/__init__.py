@@ -76,10 +76,10 @@ class ModelJob:
 
     def check_room(self, size: float, title: str) -> None:
         """Check that the job's disk has `size` bytes free for a file. Raises SpecError."""
-        needed, free = size + MIN_FREE, shutil.disk_usage(self.folder).free
-        if free < needed:
+        needed, free_bytes = size + MIN_FREE, shutil.disk_usage(self.folder).free
+        if free_bytes < needed:
             raise SpecError(
-                f"{title} needs {needed / 1e9:.1f} GB in {self.folder}, but only {free / 1e9:.1f} GB are free. "
+                f"{title} needs {needed / 1e9:.1f} GB in {self.folder}, but only {free_bytes / 1e9:.1f} GB are free. "
                 "Delete models that you no longer need, or free space on the host."
             )
 

@@ -127,27 +127,27 @@ def _benchmark(
     config = {**config, "tasks": [task], "output_path": str(out)}
     (out / "config.yaml").write_text(json.dumps(config))  # JSON is YAML, and no path in it needs quoting
     command = [python, "-m", "lm_eval", "run", "--config", str(out / "config.yaml")]
-    code, last = programs.follow(
+    code, last_lines = programs.follow(
         command,
         percent=PERCENT,
         progress=lambda percent: job.progress(start + percent),
         environment=environment,
     )
     if code != 0:
-        return [], _why(task, last)
-    written = sorted(out.rglob("results_*.json"))
-    if not written:
+        return [], _why(task, last_lines)
+    result_files = sorted(out.rglob("results_*.json"))
+    if not result_files:
         return [], f"{task}: lm-eval didn't write any results."
-    return _results(task, json.loads(written[-1].read_bytes())), ""
+    return _results(task, json.loads(result_files[-1].read_bytes())), ""
 
 
-def _why(task: str, last: list[str]) -> str:
-    text = "\n".join(last)
+def _why(task: str, last_lines: list[str]) -> str:
+    text = "\n".join(last_lines)
     if UNKNOWN.search(text):
         return f"lm-eval has no task {task}."
     if UNFETCHED.search(text):
-        return f"The data of {task} can't be fetched from the hub on this host: {programs.last_of(last)}"
-    return f"{task} failed: {programs.last_of(last)}"
+        return f"The data of {task} can't be fetched from the hub on this host: {programs.last_of(last_lines)}"
+    return f"{task} failed: {programs.last_of(last_lines)}"
 
 
 def _results(task: str, document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -45,9 +45,9 @@ def _make(job: ModelJob, settings: GgufSettings, script: Path, target: Path) -> 
     job.stage("converting")
     command = [sys.executable, str(script), str(job.checkpoint), "--outfile", str(target), "--outtype", settings.type]
     environment = _environment(target.parent / "home")
-    code, last = programs.follow(command, percent=PERCENT, progress=job.progress, environment=environment)
+    code, last_lines = programs.follow(command, percent=PERCENT, progress=job.progress, environment=environment)
     if code != 0:
-        raise SpecError(_why(job, code, last))
+        raise SpecError(_why(job, code, last_lines))
     job.stage("computing its checksum")
     try:
         with target.open("rb") as file:
@@ -57,7 +57,7 @@ def _make(job: ModelJob, settings: GgufSettings, script: Path, target: Path) -> 
     except FileNotFoundError:
         is_gguf, checksum = False, ""
     if not is_gguf:
-        raise SpecError(f"{GGUF_SCRIPT} reported no error but didn't write a GGUF file: {programs.last_of(last)}")
+        raise SpecError(f"{GGUF_SCRIPT} reported no error but didn't write a GGUF file: {programs.last_of(last_lines)}")
     flush_to_disk(target.parent)
     final = job.folder / FileName.GGUF / target.name
     final.parent.mkdir(exist_ok=True)
@@ -122,8 +122,8 @@ def _environment(home: Path) -> dict[str, str]:
 # --- the end -----------------------------------------------------------------------------------------------------
 
 
-def _why(job: ModelJob, code: int, last: Sequence[str]) -> str:
-    text, end = "\n".join(last), programs.last_of(last)
+def _why(job: ModelJob, code: int, last_lines: Sequence[str]) -> str:
+    text, end = "\n".join(last_lines), programs.last_of(last_lines)
     if NO_ROOM.search(text):
         return job.no_room("the GGUF file")
     if code < 0:

@@ -65,9 +65,9 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
     if settings.dtype != FLOAT32:
         for name, parameter in merged.named_parameters():
             parameter.data = parameter.data.to(dtypes[name])
-    bad = next((name for name, weights in merged.named_parameters() if not torch.isfinite(weights).all()), None)
-    if bad:
-        raise SpecError(f"The merge is refused: {bad} of the merged model has values that are not finite.")
+    bad_tensor = next((name for name, weights in merged.named_parameters() if not torch.isfinite(weights).all()), None)
+    if bad_tensor:
+        raise SpecError(f"The merge is refused: {bad_tensor} of the merged model has values that are not finite.")
     dtype = str(merged.dtype).removeprefix("torch.")
     job.stage("saving")
     unfinished.mkdir(parents=True)
@@ -78,8 +78,8 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
     gc.collect()  # PEFT's wrappers refer to each other, and there may be no room for both models
 
     job.stage("comparing the merged model with base and adapter")
-    saved = create_model_from_path(str(unfinished), dtype="float32", device_map=_device(job), use_safetensors=True)
-    actual = _completions(saved, tokenizer, prompts, lambda count: job.progress(len(prompts) + count))
+    reloaded = create_model_from_path(str(unfinished), dtype="float32", device_map=_device(job), use_safetensors=True)
+    actual = _completions(reloaded, tokenizer, prompts, lambda count: job.progress(len(prompts) + count))
     comparison = compare(expected, actual)
     facts = {**comparison.facts, "dtype": dtype}
     if comparison.equal < comparison.of:
@@ -163,13 +163,13 @@ def _base_folder(job: ModelJob) -> Path:
 def _check_adapter(job: ModelJob) -> None:
     if not job.is_adapter or not (job.checkpoint / ADAPTER).is_file():
         raise SpecError(f"{job.checkpoint.name} contains no LoRA adapter ({ADAPTER}), so there is nothing to merge.")
-    named = json.loads((job.checkpoint / ADAPTER_CONFIG).read_bytes()).get("base_model_name_or_path")
-    if isinstance(named, str) and Path(named).name != Path(job.base).name:
-        raise SpecError(f"The adapter belongs to another base: {named}, not {job.base}.")
+    base_name = json.loads((job.checkpoint / ADAPTER_CONFIG).read_bytes()).get("base_model_name_or_path")
+    if isinstance(base_name, str) and Path(base_name).name != Path(job.base).name:
+        raise SpecError(f"The adapter belongs to another base: {base_name}, not {job.base}.")
     with safe_open(job.checkpoint / ADAPTER, framework="pt") as tensors:
-        bad = next((name for name in tensors.keys() if not torch.isfinite(tensors.get_tensor(name)).all()), None)  # noqa: SIM118
-    if bad:
-        raise SpecError(f"The merge is refused: {bad} of the adapter has values that are not finite.")
+        bad_tensor = next((name for name in tensors.keys() if not torch.isfinite(tensors.get_tensor(name)).all()), None)  # noqa: SIM118
+    if bad_tensor:
+        raise SpecError(f"The merge is refused: {bad_tensor} of the adapter has values that are not finite.")
 
 
 def _check_room(job: ModelJob, base: Path, settings: MergeSettings) -> None:
@@ -246,8 +246,8 @@ def _prompts(job: ModelJob, tokenizer: Any) -> list[list[int]]:
     rows = job.rows
     assert rows is not None  # noqa: S101  # the kind reads rows
     train = set(rows.train)
-    chosen = [*(row for row in rows.by_id if row not in train), *rows.train][:PROMPTS]
-    prompts = [rows.by_id[row]["prompt"] for row in chosen]
+    row_ids = [*(row for row in rows.by_id if row not in train), *rows.train][:PROMPTS]
+    prompts = [rows.by_id[row]["prompt"] for row in row_ids]
     if not rows.by_id.chat:
         return [tokenizer(text=prompt)["input_ids"] for prompt in prompts]
     options = job.spec.run.grpo.get("chat_template_kwargs") or {}
@@ -263,8 +263,8 @@ def _completions(
     model: Any, tokenizer: Any, prompts: Sequence[list[int]], progress: Callable[[int], None]
 ) -> list[list[int]]:
     """Generate and return the greedy tokens for each prompt, up to an end token."""
-    own = model.generation_config
-    ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
+    own_config = model.generation_config
+    ends = own_config.eos_token_id if own_config.eos_token_id is not None else tokenizer.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     # Temporarily replaces the model's own config: `generate` would merge one passed to it with the model's settings.
@@ -281,7 +281,7 @@ def _completions(
             completions += [up_to_end(row, ends) for row in output[:, inputs["input_ids"].shape[1] :].tolist()]
             progress(len(completions))
     finally:
-        model.generation_config = own
+        model.generation_config = own_config
     return completions
 
 

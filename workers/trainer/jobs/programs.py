@@ -35,15 +35,15 @@ def follow(
         errors="replace",
     )
     assert process.stdout is not None  # noqa: S101  # it is a pipe
-    last: deque[str] = deque(maxlen=LAST_LINES)
+    last_lines: deque[str] = deque(maxlen=LAST_LINES)
     # Progress bars overwrite themselves with carriage returns, which text mode turns into line breaks.
     for line in (line.strip() for line in process.stdout if line.strip()):
         if match := percent.search(line):
             progress(int(match[1]))
         else:
             print(line, flush=True)
-            last.append(line)
-    return process.wait(), list(last)
+            last_lines.append(line)
+    return process.wait(), list(last_lines)
 
 
 def interpreter(
@@ -52,11 +52,11 @@ def interpreter(
     """Return the Python that `variable` names, or that of our own environment, which is built when first used. `group`:
     the environment's packages. `stage`: reports that it is built; with it, an existing environment is checked, too.
     Raises SpecError."""
-    ours = SOURCE_ROOT / environment / "bin" / "python"
-    python = os.environ.get(variable) or str(ours)
-    if Path(python) == ours and (stage or not ours.exists()):
+    own_python = SOURCE_ROOT / environment / "bin" / "python"
+    python = os.environ.get(variable) or str(own_python)
+    if Path(python) == own_python and (stage or not own_python.exists()):
         if stage:
-            stage(f"checking {group}" if ours.exists() else f"installing {group}, which is needed once")
+            stage(f"checking {group}" if own_python.exists() else f"installing {group}, which is needed once")
         # Environments created by uv have no pip, but the machine's own Python may have one.
         system_python = getattr(sys, "_base_executable", sys.executable)
         command = [system_python, "-m", "controlplane.setup.bootstrap.on_demand", group]

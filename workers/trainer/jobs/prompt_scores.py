@@ -62,15 +62,21 @@ def _score(ids: list[int], logits: Any, extend: bool, top: int, text_of: Callabl
     for start in range(0, len(ids) - 1, ROWS):
         targets = torch.tensor(ids[start + 1 : start + 1 + ROWS], device=logits.device)
         logprobs = logits[start : start + len(targets)].float().log_softmax(-1).clamp(min=MIN_LOGPROB)
-        chosen = logprobs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).tolist()
-        best = logprobs.topk(top)
+        target_logprobs = logprobs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).tolist()
+        most_probable = logprobs.topk(top)
         for own, value, probabilities, tokens in zip(
-            names[start + 1 :], chosen, best.values.tolist(), best.indices.tolist(), strict=False
+            names[start + 1 :],
+            target_logprobs,
+            most_probable.values.tolist(),
+            most_probable.indices.tolist(),
+            strict=False,
         ):
-            named: dict[str, float] = {}
+            logprob_by_text: dict[str, float] = {}
             for token, logprob in zip(tokens, probabilities, strict=True):
-                named.setdefault(text_of(token), logprob)  # if tokens have the same text, the first is most probable
-            named.setdefault(own, value)
+                logprob_by_text.setdefault(
+                    text_of(token), logprob
+                )  # if tokens have the same text, the first is most probable
+            logprob_by_text.setdefault(own, value)
             values.append(value)
-            tops.append(named)
+            tops.append(logprob_by_text)
     return PromptScores(tuple(names), tuple(values), tuple(tops), extend)

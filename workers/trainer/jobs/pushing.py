@@ -29,7 +29,7 @@ MERGED_FROM = "merged_from.json"
 BASE_KEYS = ("base_model_name_or_path", "_name_or_path", "name_or_path")
 """Keys of JSON files that may hold the base model's folder on this host."""
 MAX_JSON_BYTES = 1 << 20
-EXPECTED = (HfHubHTTPError, httpx.HTTPError, ValueError, OSError)
+HUB_ERRORS = (HfHubHTTPError, httpx.HTTPError, ValueError, OSError)
 """Errors of the hub and the network; ValueError is for a card that the hub rejects."""
 TOKEN = "HF_TOKEN"  # noqa: S105  # its name
 ENTER_ANOTHER = "An admin can enter another token under Settings, Secrets, as HF_TOKEN."
@@ -122,10 +122,10 @@ def _without_this_host(path: Path, base: str) -> bytes | None:
     except ValueError as error:
         raise SpecError(f"{path.name} can't be read: {error}") from error
     values = document if isinstance(document, dict) else {}
-    named = [key for key in BASE_KEYS if str(values.get(key)).startswith(("/", "~", "."))]
-    if not named:
+    path_keys = [key for key in BASE_KEYS if str(values.get(key)).startswith(("/", "~", "."))]
+    if not path_keys:
         return None
-    return (json.dumps({**document, **dict.fromkeys(named, base)}, indent=2, ensure_ascii=False) + "\n").encode()
+    return (json.dumps({**document, **dict.fromkeys(path_keys, base)}, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 # --- the repository ----------------------------------------------------------------------------------------------
@@ -137,11 +137,11 @@ def _repository(api: HfApi, settings: PushSettings) -> bool:
     if (((account.get("auth") or {}).get("accessToken")) or {}).get("role") == "read":
         raise SpecError(f"The stored token of the hub is read-only, but a push needs write access. {ENTER_ANOTHER}")
     if settings.add:
-        missing = (
+        not_found = (
             f"There is no repository {settings.repository} on {api.endpoint}, or the stored token has no access to it. "
             "To create one, push again without “Add to the existing repository”."
         )
-        _request(api, missing, lambda: api.repo_info(settings.repository))
+        _request(api, not_found, lambda: api.repo_info(settings.repository))
         return False
     create = partial(api.create_repo, settings.repository, private=settings.private, exist_ok=False)
     _request(api, _not_created(api, settings, account), create)
@@ -150,8 +150,8 @@ def _repository(api: HfApi, settings: PushSettings) -> bool:
 
 def _not_created(api: HfApi, settings: PushSettings, account: dict[str, Any]) -> str:
     owner, name = settings.repository.split("/")[0], str(account.get("name"))
-    own = [name, *(str(org.get("name")) for org in account.get("orgs") or ())]
-    if owner not in own:
+    namespaces = [name, *(str(org.get("name")) for org in account.get("orgs") or ())]
+    if owner not in namespaces:
         return f"The token's account, {name}, is not a member of {owner}, or there is no {owner} on {api.endpoint}."
     return f"The token's account, {name}, may not create {settings.repository}: it needs write access there."
 
@@ -161,7 +161,7 @@ def _request(api: HfApi, refused: str, request: Callable[[], Any]) -> Any:
     Raises SpecError."""
     try:
         return request()
-    except EXPECTED as error:
+    except HUB_ERRORS as error:
         raise SpecError(_sentence(error, api, refused)) from error
 
 
@@ -212,8 +212,8 @@ def _undone_on_failure(job: ModelJob, api: HfApi, settings: PushSettings, *, cre
         if caused_by(error, Stopped) is not None:
             job.result(f"Stopped. {outcome}")
             raise Stopped from error
-        if expected := caused_by(error, *EXPECTED):
-            raise SpecError(f"{_sentence(expected, api)} {outcome}") from error
+        if hub_error := caused_by(error, *HUB_ERRORS):
+            raise SpecError(f"{_sentence(hub_error, api)} {outcome}") from error
         print(outcome, flush=True)
         raise
 

@@ -50,13 +50,13 @@ class StepTimes:
             self._count(StepPart.UPDATE)  # the last batch's update, which a GPU may still be executing
         else:
             self._since = self._clock()
-        with self._doing(StepPart.UPDATE), self._in(StepPart.UPDATE):
+        with self._doing(StepPart.UPDATE), self._measure(StepPart.UPDATE):
             yield
         self._is_between = True
 
     @contextmanager
     def within(self, part: StepPart) -> Iterator[None]:
-        with self._doing(part), self._in(part) if self._open else nullcontext():
+        with self._doing(part), self._measure(part) if self._open else nullcontext():
             yield
 
     def timed(self, part: StepPart, act: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,7 +80,7 @@ class StepTimes:
         return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items() if part in TIMED}
 
     @contextmanager
-    def _in(self, part: StepPart) -> Iterator[None]:
+    def _measure(self, part: StepPart) -> Iterator[None]:
         if self._open:
             self._count(self._open[-1])
         self._open.append(part)

@@ -51,7 +51,7 @@ class Waterfall:
         self._numbers = 0
         self._step: int | None = None
         self._began = self._began_at = 0.0
-        self._written = float("-inf")
+        self._written_at = float("-inf")
 
     def add(self, lane: str, phase: str, start: float, end: float) -> None:
         with self._lock:
@@ -89,9 +89,9 @@ class Waterfall:
             self._finished.clear()
         began, began_at, step = self._began, self._began_at, self._step
         self._began, self._began_at = now, self._wall()
-        if step is None or not (last or now - self._written >= PAUSE_S):
+        if step is None or not (last or now - self._written_at >= PAUSE_S):
             return
-        self._written = now
+        self._written_at = now
         window = now - began
         inside = [
             Span(lane, phase, max(0.0, start - began), min(end, now) - max(start, began))
@@ -111,7 +111,7 @@ class Lanes:
         self._servers = SERVER_ROLES[: len(servers_of(spec))] if served else ()
         has_gateway = spec.run.episodes is not None and spec.run.episodes.gateway is not None
         own = (TRAINER,)
-        self._of: dict[str, tuple[str, ...]] = {
+        self._lanes_of: dict[str, tuple[str, ...]] = {
             StepPart.UPDATE: own,
             StepPart.LOGPS: own,
             OPTIMIZER: own,
@@ -122,7 +122,7 @@ class Lanes:
         }
 
     def record(self, part: str, start: float, end: float) -> None:
-        for lane in self._of.get(part, ()):
+        for lane in self._lanes_of.get(part, ()):
             self.waterfall.add(lane, part, start, end)
 
     def within(self, phase: StepPart) -> AbstractContextManager[None]:
@@ -150,8 +150,8 @@ class Lanes:
         generate = client.generate
 
         @functools.wraps(generate)
-        def generated(*arguments: Any, **settings: Any) -> Any:
+        def generate_recorded(*arguments: Any, **settings: Any) -> Any:
             with self.server(0):
                 return generate(*arguments, **settings)
 
-        client.generate = generated
+        client.generate = generate_recorded

@@ -61,11 +61,11 @@ def rollouts(spec: AttemptSpec, folder: Path, stage: Callable[[str], None]) -> I
 def await_servers(folder: Path, stage: Callable[[str], None]) -> None:
     """Wait until the supervisor reports all servers as ready, if it asked the trainer to wait. There is no deadline,
     because the supervisor ends the trainer if they never become ready."""
-    ready = folder / FileName.SERVERS_READY
-    if not os.environ.get(AWAIT_SERVERS) or ready.exists():
+    ready_file = folder / FileName.SERVERS_READY
+    if not os.environ.get(AWAIT_SERVERS) or ready_file.exists():
         return
     stage("waiting for vLLM")
-    while not ready.exists():
+    while not ready_file.exists():
         time.sleep(POLL_S)
 
 
@@ -123,8 +123,13 @@ class AdapterGeneration:
                 ]
         broadcast_object_list(completions, from_process=0)
         start = self._accelerator.process_index * len(prompts)
-        own = completions[0][start : start + len(prompts)]
-        return prompts, [ids for ids, _ in own], [[[value] for value in values] for _, values in own], None
+        own_completions = completions[0][start : start + len(prompts)]
+        return (
+            prompts,
+            [ids for ids, _ in own_completions],
+            [[[value] for value in values] for _, values in own_completions],
+            None,
+        )
 
     def sampling(self, n: int) -> dict[str, Any]:
         return {"n": n, "max_tokens": self.max_completion_length, **sampling_parameters(self._settings)}
@@ -133,14 +138,14 @@ class AdapterGeneration:
 def _save_adapter(model: Any, path: Path, accelerator: Any) -> None:
     """Write the policy's LoRA adapter on rank 0, however the ranks shard its parameters. All ranks must call this. With
     ZeRO-3 each rank has empty parameters, and with FSDP2 shards: both are gathered for writing."""
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    gathered: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if any(hasattr(parameter, "ds_id") for _, parameter in trained):
+    trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    gathering: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if any(hasattr(parameter, "ds_id") for _, parameter in trainable):
         import deepspeed
 
-        gathered = deepspeed.zero.GatheredParameters([parameter for _, parameter in trained])
-    with gathered:
-        full_tensors = {name: _full_tensor(parameter, accelerator.device) for name, parameter in trained}
+        gathering = deepspeed.zero.GatheredParameters([parameter for _, parameter in trainable])
+    with gathering:
+        full_tensors = {name: _full_tensor(parameter, accelerator.device) for name, parameter in trainable}
         if accelerator.is_main_process:
             model.save_pretrained(
                 str(path), selected_adapters=["default"], save_embedding_layers=False, state_dict=full_tensors

@@ -28,8 +28,6 @@ Prompts = list[list[int]]
 
 @dataclass(frozen=True)
 class PromptBatch:
-    """A batch of prompts in the order of TRL's sampler."""
-
     epoch: int
     number: int
     """Number of the batch within its epoch, from 0."""
@@ -38,8 +36,6 @@ class PromptBatch:
 
 
 class BatchOrder:
-    """The order of a run's batches, epoch after epoch."""
-
     def __init__(self, epochs: Iterator[Sequence[int]], *, size: int, first_epoch: int = 0) -> None:
         """Derive the batches. `epochs`: each epoch's indexes in the sampler's order. `size`: the number of prompts per
         batch; an epoch's incomplete last batch isn't trained on."""
@@ -53,8 +49,8 @@ class BatchOrder:
     def find(self, index: int) -> tuple[PromptBatch, PromptBatch]:
         """Return the next batch with this prompt, and the one after it; batches before it are skipped, since a resumed
         run begins within an epoch. Raises TrainerError if neither this epoch nor the next has such a batch."""
-        last = self._next.epoch + 1
-        while self._next.epoch <= last:
+        last_epoch = self._next.epoch + 1
+        while self._next.epoch <= last_epoch:
             current, self._next = self._next, next(self._batches)
             if index in current.indexes:
                 return current, self._next

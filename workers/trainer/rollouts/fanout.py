@@ -106,19 +106,19 @@ def run_concurrently(calls: Sequence[Callable[[], T]], on_arrival: OnArrival[T] 
     end with the process."""
     if len(calls) == 1 and on_arrival is None:
         return [calls[0]()]
-    finished: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
+    outcomes: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
 
     def run(number: int, call: Callable[[], T]) -> None:
         try:
-            finished.put((number, call(), None))
+            outcomes.put((number, call(), None))
         except BaseException as error:  # passed to the caller's thread, which raises it
-            finished.put((number, None, error))
+            outcomes.put((number, None, error))
 
     for number, call in enumerate(calls):
         threading.Thread(target=run, args=(number, call), daemon=True).start()
     results: dict[int, Any] = {}
     for _ in calls:
-        number, result, error = finished.get()
+        number, result, error = outcomes.get()
         if error is not None:
             raise error
         results[number] = result

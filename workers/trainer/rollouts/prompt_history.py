@@ -24,20 +24,18 @@ weight of all prompts known to be useful: the search for useful prompts must not
 
 
 class PromptHistory:
-    """Statistics of the training prompts, by their indexes in the training set.
-
-    A prompt is useful in proportion to the spread of its groups' rewards, their standard deviation; for rewards of 0
-    and 1, that is sqrt(p (1 - p)) with the solve rate p. A prompt's weight is its spread relative to the largest one.
-    An unseen prompt is assumed to be as useful as seen ones are on average, and that assumption fades with each visit.
-    A prompt is known to be useful if its expected spread is at least half of that average.
-    """
+    """Statistics of the training prompts, by their indexes in the training set. A prompt is useful in proportion to the
+    spread of its groups' rewards, their standard deviation; for rewards of 0 and 1, that is sqrt(p (1 - p)) with the
+    solve rate p. A prompt's weight is its spread relative to the largest one. An unseen prompt is assumed to be as
+    useful as seen ones are on average, and that assumption fades with each visit. A prompt is known to be useful if its
+    expected spread is at least half of that average."""
 
     def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
         """Create an empty history. `rows`: the row ids of the training set. `least_weight`: the minimum weight."""
         self._rows = np.asarray(rows, dtype=np.int64)
         self._indexes = {row: index for index, row in enumerate(self._rows.tolist())}
         self._seed = seed % 2**32
-        self._least = least_weight
+        self._least_weight = least_weight
         self._draws = 0
         self._visits = np.zeros(len(self._rows), dtype=np.int64)
         self._reward = np.zeros(len(self._rows))
@@ -70,7 +68,7 @@ class PromptHistory:
         """Return each prompt's weight, at most 1: its expected spread, at least the minimum weight, scaled down where
         the bounds for prompts not known to be useful require it."""
         expected, kinds = self._expected()
-        weights: NDArray[np.float64] = self._least + (1 - self._least) * expected / expected.max()
+        weights: NDArray[np.float64] = self._least_weight + (1 - self._least_weight) * expected / expected.max()
         teach = weights[kinds[metric.TEACH]].sum()
         for kind, bound in ((metric.UNSEEN, MAX_UNSEEN), (metric.TEACH_LITTLE, MAX_LITTLE)):
             limit, total = bound * teach, weights[kinds[kind]].sum()

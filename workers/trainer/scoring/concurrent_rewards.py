@@ -45,8 +45,6 @@ in the thread that waits."""
 
 @dataclass
 class GroupScoring:
-    """The scoring of one group by one reward."""
-
     completions: list[Completion]
     rows: list[Row]
     scores: Scores | None = None
@@ -105,12 +103,14 @@ class EarlyReward:
         for scoring in early:
             if scoring is not None:
                 scoring.done.wait()
-        finished = [scoring.scores if scoring is not None else None for scoring in early]
-        rest = [i for group, scores in zip(groups, finished, strict=True) if scores is None for i in group]
-        parts = [(group, scores) for group, scores in zip(groups, finished, strict=True) if scores is not None]
-        if rest:
-            late = score(reward, [completions[i] for i in rest], [rows[i] for i in rest], self._params, tools)
-            parts.append((rest, late))
+        early_scores = [scoring.scores if scoring is not None else None for scoring in early]
+        remaining = [i for group, scores in zip(groups, early_scores, strict=True) if scores is None for i in group]
+        parts = [(group, scores) for group, scores in zip(groups, early_scores, strict=True) if scores is not None]
+        if remaining:
+            late_scores = score(
+                reward, [completions[i] for i in remaining], [rows[i] for i in remaining], self._params, tools
+            )
+            parts.append((remaining, late_scores))
         self.seconds = union(
             Span("", "", scoring.began, min(scoring.began + scoring.seconds, called_at) - scoring.began)
             for scoring in early
@@ -143,15 +143,15 @@ class EarlyReward:
 
 def merge_scores(parts: Iterable[tuple[Sequence[int], Scores]], count: int) -> Scores:
     """Merge the scores of the parts of a batch of `count` completions, each part with its indexes."""
-    whole = Scores([None] * count, [], [""] * count)
+    result = Scores([None] * count, [], [""] * count)
     for indexes, scores in parts:
         for index, value in zip(indexes, scores.values, strict=True):
-            whole.values[index] = value
+            result.values[index] = value
         for index, note in zip(indexes, scores.notes, strict=False):
-            whole.notes[index] = note
-        whole.failures.extend(replace(failure, index=indexes[failure.index]) for failure in scores.failures)
-    whole.failures.sort(key=lambda failure: failure.index)
-    return whole
+            result.notes[index] = note
+        result.failures.extend(replace(failure, index=indexes[failure.index]) for failure in scores.failures)
+    result.failures.sort(key=lambda failure: failure.index)
+    return result
 
 
 class ConcurrentRewards:

@@ -41,30 +41,30 @@ class Failures:
         self._share = share
         self._spared = spared
         self._event = event
-        self._fresh: list[FailureNote] = []
+        self._new_notes: list[FailureNote] = []
         self._windows: dict[str, deque[tuple[int, int]]] = {}
         self._failed: Counter[str] = Counter()
         self._scored: Counter[str] = Counter()
-        self._last: dict[str, str] = {}
+        self._last_messages: dict[str, str] = {}
         self.verdict = ""
         """Sentence that says why the run ends; "" while it continues."""
 
     def note(self, reward: str, rows: Sequence[int], failures: Sequence[Failure]) -> None:
         """Record the failures of one reward on this rank's part of a batch. `rows`: the row ids of that part."""
         if not failures:
-            self._fresh.append(FailureNote(reward, len(rows), 0))
+            self._new_notes.append(FailureNote(reward, len(rows), 0))
             return
         first, failed = failures[0], len({failure.index for failure in failures})
         if self._is_reported(self._failed[reward], failed):
             print(f"Reward {reward!r} failed on row {rows[first.index]}: {first.message}", file=sys.stderr)
             if first.traceback:
                 print(first.traceback, file=sys.stderr)
-        self._fresh.append(FailureNote(reward, len(rows), failed, first.kind, first.message, rows[first.index]))
+        self._new_notes.append(FailureNote(reward, len(rows), failed, first.kind, first.message, rows[first.index]))
 
     def judge_batch(self, step: int, gather: Callable[[list[FailureNote]], list[FailureNote]]) -> None:
         """Combine the notes on a batch, report failures, and set `verdict` if there are too many. `gather`: returns the
         notes of all ranks."""
-        own_notes, self._fresh = self._fresh, []
+        own_notes, self._new_notes = self._new_notes, []
         by_reward: dict[str, list[FailureNote]] = {}
         for note in gather(own_notes):
             by_reward.setdefault(note.reward, []).append(note)
@@ -82,17 +82,17 @@ class Failures:
     def _count(self, reward: str, notes: list[FailureNote], step: int) -> None:
         failed, scored = sum(note.failed for note in notes), sum(note.scored for note in notes)
         self._windows.setdefault(reward, deque(maxlen=WINDOW)).append((failed, scored))
-        before = self._failed[reward]
+        previous = self._failed[reward]
         self._failed[reward] += failed
         self._scored[reward] += scored
-        first = next((note for note in notes if note.failed), None)
-        if first is None:
+        first_failure = next((note for note in notes if note.failed), None)
+        if first_failure is None:
             return
-        self._last[reward] = first.message
-        if self._is_reported(before, failed):
-            message = first.message[:MAX_MESSAGE]
-            failure = {"reward": reward, "row": first.row, "kind": first.kind, "message": message}
-            counts = {"count": before + failed, "of": self._scored[reward]}
+        self._last_messages[reward] = first_failure.message
+        if self._is_reported(previous, failed):
+            message = first_failure.message[:MAX_MESSAGE]
+            failure = {"reward": reward, "row": first_failure.row, "kind": first_failure.kind, "message": message}
+            counts = {"count": previous + failed, "of": self._scored[reward]}
             self._event(EventKind.REWARD_FAILED, {**failure, **counts}, step=step)
 
     @staticmethod
@@ -108,5 +108,5 @@ class Failures:
         batches = f"its last {len(window)} batches" if len(window) > 1 else "its batch"
         return (
             f"The reward {reward} failed on {failed} of the {scored} completions of {batches}, but the run allows only "
-            f"{self._share:.0%}: {self._last[reward]}"
+            f"{self._share:.0%}: {self._last_messages[reward]}"
         )

@@ -40,8 +40,8 @@ def score_together(
     assert scores is not None  # noqa: S101  # the first rank's
     start = sum(counts[: state.process_index])
     stop = start + counts[state.process_index]
-    own = [failure for failure in scores.failures if start <= failure.index < stop]
-    failures = [replace(failure, index=failure.index - start) for failure in own]
+    own_failures = [failure for failure in scores.failures if start <= failure.index < stop]
+    failures = [replace(failure, index=failure.index - start) for failure in own_failures]
     return Scores(scores.values[start:stop], failures, scores.notes[start:stop])
 
 
@@ -75,9 +75,9 @@ class GroupFeed:
         if self._episodes is None:
             all_rows = gather_object(rows) if self._trainer.accelerator.num_processes > 1 else rows
             if self._trainer.accelerator.is_main_process:
-                own = all_rows[:: self._trainer.num_generations]
-                prompts = copy.deepcopy([self._rows.by_id[row]["prompt"] for row in own])
-                self._early.expect(self._trainer._tokenize_prompts(prompts)[0], own)
+                own_rows = all_rows[:: self._trainer.num_generations]
+                prompts = copy.deepcopy([self._rows.by_id[row]["prompt"] for row in own_rows])
+                self._early.expect(self._trainer._tokenize_prompts(prompts)[0], own_rows)
 
     def announce(self, prompts: list[list[int]], rows: list[int]) -> None:
         """Announce prompts that are generated ahead, while the trainer learns from the previous batch."""
@@ -103,8 +103,8 @@ class GroupFeed:
         if not trainer.model.training or episodes is None:
             return
         size, count = trainer.num_generations, len(episodes.episodes)
-        first = -trainer.accelerator.process_index * count % size
-        for start in range(first, count - size + 1, size):
+        first_start = -trainer.accelerator.process_index * count % size
+        for start in range(first_start, count - size + 1, size):
             members = episodes.episodes[start : start + size]
             if start not in self._begun and not any(episode.live for episode in members):
                 self._begun.add(start)
