@@ -221,7 +221,7 @@ def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
         for line in lines[stored:]:
             outbox.add(line.text)
         stored = max(0, stored - len(lines))
-        if tail.at_end():
+        if tail.is_at_end():
             break
     tail.close()
     if tail.trouble is not None:

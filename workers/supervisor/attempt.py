@@ -34,7 +34,7 @@ from workers.supervisor.storage import Storage
 from workers.supervisor.training import Saving, Settling, Training
 from workers.supervisor.watching import HostSampler, StepPace, TrainerWatch
 
-_KEPT_WITHOUT_A_FOLDER = WITHOUT_FAILURE | {EndReason.DISK_FULL}
+_REASONS_WITHOUT_FOLDER = WITHOUT_FAILURE | {EndReason.DISK_FULL}
 """End reasons that are kept if the folder is gone. Any other end is considered a consequence of its loss."""
 
 
@@ -124,7 +124,7 @@ class ClaimedAttempt:
         """Record the end reason, then begin to end the processes. Every end begins here."""
         if self.end is not None:
             return
-        if not self._folder_exists() and end.reason not in _KEPT_WITHOUT_A_FOLDER:
+        if not self._folder_exists() and end.reason not in _REASONS_WITHOUT_FOLDER:
             end = End(EndReason.FOLDER_LOST, f"{self._shared.folder.path} or a part of it was removed.")
         self.end = end
         self._ending.record(end, now)
@@ -133,7 +133,7 @@ class ClaimedAttempt:
     def _folder_exists(self) -> bool:
         """Check for the folder and its outbox: if a removal races with writes, the folder itself may remain."""
         folder = self._shared.folder
-        folder.lost = folder.lost or self.report.outbox.removed
+        folder.lost = folder.lost or self.report.outbox.is_removed
         return folder.check()
 
     def _go(self, outcome: Outcome, now: float) -> None:

@@ -154,7 +154,7 @@ def _fetch(sha256: str, target: Path, download: Callable[[Path], str], title: st
     cache = DatasetCache(settings.dataset_cache_folder, settings.dataset_cache_mib * 2**20)
     part.unlink(missing_ok=True)
     with cache.alone(sha256, settings.dataset_deadline_s):
-        if not cache.give(sha256, part):
+        if not cache.copy_to(sha256, part):
             digest = _retry_until(settings.dataset_deadline_s, settings, lambda: download(part))
             if digest != sha256:
                 part.unlink()

@@ -72,12 +72,12 @@ class Judge:
         self._kernel_kills = kernel_kills()
 
     def trainer(self, exit_: ChildExit, progress: TrainerProgress) -> End:
-        return of_trainer(exit_, progress, log=self._folder.log(TRAINER), killed_by_kernel=self._killed())
+        return of_trainer(exit_, progress, log=self._folder.log(TRAINER), killed_by_kernel=self._was_killed())
 
     def server(self, exit_: ChildExit, *, among: int = 1) -> End:
         """Judge a server's exit. `among`: the attempt's number of servers; the end names the server if there are
         several."""
-        log, killed = self._folder.log(exit_.role), self._killed()
+        log, killed = self._folder.log(exit_.role), self._was_killed()
         end = _of_failure("vLLM server", EndReason.VLLM_EXITED, exit_, log, _SERVER_SIGNS, killed_by_kernel=killed)
         return end if among == 1 else End(end.reason, f"{exit_.role}: {end.detail}")
 
@@ -87,7 +87,7 @@ class Judge:
             return End(EndReason.MODEL_UNAVAILABLE, _last_message(log))
         return _of_failure("download", EndReason.MODEL_UNAVAILABLE, exit_, log)
 
-    def _killed(self) -> bool:
+    def _was_killed(self) -> bool:
         return kernel_kills() > self._kernel_kills
 
 

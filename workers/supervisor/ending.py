@@ -57,7 +57,7 @@ class Ending(StepWork):
             ports=shared.servers.ports,
             read_gpus=shared.read_gpus,
             is_orphan=shared.children.is_orphan,
-            nobody_left=shared.children.none_left,
+            nobody_left=shared.children.has_none_left,
         )
 
     def tick(self, now: float) -> Outcome:
@@ -66,9 +66,9 @@ class Ending(StepWork):
         self._teardown = self._teardown or self._begin_teardown(now)
         if self._teardown is None:
             return None
-        was_verifying = self._teardown.verifying
+        was_verifying = self._teardown.is_verifying
         self._receipt = self._receipt or self._teardown.tick(now)
-        if self._teardown.verifying and not was_verifying:
+        if self._teardown.is_verifying and not was_verifying:
             self._shared.report.phase(Phase.VERIFYING)
             if self._end.reason not in UNDIAGNOSED:
                 folder = self._shared.folder.path
@@ -76,7 +76,7 @@ class Ending(StepWork):
                 self._diagnosis_deadline = now + DIAGNOSIS_WAIT_S
         if self._receipt is None or (self._diagnosis and not self._diagnosis.done and now < self._diagnosis_deadline):
             return None
-        if not self._uploaded(now):
+        if not self._upload_before_end(now):
             return None
         diagnosis = self._diagnosis.value() if self._diagnosis is not None and self._diagnosis.done else None
         if diagnosis is not None:
@@ -85,7 +85,7 @@ class Ending(StepWork):
         self._report_end(self._end, self._receipt)
         return AttemptStep.DRAINING
 
-    def _uploaded(self, now: float) -> bool:
+    def _upload_before_end(self, now: float) -> bool:
         """On a host that is shutting down, upload checkpoints before the end is reported, so that the next attempt is
         planned from the last one; return whether that is done. On other hosts, `Draining` uploads them."""
         shared = self._shared
@@ -97,7 +97,7 @@ class Ending(StepWork):
             shared.storage.finish()
         if now >= self._uploads_deadline:
             shared.storage.give_up()
-        return shared.storage.idle
+        return shared.storage.is_idle
 
     def _report_end(self, end: End, receipt: Receipt) -> None:
         shared = self._shared
@@ -148,7 +148,7 @@ class Draining(StepWork):
         storage = self._shared.storage
         if now >= self._storing_deadline:
             storage.give_up()
-        if self._shared.report.handed_over() and (self._tidied is None or self._tidied.done) and storage.idle:
+        if self._shared.report.is_handed_over() and (self._tidied is None or self._tidied.done) and storage.is_idle:
             return AttemptStep.DONE
         if now >= self._deadline:
             storage.give_up()

@@ -55,11 +55,11 @@ class Lifecycle:
         )
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         return self.refused or (self.attempt is not None and self.attempt.step == AttemptStep.DONE)
 
     @property
-    def hurried(self) -> bool:
+    def is_hurried(self) -> bool:
         """True if somebody is watching the run or it is ending; ticks are then more frequent."""
         attempt = self.attempt
         return attempt is not None and (attempt.step == AttemptStep.ENDING or attempt.report.syncer.watched)
@@ -84,10 +84,10 @@ class Lifecycle:
     def run(self) -> None:
         """Run to the end. If the supervisor itself fails, kill all children and raise its error."""
         errors = 0
-        while not self.finished:
+        while not self.is_finished:
             try:
                 with suppress(Empty):
-                    self.inbox.get(timeout=self.settings.tick_watched_s if self.hurried else self.settings.tick_s)()
+                    self.inbox.get(timeout=self.settings.tick_watched_s if self.is_hurried else self.settings.tick_s)()
                 self.tick()
                 errors = 0
             except Exception as error:

@@ -81,7 +81,7 @@ class LimitWatch:
     def unseen(self) -> str:
         """Return a warning that a rule's metric is never logged, once for each metric; otherwise ""."""
         for rule in (self._no_better, self._beyond):
-            if rule is None or rule.logged or rule.spec.metric in self._warned:
+            if rule is None or rule.is_logged or rule.spec.metric in self._warned:
                 continue
             if self._step >= max(UNSEEN_STEPS, rule.spec.steps):
                 self._warned.add(rule.spec.metric)
@@ -104,7 +104,7 @@ class _NoBetter:
         self.counted = 0
 
     @property
-    def logged(self) -> bool:
+    def is_logged(self) -> bool:
         return self._best is not None
 
     def note(self, step: int, value: float) -> ReachedLimit | None:
@@ -125,11 +125,11 @@ class _Beyond:
         self._since: int | None = None
         self._before: int | None = None
         """Last step within the bound."""
-        self.logged = False
+        self.is_logged = False
         self.counted = 0
 
     def note(self, step: int, value: float) -> ReachedLimit | None:
-        self.logged = True
+        self.is_logged = True
         if not (value > self.spec.bound if self.spec.above else value < self.spec.bound):
             self._since, self._before, self.counted = None, step, 0
             return None

@@ -31,12 +31,12 @@ class Storage:
         return bool(self._token)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         return STORING not in self._children.running()
 
     def tick(self, now: float) -> None:
         """Start the upload process if it isn't running. Called while the trainer runs."""
-        if self._token and self.idle and now >= self._next_at:
+        if self._token and self.is_idle and now >= self._next_at:
             self._next_at = now + RESTART_S
             self._start(finish=False)
 
@@ -47,7 +47,7 @@ class Storage:
             self._start(finish=True)
 
     def give_up(self) -> None:
-        if not self.idle and not self._gave_up:
+        if not self.is_idle and not self._gave_up:
             self._gave_up = True
             log.warning("not all checkpoints were uploaded in time")
             self._children.kill_started()

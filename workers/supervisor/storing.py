@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     parent = os.getppid()
     while True:
         pause = uploader.tick()
-        if options.finish and uploader.finished:
+        if options.finish and uploader.is_finished:
             return 0
         if os.getppid() != parent:
             return 0  # the supervisor is gone; the reaper will end the attempt
@@ -74,7 +74,7 @@ class Uploader:
         """Step -> path of each checkpoint to remove from the store."""
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         return not (self._waiting or self._obsolete) or self._backoff.failures >= MAX_LAST_TRIES
 
     def tick(self) -> float:

@@ -57,7 +57,7 @@ class TrainerWatch:
 
     def read_to_the_end(self) -> None:
         """Read all remaining lines of the trainer. Called before its exit is judged."""
-        while not self.tail.at_end():
+        while not self.tail.is_at_end():
             self.read()
 
     def stall(self, now: float) -> Stall | None:

@@ -50,7 +50,7 @@ def _run(folder: Path) -> int:
         return _do(attempt, folder)
     rows = data.read(folder, attempt)
     environment.prepare(attempt)
-    if environment.inside_launcher():
+    if environment.is_inside_launcher():
         ranks.check(attempt)
     elif commands.has_ranks(attempt):
         return ranks.launch(folder, attempt.run.hardware.processes)

@@ -120,7 +120,7 @@ def test_a_control_plane_that_lost_its_last_lines_gets_them_again(tmp_path: Path
     syncer.tick(110.0)
     syncer.tick(120.0)
     assert answers.batches == [[1, 2, 3, 4, 5], [], [3, 4, 5]]
-    assert syncer.drained()
+    assert syncer.is_drained()
 
 
 def test_a_control_plane_that_knows_the_attempt_again_is_not_given_up(tmp_path: Path) -> None:

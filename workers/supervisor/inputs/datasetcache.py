@@ -32,7 +32,7 @@ class DatasetCache:
     def alone(self, sha256: str, wait_s: float) -> Iterator[None]:
         """Keep other processes on this host from fetching the same dataset. After `wait_s`, or if locking fails,
         continue without the lock: concurrent fetches do no harm."""
-        lock = self._lock(f"lock-{sha256[:1]}") if self._usable(sha256) else None
+        lock = self._lock(f"lock-{sha256[:1]}") if self._is_usable(sha256) else None
         try:
             until = time.monotonic() + wait_s
             while lock is not None and not _acquire(lock) and time.monotonic() < until:
@@ -42,10 +42,10 @@ class DatasetCache:
             if lock is not None:
                 os.close(lock)
 
-    def give(self, sha256: str, target: Path) -> bool:
+    def copy_to(self, sha256: str, target: Path) -> bool:
         """Put the dataset at `target`, which must not exist, and return True; return False if the dataset is not
         cached, or was damaged and therefore removed. Raises OSError if `target` can't be written."""
-        if not self._usable(sha256):
+        if not self._is_usable(sha256):
             return False
         cached = self._path(sha256)
         if not cached.is_file() or cached.is_symlink():
@@ -71,7 +71,7 @@ class DatasetCache:
 
     def keep(self, sha256: str, source: Path) -> None:
         """Add `source`, a verified dataset, to the cache, and remove others to stay within the limit."""
-        if not self._usable(sha256) or source.stat().st_size > self._limit:
+        if not self._is_usable(sha256) or source.stat().st_size > self._limit:
             return
         draft = self._folder / f"{sha256}.{os.getpid()}.part"
         try:
@@ -84,7 +84,7 @@ class DatasetCache:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
 
-    def _usable(self, sha256: str) -> bool:
+    def _is_usable(self, sha256: str) -> bool:
         if self._limit <= 0 or not _SHA256.fullmatch(sha256):
             return False
         with suppress(OSError):

@@ -90,7 +90,7 @@ class Children:
         """Return whether the process has left the process groups that we started, so that killpg would miss it."""
         return process.group not in self._groups
 
-    def none_left(self) -> bool:
+    def has_none_left(self) -> bool:
         """Return whether no descendant is left, according to the kernel: a process table may change while it is read.
         As the subreaper we inherit every orphan, so without a child, alive or dead, there are no descendants."""
         try:

@@ -30,7 +30,7 @@ def ports() -> list[int]:
 def is_listening(port: int, pids: set[int]) -> bool:
     """Return whether one of these processes listens on the port."""
     inodes = {inode for listening, inode in _sockets() if listening == port}
-    return bool(inodes) and any(_holds(pid, inodes) for pid in pids)
+    return bool(inodes) and any(_holds_socket(pid, inodes) for pid in pids)
 
 
 def _sockets() -> Iterator[tuple[int, str]]:
@@ -45,7 +45,7 @@ def _sockets() -> Iterator[tuple[int, str]]:
                 yield int(fields[1].rsplit(":", 1)[1], 16), f"socket:[{fields[9]}]"
 
 
-def _holds(pid: int, inodes: set[str]) -> bool:
+def _holds_socket(pid: int, inodes: set[str]) -> bool:
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)

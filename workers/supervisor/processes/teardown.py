@@ -55,7 +55,7 @@ class Teardown:
         )
 
     @property
-    def verifying(self) -> bool:
+    def is_verifying(self) -> bool:
         return self._proof is not None
 
     def tick(self, now: float) -> Receipt | None:
@@ -66,7 +66,7 @@ class Teardown:
             self._proof = self._begin_proof(now)
         while not self._samples.empty():
             self._proof.sample(*self._samples.get())
-        if not self._proof.finished(now):
+        if not self._proof.is_finished(now):
             return None
         if self._sampler is not None:
             self._sampler.stop()
@@ -101,7 +101,7 @@ class Teardown:
             survivors=self._kill.survivors,
             gpus=proof.receipts(),
             port_free=all(listening.port_is_free(port) for port in self._ports) if self._ports else None,
-            free=gone_at is not None and proof.free(),
+            free=gone_at is not None and proof.is_free(),
         )
 
 
@@ -145,11 +145,11 @@ class GpuProof:
             gpu.low_since = time_s if gpu.low_since is None else gpu.low_since
             gpu.low_samples += 1
 
-    def free(self) -> bool:
+    def is_free(self) -> bool:
         return all(gpu.low_samples >= 2 for gpu in self._gpus.values())
 
-    def finished(self, now: float) -> bool:
-        return self.free() or now >= self.deadline
+    def is_finished(self, now: float) -> bool:
+        return self.is_free() or now >= self.deadline
 
     def receipts(self) -> tuple[GpuReceipt, ...]:
         return tuple(

@@ -20,7 +20,7 @@ class ChatFile:
         self.last_turn = 0
 
     @property
-    def present(self) -> bool:
+    def is_open(self) -> bool:
         """True if somebody has the chat open."""
         return self._written.present
 

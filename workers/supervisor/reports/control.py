@@ -45,7 +45,7 @@ class ControlRefused(ControlError):
         self.where = where
 
     @property
-    def revoked(self) -> bool:
+    def is_revoked(self) -> bool:
         """True if this host's credentials were revoked, so that its runs must end."""
         return self.where == REVOKED
 

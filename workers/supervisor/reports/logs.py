@@ -28,7 +28,9 @@ MIN_WINDOW."""
 SPREAD_S = 4096.0
 """Seconds in which the current rate would use up the remaining budget. The rate falls with the budget, so that a log
 watched for hours still moves. After a full window there is a pause of four seconds."""
-OVER = f"[This log is too long to follow any further. Its last part is sent when the run ends{LOG_LEFT_OUT}\n".encode()
+TOO_LONG_NOTE = (
+    f"[This log is too long to follow any further. Its last part is sent when the run ends{LOG_LEFT_OUT}\n".encode()
+)
 
 
 @dataclass
@@ -156,7 +158,7 @@ class LogUploader:
             return 0
         budget_left = self._settings.log_cap_bytes + self._settings.log_live_bytes - stream.sent
         if budget_left < 2 * MIN_WINDOW:
-            stream.is_exhausted = self._begin(stream, fd, OVER, stream.sections.file_position(stream.sent))
+            stream.is_exhausted = self._begin(stream, fd, TOO_LONG_NOTE, stream.sections.file_position(stream.sent))
             return len(stream.sections.last.note) if stream.is_exhausted else 0
         window = min(max(budget_left // MIN_WINDOWS, MIN_WINDOW), REQUEST_BYTES)
         stream.live_at = now + min(behind, window) * SPREAD_S / budget_left

@@ -84,7 +84,7 @@ class Outbox:
             return self.last_seq + 1 - self.first_seq - self._initial_count
 
     @property
-    def removed(self) -> bool:
+    def is_removed(self) -> bool:
         """True if the file has been removed; its content can still be read here until this process ends."""
         try:
             return not self._in_memory and os.fstat(self._fd).st_nlink == 0

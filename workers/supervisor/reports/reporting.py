@@ -127,12 +127,12 @@ class Reporting:
         for loop in (self._sync_loop, self._sample_loop, self._log_loop):
             loop.wake()
 
-    def handed_over(self) -> bool:
+    def is_handed_over(self) -> bool:
         """Return whether the control plane has everything, or doesn't know the attempt."""
         if self.syncer.given_up:
             return True
         samples = self._samples.drained or self._samples.refused
-        return self.syncer.drained() and samples and self._logs.drained
+        return self.syncer.is_drained() and samples and self._logs.drained
 
     def wake(self, now: float) -> None:
         """Send immediately, because somebody has opened the run's page."""

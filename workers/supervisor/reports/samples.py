@@ -67,7 +67,7 @@ class SampleUploader:
         if self._pending:
             self._send()
         # A group of long completions spans several chunks of the file.
-        return bool(self._pending) or not self._tail.at_end()
+        return bool(self._pending) or not self._tail.is_at_end()
 
     def _send(self) -> None:
         batch = self._pending[:BATCH_LINES]

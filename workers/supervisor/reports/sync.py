@@ -78,7 +78,7 @@ class Syncer:
         self.watched = True
         self._woken.set()
 
-    def drained(self) -> bool:
+    def is_drained(self) -> bool:
         return self.acked >= self._outbox.last_seq or self.given_up
 
     def tick(self, now: float) -> float:
@@ -105,7 +105,7 @@ class Syncer:
         if self._woken.is_set():
             due = self._last_sent + self._settings.batch_watched_s
         elif self.acked >= self._outbox.last_seq:
-            chatting = self._chat is not None and self._chat.present
+            chatting = self._chat is not None and self._chat.is_open
             due = self._last_sent + (self._settings.heartbeat_chat_s if chatting else self._settings.heartbeat_s)
         elif self.watched or self._urgent.is_set():
             due = self._last_sent + self._settings.batch_watched_s
@@ -159,7 +159,7 @@ class Syncer:
         if not self.failing:
             log.warning("the control plane cannot be reached, trying again: %s", error)
         self.failing = True
-        if isinstance(error, ControlRefused) and error.revoked:
+        if isinstance(error, ControlRefused) and error.is_revoked:
             self._on_response(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
         if isinstance(error, ControlRefused) and error.status in _UNKNOWN:
             self._refused_since = self._refused_since if self._refused_since is not None else now

@@ -52,7 +52,7 @@ class Tail(Generic[T]):
         self._keep(rest)
         return values
 
-    def at_end(self) -> bool:
+    def is_at_end(self) -> bool:
         """Return whether the file has been read to its end, even if its last line is incomplete."""
         try:
             # Through the descriptor, because the file may have been removed.

@@ -39,9 +39,9 @@ def _packages(run: RunSpec) -> Iterator[str]:
         (bits, "bitsandbytes", f"8-bit and 4-bit training needs bitsandbytes, which is {missing}"),
         (hardware.liger_kernels, "liger_kernel", f"Liger's kernels need liger-kernel, which is {missing}"),
     ):
-        if needed and not _installed(package):
+        if needed and not _is_installed(package):
             yield sentence
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None

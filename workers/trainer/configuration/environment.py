@@ -74,6 +74,6 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def inside_launcher() -> bool:
+def is_inside_launcher() -> bool:
     """Return whether torchrun or `accelerate launch` started this process as a rank."""
     return "LOCAL_RANK" in os.environ

@@ -76,7 +76,7 @@ def leave(error: TrainerError | None = None) -> None:
     """Exit a rank after training without running its libraries' destructors. The destructors of a process group can
     deadlock with a thread that waits for them, and the run would never end. By now everything has been written; child
     processes end with the rank."""
-    if environment.inside_launcher():
+    if environment.is_inside_launcher():
         if error is not None:
             report(str(error))
         sys.stdout.flush()

@@ -53,7 +53,7 @@ class Episode:
     """Advantages supplied by the environment, one per completion token; None to compute them from the rewards."""
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         return not self.end
 
     @property

@@ -86,7 +86,7 @@ class _TurnLoop:
 
     def run(self, trainer: Any, began: float) -> None:
         while True:
-            live = [(episode, played) for episode, played in self._pairs if episode.live]
+            live = [(episode, played) for episode, played in self._pairs if episode.is_live]
             results = generate(trainer, [self._request(episode) for episode, _ in live])
             if results is None:
                 return
@@ -119,10 +119,10 @@ class _TurnLoop:
             episode.logprobs += result.logprobs
         message = {**self._chat.parse(ids, tokens_before), "tokens": len(ids)}
         episode.turns.append(ModelTurn(start, len(episode.ids), message))
-        if not self._ended(episode) and result.full:
+        if not self._has_ended(episode) and result.full:
             episode.end = LENGTH
 
-    def _ended(self, episode: Episode) -> bool:
+    def _has_ended(self, episode: Episode) -> bool:
         return bool(episode.ids) and episode.ids[-1] in self._ends
 
     # --- the environment's turn -----------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class _TurnLoop:
     def _answer(self, live: Sequence[tuple[Episode, OpenEpisode]]) -> None:
         moves, moving = [], []
         for episode, played in live:
-            move = self._next_move(episode, played) if episode.live else None
+            move = self._next_move(episode, played) if episode.is_live else None
             if move is not None:
                 moves.append(move)
                 moving.append(episode)
@@ -145,7 +145,7 @@ class _TurnLoop:
         if played.problem:
             episode.end = EpisodeEnd.FAILED
         elif not calls and not self._executor.has_game:
-            episode.end = EOS if self._ended(episode) else STOP
+            episode.end = EOS if self._has_ended(episode) else STOP
         elif time.monotonic() >= self._deadline:
             episode.end = EpisodeEnd.TIME
         elif calls and is_last and not self._executor.keeps_state:
@@ -191,7 +191,7 @@ class _TurnLoop:
             {key: answer[key] for key in ("role", "name", "content") if key in answer} for answer in turn.answers
         ]
         try:
-            ids = self._chat.answer_ids(plain, ended=self._ended(episode))
+            ids = self._chat.answer_ids(plain, ended=self._has_ended(episode))
         except SpecError:  # the tokens of this answer merge with those before it, unlike those that `choose` tried
             episode.end = EpisodeEnd.FAILED
             return

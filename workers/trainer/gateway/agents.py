@@ -58,7 +58,7 @@ class AgentRollouts(GatewayRollouts):
         if session.gone or branch is None:
             result.end = EpisodeEnd.GONE
         else:
-            result.end = "length" if branch.full else "eos" if self._conversing.ended(result.ids) else "stop"
+            result.end = "length" if branch.full else "eos" if self._conversing.has_ended(result.ids) else "stop"
         return result
 
 

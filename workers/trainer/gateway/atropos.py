@@ -39,14 +39,14 @@ class AtroposRollouts(GatewayRollouts):
             self._register(api, trainer, len(members))
         batch: list[Group] = []
 
-        def fetched() -> bool:
+        def fetch_batch() -> bool:
             batch.extend(api.batch() or ())
             return bool(batch)
 
         def live(began: float) -> dict[str, float]:
             return wait_metrics(began, inference.heard_at, active=bool(inference.active))
 
-        waited = self._wait(trainer, fetched, live, time.sleep)
+        waited = self._wait(trainer, fetch_batch, live, time.sleep)
         if not batch:
             return None
         episodes, versions = episodes_of(

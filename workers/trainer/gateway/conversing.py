@@ -46,7 +46,7 @@ class Conversing:
     def _choose(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
         return templates.choose(self._tokenizer, self._name, tools, game=True, arguments=self._arguments, strict=False)
 
-    def ended(self, ids: Sequence[int]) -> bool:
+    def has_ended(self, ids: Sequence[int]) -> bool:
         return bool(ids) and ids[-1] in self.ends
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -111,4 +111,4 @@ class Conversing:
             )
         allowed = allowed if limit is None else min(allowed, limit)
         turn = await engine.complete(TurnRequest(branch.all_ids, allowed, room), key)
-        return replace(turn, full=turn.full and not self.ended(turn.ids))
+        return replace(turn, full=turn.full and not self.has_ended(turn.ids))

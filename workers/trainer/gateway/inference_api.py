@@ -78,7 +78,7 @@ class InferenceApi:
         return web.json_response(
             {
                 "text": [self._conversing.decode(turn.ids) for turn in turns],
-                "finish_reasons": ["stop" if self._conversing.ended(turn.ids) else "length" for turn in turns],
+                "finish_reasons": ["stop" if self._conversing.has_ended(turn.ids) else "length" for turn in turns],
                 "logprobs": [_logprobs(turn) for turn in turns],
                 "token_ids": [turn.ids for turn in turns],
                 "prompt_token_ids": ids,

@@ -67,7 +67,7 @@ def _episode(group: Mapping[str, Any], index: int, row: Mapping[str, Any], conve
     episode.logprobs = _logprobs(group, index, start, own)
     episode.turns = list(_turns(ids, own, conversing.decode))
     episode.add_reward(float(group["scores"][index]))
-    episode.end = "eos" if conversing.ended(ids) else "stop"
+    episode.end = "eos" if conversing.has_ended(ids) else "stop"
     episode.advantages = _advantages(group, index, start, len(ids))
     return episode
 

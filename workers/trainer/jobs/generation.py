@@ -141,7 +141,7 @@ class Usage:
         with self._lock:
             self.requests += 1
 
-    def idle_for(self, seconds: float) -> bool:
+    def is_idle_for(self, seconds: float) -> bool:
         with self._lock:
             return not self.active and time.monotonic() - self.last_used >= seconds
 

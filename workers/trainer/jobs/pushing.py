@@ -47,7 +47,7 @@ def run(job: ModelJob, settings: PushSettings) -> None:
         operations = [_operation(path, settings, upload, open_files) for path in paths]
         operations.append(CommitOperationAdd(CARD, settings.card.encode()))
         job.stage(f"contacting {api.endpoint}")
-        created = _repository(api, settings)
+        created = _find_or_create_repository(api, settings)
         if created:
             job.result(
                 f"{settings.repository} was created on {api.endpoint} and is empty until the upload is complete."
@@ -131,7 +131,7 @@ def _without_this_host(path: Path, base: str) -> bytes | None:
 # --- the repository ----------------------------------------------------------------------------------------------
 
 
-def _repository(api: HfApi, settings: PushSettings) -> bool:
+def _find_or_create_repository(api: HfApi, settings: PushSettings) -> bool:
     """Find or create the repository; return whether it was created. Raises SpecError."""
     account = _request(api, "", api.whoami)
     if (((account.get("auth") or {}).get("accessToken")) or {}).get("role") == "read":

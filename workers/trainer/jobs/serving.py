@@ -79,7 +79,7 @@ def _chat(job: ModelJob, engine: ModelEngine, usage: Usage, settings: ServeSetti
     inbox = _ChatInbox(job.folder / FileName.CHAT)
     counted, counted_at = 0, float("-inf")
     with ThreadPoolExecutor(engine.at_once, thread_name_prefix="chat") as threads:
-        while not usage.idle_for(inbox.patience(settings)) and not job.stop_requested:
+        while not usage.is_idle_for(inbox.patience(settings)) and not job.stop_requested:
             now, requests = time.monotonic(), usage.requests
             if requests != counted and now - counted_at >= COUNT_EVERY_S:
                 counted, counted_at = requests, now

@@ -67,7 +67,7 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         self._waterfall.training_ends(state.global_step)
         how = "completed"
         if state.global_step < state.max_steps:  # a stop during the last step changes nothing
-            how = "stopped" if self._stop.requested else "failed" if self._stop.failed else how
+            how = "stopped" if self._stop.requested else "failed" if self._stop.has_failed else how
         self._metrics.event(EventKind.TRAINED, {"how": how}, step=state.global_step)
 
 
@@ -92,18 +92,18 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
         self.requested = False
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         return self._failures is not None and bool(self._failures.verdict)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.requested = self._check(args)
-        if self.requested or self.failed:
+        self.requested = self._is_stop_requested(args)
+        if self.requested or self.has_failed:
             control.should_training_stop = True
             control.should_save = True
         elif state.global_step >= state.max_steps and args.save_strategy == "steps":
             control.should_save = True  # save the last step whatever the interval; `epoch` does so by itself
 
-    def _check(self, args: TrainingArguments) -> bool:
+    def _is_stop_requested(self, args: TrainingArguments) -> bool:
         requested = args.process_index == 0 and self._path.exists()
         if args.world_size == 1:
             return requested

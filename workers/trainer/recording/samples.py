@@ -34,14 +34,14 @@ def end_of(completion: Any, tokens: Sequence[int], *, ends: Container[int], long
     """Return why a completion ended: eos | length (truncated) | tools (its last call has no result) | stop (a stop
     string)."""
     last = completion[-1] if not isinstance(completion, str) and completion else {}
-    if tokens and tokens[-1] in ends and not _calls(last):
+    if tokens and tokens[-1] in ends and not _is_call(last):
         return "eos"
     if len(tokens) >= longest:
         return "length"
-    return "tools" if _calls(last) else "stop"
+    return "tools" if _is_call(last) else "stop"
 
 
-def _calls(message: dict[str, Any]) -> bool:
+def _is_call(message: dict[str, Any]) -> bool:
     return message.get("role") == "tool" or bool(message.get("tool_calls"))
 
 

@@ -106,7 +106,7 @@ class GroupFeed:
         first_start = -trainer.accelerator.process_index * count % size
         for start in range(first_start, count - size + 1, size):
             members = episodes.episodes[start : start + size]
-            if start not in self._begun and not any(episode.live for episode in members):
+            if start not in self._begun and not any(episode.is_live for episode in members):
                 self._begun.add(start)
                 ids = [episode.ids for episode in members]
                 completions = to_generated([episode.messages for episode in members], ids)
