@@ -119,8 +119,8 @@ def spec_problem(spec: AttemptSpec) -> str:
         if problem:
             return f"hardware.environment: {problem}"
     for sink in spec.run.sinks:
-        if text := sinks.problem(sink):
-            return text
+        if sink_problem := sinks.problem(sink):
+            return sink_problem
     server = spec.run.hardware.server
     invalid = [address for address in server.attached if not is_address(address)] if server else []
     if invalid:

@@ -78,10 +78,10 @@ class Fetching(StepWork):
         except (OSError, ValueError) as error:
             log.warning("no token for the hub: %s", error)
             problem = error.strerror if isinstance(error, OSError) else "it isn't text"
-            text = (
+            warning = (
                 f"The host's token for the hub can't be read from {file}: {problem}. Gated models can't be downloaded."
             )
-            self._shared.report.note(text, level="warning")
+            self._shared.report.note(warning, level="warning")
             return ""
 
 

@@ -75,14 +75,14 @@ class HangWatch:
             log.exception("the processes of a hang could not be examined")
             scene = Scene(())
         explanation = explain(scene, time.monotonic())
-        text = f"{stall} {explanation}".strip()
+        sentence = f"{stall} {explanation}".strip()
         try:
             _write(self._shared.folder.log(STACKS), stall, explanation, scene)
         except OSError as error:
             log.warning("the stacks could not be written: %s", error)
-        data = {"text": text, "who": explanation, "seconds": round(stall.seconds, 1), "usual_s": stall.usual_s}
+        data = {"text": sentence, "who": explanation, "seconds": round(stall.seconds, 1), "usual_s": stall.usual_s}
         self._shared.report.append(EventKind.HANG, data, step=stall.step)
-        return End(EndReason.HUNG, text) if self._shared.spec.run.hang.stop and stall.usual_s is not None else None
+        return End(EndReason.HUNG, sentence) if self._shared.spec.run.hang.stop and stall.usual_s is not None else None
 
 
 # --- sentences ------------------------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def _position(process: Witness) -> str:
     busy = f"computing on {process.cpu_percent:.0f} % of a core" if computes else ""
     parts += [busy or STATES.get(process.state, "")]
     parts += [f"connected to {', '.join(process.peers)}"] if process.peers else []
-    text = ", ".join(part for part in parts if part)
-    return f"It is {text}." if text else ""
+    description = ", ".join(part for part in parts if part)
+    return f"It is {description}." if description else ""
 
 
 def _gpus(scene: Scene) -> str:

@@ -115,8 +115,8 @@ class _NoBetter:
         self.counted = step - best_step
         if self.counted < self.spec.steps:
             return None
-        text = f"{self.spec.condition}: its best was {best:.4g} at step {best_step}."
-        return ReachedLimit(EndReason.EARLY_STOPPED, text, best_step)
+        sentence = f"{self.spec.condition}: its best was {best:.4g} at step {best_step}."
+        return ReachedLimit(EndReason.EARLY_STOPPED, sentence, best_step)
 
 
 class _Beyond:

@@ -60,6 +60,6 @@ class Sinks:
         state = self._shared.folder.read_json(f"{FileName.SINKS}/{sinks.STATE}") or {}
         for title, problem in state.items():
             if problem and problem != self._reported.get(title):
-                text = f"{title} doesn't accept the run's metrics: {problem} They are kept and sent later."
-                self._shared.report.note(text, level="warning")
+                warning = f"{title} doesn't accept the run's metrics: {problem} They are kept and sent later."
+                self._shared.report.note(warning, level="warning")
         self._reported.update({str(title): str(problem) for title, problem in state.items() if problem})

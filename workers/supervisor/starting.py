@@ -110,8 +110,8 @@ class ServersStarting(StepWork):
             return End(EndReason.PORT_IN_USE, f"Port {port} is in use by another process on this host.")
         if servers.lease:
             self._files = files_of(shared.spec)
-            text = f"This run uses the warm server {servers.lease.attempt_id}, which continues after the run ends."
-            shared.report.note(text)
+            note = f"This run uses the warm server {servers.lease.attempt_id}, which continues after the run ends."
+            shared.report.note(note)
         elif servers.attached:
             self._warn()
         if shared.spec.run.kind == jobs.WARM:
@@ -149,8 +149,8 @@ class ServersStarting(StepWork):
                 return End(EndReason.LAUNCH_FAILED, OTHER_FILES)
             shared.report.phase(Phase.VLLM_READY)
             for place in servers.own:
-                if text := describe_memory(shared.folder.log(place.role)):
-                    shared.report.note(text if len(servers.own) == 1 else f"{place.role}: {text}")
+                if memory_note := describe_memory(shared.folder.log(place.role)):
+                    shared.report.note(memory_note if len(servers.own) == 1 else f"{place.role}: {memory_note}")
             servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.on_server_sample)
             shared.folder.write(FileName.SERVERS_READY, "")
             return AttemptStep.TRAINING

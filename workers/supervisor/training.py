@@ -47,8 +47,8 @@ class Training(StepWork):
 
     def _limit(self, now: float) -> Outcome:
         shared = self._shared
-        if text := shared.limits.unseen():
-            shared.report.note(text, level="warning")
+        if warning := shared.limits.unseen():
+            shared.report.note(warning, level="warning")
         reached = shared.limits.reached(now)
         if reached is None:
             return None

@@ -75,9 +75,9 @@ class TrainerWatch:
     def _note_pace(self, line: Line, now: float | None) -> None:
         if now is None or line.kind not in (EventKind.TRAINING, EventKind.TRAIN):
             return
-        text = self._pace.step(self.progress.step, now)
-        if text:
-            self._report.note(text)
+        note = self._pace.step(self.progress.step, now)
+        if note:
+            self._report.note(note)
 
 
 class StepPace:

@@ -64,6 +64,6 @@ class RankActivity:
         self._written_at = now = time.monotonic()
         process = {"rank": self._rank, "pid": os.getpid(), "doing": self._doing[-4:], "since": now}
         record = {**process, "steps_since": self._steps_since, "figures": self._figures}
-        text = json.dumps(record, ensure_ascii=False)
+        content = json.dumps(record, ensure_ascii=False)
         with suppress(OSError):
-            os.pwrite(self._fd, text.encode(errors="replace").ljust(RECORD_BYTES), 0)
+            os.pwrite(self._fd, content.encode(errors="replace").ljust(RECORD_BYTES), 0)

@@ -93,8 +93,8 @@ def _bus(info: Any) -> BusId | None:
     """Parse a bus id, so that 00000000:1B:00.0 equals 0000:1b:00.0; None if it can't be parsed."""
     if info is None:
         return None
-    text = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
+    bus_id = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
     try:
-        return tuple(int(part, 16) for part in text.replace(".", ":").split(":"))
+        return tuple(int(part, 16) for part in bus_id.replace(".", ":").split(":"))
     except ValueError:
         return None

@@ -192,10 +192,10 @@ def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_a
 
 
 def _stand_in(line: Line, error: ControlRefused) -> bytes:
-    text = f"The control plane refused line {line.seq} ({line.kind}): {str(error)[:200]}"
+    message = f"The control plane refused line {line.seq} ({line.kind}): {str(error)[:200]}"
     t = min(max(0.0, time.time()), MAX_TIME)  # its time or its step may be what was refused
     data = line.data()
     if line.kind == EventKind.ENDED and data is not None:
-        data = {"reason": data["reason"], "detail": text, "exit_codes": {}, "receipt": data["receipt"]}
+        data = {"reason": data["reason"], "detail": message, "exit_codes": {}, "receipt": data["receipt"]}
         return numbered(event_line(EventKind.ENDED, data, t=t), line.seq)
-    return numbered(event_line(EventKind.NOTE, {"text": text, "level": "warning"}, t=t), line.seq)
+    return numbered(event_line(EventKind.NOTE, {"text": message, "level": "warning"}, t=t), line.seq)

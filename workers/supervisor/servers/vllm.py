@@ -118,11 +118,11 @@ def describe_memory(log: Path) -> str:
     largest numbers are used."""
     try:
         with log.open("rb") as file:
-            text = file.read(MAX_BYTES)
+            content = file.read(MAX_BYTES)
     except OSError:
         return ""
-    weights, cache, graphs = (_largest(pattern, text) for pattern in (_WEIGHTS, _CACHE, _GRAPHS))
-    tokens = _largest(_TOKENS, text)
+    weights, cache, graphs = (_largest(pattern, content) for pattern in (_WEIGHTS, _CACHE, _GRAPHS))
+    tokens = _largest(_TOKENS, content)
     parts = [f"{weights:.3g} GiB of weights"] if weights else []
     if cache:
         parts.append(f"{cache:.3g} GiB of KV cache" + (f" for {tokens:,.0f} tokens" if tokens else ""))
@@ -131,6 +131,6 @@ def describe_memory(log: Path) -> str:
     return f"On each of its GPUs vLLM uses {', '.join(parts)}." if parts else ""
 
 
-def _largest(pattern: re.Pattern[bytes], text: bytes) -> float:
-    numbers = [match.replace(b",", b"") for match in pattern.findall(text)]
+def _largest(pattern: re.Pattern[bytes], content: bytes) -> float:
+    numbers = [match.replace(b",", b"") for match in pattern.findall(content)]
     return max((float(number) for number in numbers if number.replace(b".", b"", 1).isdigit()), default=0.0)

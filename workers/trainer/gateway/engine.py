@@ -72,9 +72,9 @@ class PolicyServers:
                 if response.status == 404:
                     return None
                 if response.status != 200:
-                    text = (await response.text())[:300]
+                    reason = (await response.text())[:300]
                     raise HttpRefusal(
-                        502, f"The vLLM server at {address} refused the request ({response.status}): {text}"
+                        502, f"The vLLM server at {address} refused the request ({response.status}): {reason}"
                     )
                 document: dict[str, Any] = await response.json()
                 return document

@@ -142,10 +142,10 @@ def _benchmark(
 
 
 def _why(task: str, last_lines: list[str]) -> str:
-    text = "\n".join(last_lines)
-    if UNKNOWN.search(text):
+    output = "\n".join(last_lines)
+    if UNKNOWN.search(output):
         return f"lm-eval has no task {task}."
-    if UNFETCHED.search(text):
+    if UNFETCHED.search(output):
         return f"The data of {task} can't be fetched from the hub on this host: {programs.last_of(last_lines)}"
     return f"{task} failed: {programs.last_of(last_lines)}"
 

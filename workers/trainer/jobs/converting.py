@@ -123,8 +123,8 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _why(job: ModelJob, code: int, last_lines: Sequence[str]) -> str:
-    text, end = "\n".join(last_lines), programs.last_of(last_lines)
-    if NO_ROOM.search(text):
+    output, end = "\n".join(last_lines), programs.last_of(last_lines)
+    if NO_ROOM.search(output):
         return job.no_room("the GGUF file")
     if code < 0:
         return f"{GGUF_SCRIPT} was killed by {signal.Signals(-code).name}: {end}"

@@ -83,9 +83,9 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
     comparison = compare(expected, actual)
     facts = {**comparison.facts, "dtype": dtype}
     if comparison.equal < comparison.of:
-        text = f"The merge is refused: {comparison.sentence(dtype)}"
-        job.result(text, **facts)
-        raise SpecError(text)
+        sentence = f"The merge is refused: {comparison.sentence(dtype)}"
+        job.result(sentence, **facts)
+        raise SpecError(sentence)
     _keep(job, unfinished, facts)
     job.result(f"Merged in {dtype}: {comparison.sentence(dtype)}", **facts)
 

@@ -110,8 +110,8 @@ class VllmEngine(ModelEngine):
             connection.request("POST", "/v1/completions", body=json.dumps(body).encode(), headers=headers)
             response = connection.getresponse()
             if response.status != http.client.OK:
-                text = response.read(2000).decode(errors="replace")
-                why = " ".join(text.split())[:300]
+                content = response.read(2000).decode(errors="replace")
+                why = " ".join(content.split())[:300]
                 raise GenerationError(f"The vLLM server refused the request ({response.status}): {why}")
             yield response
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
