@@ -45,7 +45,7 @@ def attempt(folder: Path, profile: dict[str, Any], run: dict[str, Any], ports: i
 
 @pytest.fixture
 def all_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combinations, "_installed", lambda package: True)
+    monkeypatch.setattr(combinations, "_is_installed", lambda package: True)
 
 
 @pytest.mark.usefixtures("all_installed")
@@ -128,7 +128,7 @@ def test_what_it_can_do_is_not(profile: dict[str, Any], run: dict[str, Any], tmp
 def test_a_package_that_is_not_there_is_named_before_torch_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(combinations, "_installed", lambda package: package == "vllm")
+    monkeypatch.setattr(combinations, "_is_installed", lambda package: package == "vllm")
     told = [
         combinations.problem(attempt(tmp_path / str(number), profile, LORA))
         for number, profile in enumerate(({**GPU, "strategy": Strategy.ZERO2}, BITS4, {**GPU, "liger_kernels": True}))

@@ -54,7 +54,7 @@ def test_a_launcher_that_started_another_number_of_ranks_is_refused(tmp_path: Pa
     environ["WORLD_SIZE"] = "2"
     ranks.check(spec)
     environ["WORLD_SIZE"] = "3"
-    with pytest.raises(SpecError, match="has started 3 processes, but the spec is made for 2"):
+    with pytest.raises(SpecError, match="has started 3 processes, but the spec is for 2"):
         ranks.check(spec)
 
 

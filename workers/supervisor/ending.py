@@ -86,7 +86,7 @@ class Ending(StepWork):
         return AttemptStep.DRAINING
 
     def _upload_before_end(self, now: float) -> bool:
-        """On a host that is shutting down, upload checkpoints before the end is reported, so that the next attempt is
+        """Upload checkpoints before the end is reported if the host is shutting down, so that the next attempt is
         planned from the last one; return whether that is done. On other hosts, `Draining` uploads them."""
         shared = self._shared
         if shared.host_deadline is None or not (shared.storage.stores and shared.trainer.progress.saved):

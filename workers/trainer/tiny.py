@@ -126,7 +126,7 @@ def make_tokenizer() -> "Qwen2Tokenizer":
 
 
 def _warm_up(model: Any, tokenizer: "Qwen2Tokenizer", rng: random.Random, steps: int) -> None:
-    """Fine-tune on prompts with completions of mixed quality; only the completions enter the loss."""
+    """Train the model on prompts with completions of mixed quality; only the completions enter the loss."""
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)

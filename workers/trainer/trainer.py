@@ -170,7 +170,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         metrics[evaluation.OTHER].append(totals.nanmean().item())
 
     def _check_model_scores(self, rewards: torch.Tensor, rows: list[int]) -> None:
-        """Treat non-finite scores of reward models as failures. TRL skips NaN, but infinity would spoil all
+        """Mark non-finite scores of reward models as failed. TRL skips NaN, but infinity would spoil all
         advantages."""
         for index in self._models:
             if index >= rewards.shape[1]:

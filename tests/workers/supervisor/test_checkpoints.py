@@ -98,7 +98,7 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"r": 16}, "has LoRA rank 16, the run has 8"),
+        ({"r": 16}, "has LoRA rank 16, but the run has 8"),
         ({"target_modules": ["q_proj", "v_proj"]}, "on different modules"),
         ({"base_model_name_or_path": "/models/other"}, "belongs to the model /models/other"),
     ],

@@ -71,7 +71,7 @@ def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:
 
 @contextlib.contextmanager
 def _limited(trainer: Any, limit: int) -> Iterator[None]:
-    """Temporarily set the length limit, which all of TRL's backends read from an attribute."""
+    """Set the length limit, which all of TRL's backends read from an attribute, for the time of the context."""
     holder, name = (
         (trainer.vllm_generation, "max_completion_length")
         if trainer.use_vllm

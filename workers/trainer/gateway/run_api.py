@@ -66,7 +66,7 @@ class RunApi:
     def _check_alive(self) -> None:
         if (code := self._child.poll()) is not None:
             raise AtroposError(
-                f"The Atropos API is unreachable: its run-api on port {self.port} exited with code {code}."
+                f"The Atropos API can't be reached: its run-api on port {self.port} exited with code {code}."
             )
 
     def _send(self, method: str, path: str, body: Any = None, *, seconds: float = REQUEST_S) -> dict[str, Any]:
@@ -79,7 +79,9 @@ class RunApi:
             document = json.loads(response.whole())
         except outbound.OutboundError as error:
             self._check_alive()
-            raise AtroposError(f"The Atropos API is unreachable: {path} on port {self.port} failed. {error}") from error
+            raise AtroposError(
+                f"The Atropos API can't be reached: {path} on port {self.port} failed. {error}"
+            ) from error
         except ValueError as error:
             raise AtroposError(f"Atropos' run-api responded to {path} with invalid JSON.") from error
         if response.status != 200 or not isinstance(document, dict):

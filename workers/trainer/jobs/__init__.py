@@ -154,7 +154,7 @@ def megabytes(size: int) -> int:
 
 
 def flush_to_disk(folder: Path) -> None:
-    """Flush the folder's files to the disk, so that after a power cut a finished folder has no empty files."""
+    """Sync the folder's files to the disk, so that after a power cut a finished folder has no empty files."""
     for path in [*folder.iterdir(), folder]:
         with suppress(OSError):  # some file systems can't sync folders
             descriptor = os.open(path, os.O_RDONLY)

@@ -12,7 +12,8 @@ POLL_S = 0.1
 
 
 def run(job: ModelJob, settings: ArchiveSettings) -> None:
-    """Have the archive sent, and report the progress. Raises SpecError if there is nothing to send or it is refused."""
+    """Let the supervisor send the archive, and report progress. Raises SpecError if there is nothing to send or it is
+    refused."""
     try:
         archive = ModelArchive(job.checkpoint, name=settings.name, card=settings.card)
     except ArchiveError as error:

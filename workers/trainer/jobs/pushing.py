@@ -204,7 +204,7 @@ def _commit(
 
 @contextmanager
 def _undone_on_failure(job: ModelJob, api: HfApi, settings: PushSettings, *, created: bool) -> Iterator[None]:
-    """After an error, delete the repository if the push has `created` it, and report the outcome."""
+    """Delete the repository after an error if the push has `created` it, and report the outcome."""
     try:
         yield
     except Exception as error:
