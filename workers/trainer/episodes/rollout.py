@@ -137,7 +137,7 @@ class _TurnLoop:
         for episode, move, answers in zip(moving, moves, self._executor.carry_out(moves), strict=True):
             self._append(episode, move, answers)
 
-    def _move(self, episode: Episode, played: OpenEpisode) -> Move | None:
+    def _next_move(self, episode: Episode, played: OpenEpisode) -> Move | None:
         """Return what the environment must do; None if nothing, because the episode has ended."""
         turn = episode.turns[-1]
         calls = self._calls(episode, turn)
