@@ -44,17 +44,17 @@ def gate(port: int, server: int, model: str, agents: int) -> None:
     from workers.trainer.gateway.conversing import Conversing
     from workers.trainer.gateway.endpoint import AgentEndpoint
     from workers.trainer.gateway.engine import PolicyServers
-    from workers.trainer.gateway.sessions import AgentTask, Desk
+    from workers.trainer.gateway.sessions import AgentTask, SessionManager
 
-    desk = Desk(session_s=600)
+    manager = SessionManager(session_s=600)
     conversing = Conversing(AutoTokenizer.from_pretrained(model), "", {}, longest=64, count_outputs=True)
     conversing.chat()
     engine = PolicyServers([(f"http://127.0.0.1:{server}", lambda: "m")], {"temperature": 1.0}, seconds=60)
     digest = hashlib.sha256(KEY.encode()).hexdigest()
-    endpoint = AgentEndpoint(desk, conversing, engine, digest=digest, shows_answer=False)
+    endpoint = AgentEndpoint(manager, conversing, engine, digest=digest, shows_answer=False)
     endpoint.open("127.0.0.1", port)
-    endpoint.run(desk.begin([AgentTask({"row": number}, MESSAGES) for number in range(agents)]))
-    desk.done.wait()
+    endpoint.run(manager.begin([AgentTask({"row": number}, MESSAGES) for number in range(agents)]))
+    manager.done.wait()
 
 
 async def load(direct: int, gateway: int, agents: int, each: int, spread_s: float) -> dict[str, list[float]]:

@@ -38,14 +38,14 @@ def main(folder: AttemptFolder) -> dict[str, float]:
         control,
         settings,
         acked=claim.ack,
-        on_answer=lambda answer: None,
+        on_response=lambda response: None,
         write_ack=lambda seq: folder.write_if_possible(FileName.ACK, str(seq)),
     )
     failures = 0
-    while not syncer.drained():
+    while not syncer.is_drained():
         wait = syncer.tick(time.monotonic())
         failures += syncer.failing
-        if not syncer.drained():
+        if not syncer.is_drained():
             time.sleep(wait)
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {

@@ -54,7 +54,9 @@ def more(page: Page, act: str) -> None:
 def merge(page: Page) -> None:
     more(page, "Merge into its base")
     page.get_by_role("dialog").get_by_role("button", name="Merge", exact=True).click()
-    expect(page.get_by_text("20 of 20 prompts get the same greedy tokens")).to_be_visible(timeout=JOB_MS)
+    expect(page.get_by_text("the same greedy tokens as base and adapter for 20 of 20 prompts")).to_be_visible(
+        timeout=JOB_MS
+    )
     page.get_by_role("link", name="Open the merged model").click()
     expect(page.get_by_text("Merged model", exact=True)).to_be_visible()
 

@@ -87,24 +87,24 @@ STATES: Mapping[str, State] = {
 
 _GONE = "The supervisor was gone."
 _STOP_TAKEN_ON = ("stopped", "stopped_by_user")
-_COULD_NOT_SAVE = "It could not save:"
+_COULD_NOT_SAVE = "The trainer could not save:"
 
 OF_THE_RUN: Mapping[str, Mapping[str, Ends]] = {
     "trainer": {
         "loading": Ends("failed", "trainer_exited", ("SIGKILL",)),
         "training": Ends("failed", "trainer_exited", ("SIGKILL",)),
-        "saving": Ends(*_STOP_TAKEN_ON, (_COULD_NOT_SAVE, "The trainer was ended by SIGKILL")),
+        "saving": Ends(*_STOP_TAKEN_ON, (_COULD_NOT_SAVE, "The trainer was killed by SIGKILL")),
         "stopping": STOPPED,
     },
     "vllm": {
         "loading": Ends("failed", "vllm_exited", ("SIGKILL",)),
         "training": Ends("failed", "vllm_exited", ("SIGKILL",)),
-        "saving": Ends(*_STOP_TAKEN_ON, (_COULD_NOT_SAVE, "The vLLM server was ended by SIGKILL")),
+        "saving": Ends(*_STOP_TAKEN_ON, (_COULD_NOT_SAVE, "The vLLM server was killed by SIGKILL")),
         "stopping": STOPPED,
     },
     "engine": {
-        "loading": Ends("failed", "vllm_exited", ("exited with 1", "EngineDeadError")),
-        "training": Ends("failed", "vllm_exited", ("exited with 1", "EngineDeadError")),
+        "loading": Ends("failed", "vllm_exited", ("exited with code 1", "EngineDeadError")),
+        "training": Ends("failed", "vllm_exited", ("exited with code 1", "EngineDeadError")),
         "saving": Ends(*_STOP_TAKEN_ON, (_COULD_NOT_SAVE, "EngineDeadError")),
         "stopping": STOPPED,
     },

@@ -15,8 +15,8 @@ from workers.supervisor.processes import procfs
 pytestmark = pytest.mark.processes
 
 ENDS = {
-    "never_ready": ("vllm_not_ready", "did not answer"),
-    "wrong_name": ("vllm_not_ready", "Another server answers"),
+    "never_ready": ("vllm_not_ready", "didn't respond"),
+    "wrong_name": ("vllm_not_ready", "Another server is responding"),
     "dies_on_start": ("vllm_exited", "initialization failed"),
     "dies_after:0.5": ("vllm_exited", "EngineDeadError"),
 }
@@ -66,7 +66,7 @@ def test_a_server_that_hangs_ends_a_trainer_that_waits_for_it(product: Product) 
     )
     stands.until_step(2)
     procfs.send(stands.processes()["vllm"].identity, signal.SIGSTOP)
-    for run, words in ((hangs, "has generated no token since"), (stands, "has not answered since")):
+    for run, words in ((hangs, "has generated no token since"), (stands, "has not responded since")):
         row = invariants.check(run, status="failed", reason="vllm_hung")
         assert words in row["detail"]
         assert row["receipt"]["port_free"] is True

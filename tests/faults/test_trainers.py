@@ -11,12 +11,12 @@ pytestmark = pytest.mark.processes
 
 ENDS = {
     "crash:1": ("failed", "trainer_exited", "the reward function returned nothing"),
-    "silent_exit": ("failed", "trainer_exited", "never said that training had ended"),
+    "silent_exit": ("failed", "trainer_exited", "without reporting the end of training"),
     "steps:0": ("failed", "no_steps", "step 0"),
     "no_steps": ("failed", "no_steps", "12 prompts are fewer"),
     "refuse": ("failed", "spec_refused", "num_generations must be at least 2."),
     "oom": ("failed", "oom", "CUDA out of memory"),
-    "sigkill": ("failed", "trainer_exited", "was ended by SIGKILL"),
+    "sigkill": ("failed", "trainer_exited", "was killed by SIGKILL"),
     "torn": ("succeeded", "completed", "5 steps"),
 }
 

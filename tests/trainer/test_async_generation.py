@@ -174,7 +174,7 @@ def test_batches_are_found_over_epochs_and_from_within_one() -> None:
 
 def test_prompts_that_the_sampler_does_not_deal_are_an_error() -> None:
     order = BatchOrder(iter([[0, 1]] * 9), size=1)
-    with pytest.raises(TrainerError, match="not those that the sampler deals"):
+    with pytest.raises(TrainerError, match="not those that the sampler chose"):
         order.find(5)
 
 

@@ -108,7 +108,7 @@ def test_a_task_is_done_and_one_whose_data_can_t_be_fetched_says_so(benchmark: B
 def test_an_interpreter_that_is_not_there_is_named(benchmark: Benchmark) -> None:
     done = benchmark("tiny_sums", lm_eval_python="/nowhere/python")
     assert done.returncode == specs.EXIT_SPEC
-    assert "GRPO_LM_EVAL_PYTHON names /nowhere/python, and there is no such program" in done.stderr
+    assert "GRPO_LM_EVAL_PYTHON is /nowhere/python, but there is no such program" in done.stderr
 
 
 def test_a_task_is_named_by_a_name(benchmark: Benchmark) -> None:

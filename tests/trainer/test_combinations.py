@@ -45,7 +45,7 @@ def attempt(folder: Path, profile: dict[str, Any], run: dict[str, Any], ports: i
 
 @pytest.fixture
 def all_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combinations, "_installed", lambda package: True)
+    monkeypatch.setattr(combinations, "_is_installed", lambda package: True)
 
 
 @pytest.mark.usefixtures("all_installed")
@@ -90,7 +90,7 @@ def all_installed(monkeypatch: pytest.MonkeyPatch) -> None:
             "expandable_segments:True can't be combined with",
         ),
         ({"environment": {"LD_PRELOAD": "x"}}, {}, "LD_PRELOAD can't be set"),
-        (server(count=2, weight_sync=WeightSync.LORA), LORA, "2 vLLM servers, but ports for 1"),
+        (server(count=2, weight_sync=WeightSync.LORA), LORA, "2 vLLM servers, but ports for only 1"),
         (server(attached=("http://a:1", "http://b:2")), {}, "NCCL updates one server, but there are 2"),
         (server(attached=("https://a/v1",)), {}, "https://a/v1 is not of the form http://host:port"),
         (
@@ -128,7 +128,7 @@ def test_what_it_can_do_is_not(profile: dict[str, Any], run: dict[str, Any], tmp
 def test_a_package_that_is_not_there_is_named_before_torch_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(combinations, "_installed", lambda package: package == "vllm")
+    monkeypatch.setattr(combinations, "_is_installed", lambda package: package == "vllm")
     told = [
         combinations.problem(attempt(tmp_path / str(number), profile, LORA))
         for number, profile in enumerate(({**GPU, "strategy": Strategy.ZERO2}, BITS4, {**GPU, "liger_kernels": True}))

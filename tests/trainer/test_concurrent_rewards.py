@@ -66,7 +66,7 @@ class Scored:
             function(completions=TEXTS, row=ROWS, completion_ids=IDS, log_metric=self.told.__setitem__)
             for function in self._functions
         ]
-        self._failures.settle(1, lambda notes: notes)
+        self._failures.judge_batch(1, lambda notes: notes)
         return values, {name: value for name, value in self.told.items() if not name.startswith("time/")}, self.events
 
 
@@ -80,7 +80,7 @@ def begin(early: ConcurrentRewards, rows: data.Rows, *places: int) -> None:
     """The groups with these rows are complete."""
     for row in places:
         at = [i for i, of in enumerate(ROWS) if of == row]
-        made = rewards.generated([TEXTS[i] for i in at], [IDS[i] for i in at])
+        made = rewards.to_generated([TEXTS[i] for i in at], [IDS[i] for i in at])
         early.begin(made, [rows.by_id[row]] * len(at))
 
 
@@ -104,7 +104,7 @@ def test_other_completions_than_those_that_were_begun_are_scored_with_the_batch(
 ) -> None:
     early = early_of(run, tools, JUDGE)
     scored = Scored([JUDGE], rows, tools, early)
-    early.begin(rewards.generated(["[says=Score: 1]", TEXTS[1]], IDS[:2]), [rows.by_id[3]] * 2)
+    early.begin(rewards.to_generated(["[says=Score: 1]", TEXTS[1]], IDS[:2]), [rows.by_id[3]] * 2)
     assert scored.score()[0] == [[0.3, 0.8, None, 1.0, 0.5, None]]
 
 
@@ -118,13 +118,13 @@ def test_groups_of_the_next_batch_may_be_completed_while_this_one_is_scored(
         __slots__ = ()
 
         def __eq__(self, other: object) -> bool:
-            early.begin(rewards.generated(["of the next batch"], [[1]]), [rows.by_id[3]])
+            early.begin(rewards.to_generated(["of the next batch"], [[1]]), [rows.by_id[3]])
             return False
 
         __hash__ = str.__hash__
 
-    early.begin(rewards.generated([WhileCompared("a"), "b"], IDS[:2]), [rows.by_id[3]] * 2)
-    early.begin(rewards.generated(["c", "d"], IDS[:2]), [rows.by_id[3]] * 2)
+    early.begin(rewards.to_generated([WhileCompared("a"), "b"], IDS[:2]), [rows.by_id[3]] * 2)
+    early.begin(rewards.to_generated(["c", "d"], IDS[:2]), [rows.by_id[3]] * 2)
     assert scored.score()[0] == [[0.3, 0.8, None, 1.0, 0.5, None]]
 
 
@@ -136,7 +136,7 @@ def test_groups_side_by_side_share_the_requests_that_a_judge_may_have(
     scored = Scored([JUDGE], rows, tools, early)
     texts = [f"{number}" for number in range(12)]
     for at in range(0, 12, 2):
-        early.begin(rewards.generated(texts[at : at + 2], [[at], [at + 1]]), [rows.by_id[at]] * 2)
+        early.begin(rewards.to_generated(texts[at : at + 2], [[at], [at + 1]]), [rows.by_id[at]] * 2)
     [function] = scored._functions
     values = function(
         completions=texts,

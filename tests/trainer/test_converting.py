@@ -123,12 +123,12 @@ def test_the_script_gets_an_argument_list_and_no_secret(convert: Convert, runs_d
     ("script", "words"),
     [
         (f"{HALF}\nsys.exit('Model Foo is not supported')", "convert_hf_to_gguf.py failed: Model Foo is not supported"),
-        ("import gguf", "must name a whole checkout, with gguf-py. ModuleNotFoundError: No module named 'gguf'"),
+        ("import gguf", "must be a complete checkout, with gguf-py. ModuleNotFoundError: No module named 'gguf'"),
         ("import no_such_module", "a module that the trainer's interpreter"),
-        (f"{HALF}\nraise OSError(28, 'No space left on device')", "the GGUF file didn't fit into"),
-        (f"{HALF}\nos.kill(os.getpid(), 9)", "was ended by SIGKILL"),
-        (f"{HEAD}\nout.write_bytes(b'what')", "ended without an error, but has written no GGUF file"),
-        ("pass", "written no GGUF file: it printed nothing"),
+        (f"{HALF}\nraise OSError(28, 'No space left on device')", "the GGUF file didn't fit in"),
+        (f"{HALF}\nos.kill(os.getpid(), 9)", "was killed by SIGKILL"),
+        (f"{HEAD}\nout.write_bytes(b'what')", "reported no error but didn't write a GGUF file"),
+        ("pass", "write a GGUF file: it printed nothing"),
     ],
 )
 def test_a_script_that_fails_is_told_with_its_last_line(
@@ -142,7 +142,7 @@ def spoil(model: Path) -> dict[str, Callable[[], object]]:
         "merge it into its base": (model / "adapter_config.json").touch,
         "The weights are pickles": lambda: (model / "model.safetensors").rename(model / "pytorch_model.bin"),
         "is incomplete": (model / "tokenizer.json").unlink,
-        "brings code of its own (modeling.py)": (model / "modeling.py").touch,
+        "contains its own code (modeling.py)": (model / "modeling.py").touch,
     }
 
 
@@ -157,10 +157,10 @@ def test_what_can_t_be_converted_is_refused_before_the_script_runs(
 
 
 def test_a_host_without_the_script_and_a_name_that_is_a_path_are_refused(convert: Convert, runs_dir: Path) -> None:
-    assert "GRPO_LLAMA_CPP_DIR names no checkout" in refused(convert(runs_dir, llama=False), runs_dir)
+    assert "GRPO_LLAMA_CPP_DIR is not set to a checkout" in refused(convert(runs_dir, llama=False), runs_dir)
     for wrong in ({"name": "../x"}, {"type": "--help"}):
         shutil.rmtree(runs_dir / "r1")
-        assert "can't be made" in refused(convert(runs_dir, **wrong), runs_dir)
+        assert "can't be created" in refused(convert(runs_dir, **wrong), runs_dir)
 
 
 def test_a_disk_without_room_is_said_before(convert: Convert, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ OWN = torch.tensor([[1, 0, 0, 1], [1, 1, 1, 1]])  # an environment wrote two tok
 
 def share(mode, ratio, **tools):
     output = {"importance_sampling_ratio": torch.tensor(ratio), "completion_mask": MASK, **tools}
-    return correction.beyond(output, mode=mode, low=0.5, high=2.0)[1].tolist()
+    return correction.clipped_counts(output, mode=mode, low=0.5, high=2.0)[1].tolist()
 
 assert share("token_mask", [[0.0, 1, 1, 0.7], [1, 1, 1, 1]]) == [1, 6]
 assert share("token_mask", [[0.0, 1, 1, 0.7], [1, 1, 1, 1]], tool_mask=OWN) == [1, 4]

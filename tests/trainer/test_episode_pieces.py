@@ -25,13 +25,13 @@ texts = ("<tool_call>" + "[" * 3000 + "</tool_call>", "<tool_call>{}</tool_call>
          '<tool_call>{"name": 3, "arguments": {}}</tool_call>', '<tool_call>{"name": "find", "arg', "</tool_call>")
 for text in texts:
     ids = tokenizer(text)["input_ids"]
-    message = chat.parsed(ids, before)
+    message = chat.parse(ids, before)
     assert message["role"] == "assistant" and "tool_calls" not in message, message
     assert chat.begins_call(ids) == text.startswith("<tool_call>"), text
 assert not chat.begins_call(tokenizer("<think>a <tool_call> or none?</think>none")["input_ids"])
-called = chat.parsed(tokenizer('so<tool_call>{"name": "find", "arguments": "x"}</tool_call>')["input_ids"], before)
+called = chat.parse(tokenizer('so<tool_call>{"name": "find", "arguments": "x"}</tool_call>')["input_ids"], before)
 assert called["tool_calls"] == [{"type": "function", "function": {"name": "find", "arguments": "x"}}], called
-listed = chat.parsed(tokenizer('<tool_call>{"name": "find", "arguments": []}</tool_call>')["input_ids"], before)
+listed = chat.parse(tokenizer('<tool_call>{"name": "find", "arguments": []}</tool_call>')["input_ids"], before)
 assert listed["tool_calls"][0]["function"]["arguments"] == [], listed
 """
 OPENINGS = """
@@ -75,7 +75,7 @@ for answer in ("b", "cd"):
     branch, place = branches.chat(conversing.chat(), messages, "[]", frozenset())
     assert place == -1 and list(branch.prompt_ids) == conversing.chat().prompt_ids(messages), place
     spoke = {"role": "assistant", "content": answer}
-    branches.add(branch.answered(tokenizer(answer)["input_ids"], None, spoke, spoke, version=0, full=False), place)
+    branches.add(branch.with_response(tokenizer(answer)["input_ids"], None, spoke, spoke, version=0, full=False), place)
     messages = [*messages, spoke, {"role": "user", "content": "ok"}]
 assert branches.dropped == 1
 assert branches.longest().turns[-1].message["content"] == "cd"
@@ -102,7 +102,7 @@ async def once(reader, writer):
 async def main():
     server = await asyncio.start_server(once, "127.0.0.1", 0)
     engine = PolicyServers([(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", lambda: "m")], {}, seconds=10)
-    answers = [await engine.answer(TurnRequest([1], 1, 1), "key") for _ in range(3)]
+    answers = [await engine.complete(TurnRequest([1], 1, 1), "key") for _ in range(3)]
     assert [answer.ids for answer in answers] == [[5]] * 3 and engine.failure is None
     await engine.close()
 

@@ -279,7 +279,7 @@ def test_a_template_that_cannot_show_tools_ends_the_run_with_the_alternatives(
     plain = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     (model / "chat_template.jinja").write_text(plain)
     err = played(start, attempt(tmp_path / "a", model), code=3)
-    assert "The chat template can't show tools and their results. Choose one of TRL's templates instead" in err
+    assert "The chat template can't render tools and their results. Choose one of TRL's templates instead" in err
     assert "qwen3" in err
 
 
@@ -297,6 +297,6 @@ def test_prompts_that_are_no_chats_and_unknown_parts_end_the_run_with_a_sentence
     start: Start, tiny_model: Path, tmp_path: Path
 ) -> None:
     texts = attempt(tmp_path / "texts", tiny_model, dataset=builders.rows())
-    assert "Episodes are chats, and the dataset's prompts are plain texts." in played(start, texts, code=3)
+    assert "Episodes are chats, but the dataset's prompts are plain strings." in played(start, texts, code=3)
     unknown = attempt(tmp_path / "unknown", tiny_model, "crystal_ball")
     assert "There is no tool or environment 'crystal_ball' here." in played(start, unknown, code=3)

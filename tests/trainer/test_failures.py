@@ -31,7 +31,7 @@ class Run:
         self.failures.note(
             reward, ROWS, [Failure(index, "http", "It answered 503.", "a traceback") for index in failed]
         )
-        self.failures.settle(self.step, gather)
+        self.failures.judge_batch(self.step, gather)
         return self.failures.verdict
 
 
@@ -73,7 +73,7 @@ def test_a_reward_that_fails_on_everything_ends_the_run_after_a_few_batches() ->
     verdicts = [run.batch(*range(10)) for _ in range(MIN_BATCHES)]
     assert verdicts[:-1] == [""] * (MIN_BATCHES - 1)
     assert verdicts[-1] == (
-        "The reward judge failed on 40 of the 40 completions of its last 4 batches, and the run allows 50%: "
+        "The reward judge failed on 40 of the 40 completions of its last 4 batches, but the run allows only 50%: "
         "It answered 503."
     )
 

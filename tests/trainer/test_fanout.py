@@ -48,7 +48,7 @@ def two(tmp_path: Path) -> Iterator[tuple[fanout.ServerFanout, RunningVllm, Runn
     ],
 )
 def test_prompts_are_shared_out_in_runs_as_even_as_can_be(items: int, count: int, expected: list[list[int]]) -> None:
-    assert fanout.shares(range(items), count) == expected
+    assert fanout.split_evenly(range(items), count) == expected
 
 
 def test_the_first_failure_is_raised_while_the_others_still_work() -> None:
@@ -58,7 +58,7 @@ def test_the_first_failure_is_raised_while_the_others_still_work() -> None:
         raise ServerError("gone")
 
     with pytest.raises(ServerError, match="gone"):
-        fanout.together([finish.wait, fails])
+        fanout.run_concurrently([finish.wait, fails])
     finish.set()
 
 

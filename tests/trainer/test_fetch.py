@@ -181,9 +181,9 @@ def test_the_token_stays_with_the_hub(hub, fetch) -> None:
         (("a/b/c",), {}, "'a/b/c' is not a valid name for a model on the hub"),
         (("Org/Pickles",), {}, "Org/Pickles can't be used. The weights are pickles (.bin), which can contain code"),
         (("Org/Huge",), {}, "Org/Huge needs 1,000,000 GB more in"),
-        (("Org/Model",), {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE keeps it from asking"),
+        (("Org/Model",), {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE prevents a download from"),
         (("Org/Model",), {"HF_ENDPOINT": "http://127.0.0.1:9"}, "http://127.0.0.1:9 can't be reached from this host"),
-        (("Org/Model",), {"HF_HOME": "/dev/null/none"}, "could not be written into /dev/null/none/hub"),
+        (("Org/Model",), {"HF_HOME": "/dev/null/none"}, "could not be written to /dev/null/none/hub"),
     ],
 )
 def test_a_model_that_cannot_be_had_says_why(hub, fetch, arguments, environment, says) -> None:
@@ -227,7 +227,7 @@ def download():
 partial = PartialFiles()
 threading.Thread(target=download, daemon=True).start()
 while len(os.listdir(sys.argv[1])) < 20: pass
-partial.leave(6)
+partial.delete_and_exit(6)
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (6, b"")

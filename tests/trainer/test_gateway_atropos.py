@@ -124,7 +124,7 @@ def test_a_run_api_that_dies_ends_the_run_with_a_reason_of_its_own(
             each.kill()
         _, err = process.communicate(timeout=100)
     assert process.returncode == 8, err[-2000:]
-    assert "Atropos API not reachable" in err.strip().splitlines()[-1]
+    assert "The Atropos API can't be reached" in err.strip().splitlines()[-1]
 
 
 def run_apis(port: str) -> list[psutil.Process]:

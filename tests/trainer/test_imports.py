@@ -18,7 +18,7 @@ from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, Wei
 from workers.trainer.configuration import imports
 server = ServerSpec(weight_sync=WeightSync({weights!r}))
 hardware = HardwareSpec("p", rollout=Rollout({rollout!r}), server=server)
-imports.leave_vllm_out(RunSpec("r", "r", "train", ModelSpec("m"), DataSpec("d", 1, "", 1), (), hardware, {{}}))
+imports.skip_vllm(RunSpec("r", "r", "train", ModelSpec("m"), DataSpec("d", 1, "", 1), (), hardware, {{}}))
 for name in [name for name in sys.modules if name.startswith("trl.generation")]:
     del sys.modules[name]
 import trl.generation.vllm_generation

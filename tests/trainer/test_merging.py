@@ -98,7 +98,7 @@ def test_rounding_that_changes_what_it_says_is_refused_and_float32_is_the_way_ou
     change(rough / "config.json", dtype="bfloat16")
     folder = merge(runs_dir, model=rough)
     words = refusal(train(folder), folder)
-    assert words.startswith("The merge is refused: only ")
+    assert words.startswith("The merge is refused: the merged model generates ")
     assert words.endswith("merge in float32, or serve the adapter on its base.")
     (result,) = of_kind(folder, "result")
     assert result["data"]["facts"]["equal_tokens"] < 20
@@ -143,7 +143,7 @@ def test_what_is_no_pair_of_base_and_adapter_is_refused_before_anything_is_loade
     other = Path(shutil.copytree(tiny_model, tmp_path / "another"))
     assert "The adapter belongs to another base" in words(other, 3)
     (runs_dir / ADAPTER / "adapter_model.safetensors").unlink()
-    assert "holds no LoRA adapter" in words(tiny_model, 4)
+    assert "contains no LoRA adapter" in words(tiny_model, 4)
 
 
 def test_a_disk_without_room_is_said_before_and_one_that_fills_leaves_nothing(

@@ -108,7 +108,7 @@ def test_a_row_that_a_reward_raises_on_scores_none_is_counted_and_told(
     told: dict[str, float] = {}
     for step in range(2):
         assert function(completions=["ab", ""], row=[0, 5], log_metric=told.__setitem__) == [0.5, None]
-        failures.settle(step, lambda notes: notes)
+        failures.judge_batch(step, lambda notes: notes)
     assert told.pop("time/rewards/mine_s") > 0
     assert told == {"rewards/mine/failed": 0.5}
     assert capsys.readouterr().err.count("ZeroDivisionError: division by zero\n") == 2  # its words and its traceback
@@ -146,8 +146,8 @@ def test_validation_rows_are_not_trained_on_and_some_of_them_are_drawn_by_the_se
     assert len(rows.evaluation) == 5
     assert set(rows.evaluation) < set(range(30, 40))
     assert rows.evaluation == sorted(rows.evaluation)
-    first, second = data.draw(list(range(50)), 10, seed=1), data.draw(list(range(50)), 10, seed=2)
-    assert first == data.draw(list(range(50)), 10, seed=1) != second
+    first, second = data.sample(list(range(50)), 10, seed=1), data.sample(list(range(50)), 10, seed=2)
+    assert first == data.sample(list(range(50)), 10, seed=1) != second
     assert rows_of(tmp_path, validation=10).evaluation == []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from workers.contract.run import prompts as metric
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.rollouts.prompt_history import EXPLORED, FILE, RETRIED, PromptHistory
+from workers.trainer.rollouts.prompt_history import FILE, MAX_LITTLE, MAX_UNSEEN, PromptHistory
 
 ROWS = (3, 5, 8, 13)
 
@@ -32,7 +32,7 @@ def taught() -> PromptHistory:
 def test_weights_follow_the_spread_of_a_prompts_rewards() -> None:
     never, always, half, unseen = taught().weights().tolist()
     assert half == pytest.approx(1.0, abs=0.001)
-    assert never == always == pytest.approx(RETRIED / 2, abs=0.001)
+    assert never == always == pytest.approx(MAX_LITTLE / 2, abs=0.001)
     assert unseen == pytest.approx(0.55, abs=0.001), "as much as those seen, on average"
 
 
@@ -41,7 +41,7 @@ def test_where_few_are_known_to_teach_the_others_together_stay_within_their_boun
     for row in range(20):
         made.note(row, [0.0, 1.0] * 4 if row < 5 else [0.0] * 8)
     teach, little, unseen = (part.sum() for part in np.split(made.weights(), (5, 20)))
-    assert (little / teach, unseen / teach) == (pytest.approx(RETRIED), pytest.approx(EXPLORED))
+    assert (little / teach, unseen / teach) == (pytest.approx(MAX_LITTLE), pytest.approx(MAX_UNSEEN))
 
 
 def test_a_prompt_that_was_dead_once_is_not_given_up() -> None:
@@ -80,7 +80,7 @@ def test_figures_are_of_the_prompts_that_were_seen() -> None:
 
 def test_figures_say_which_prompts_are_drawn() -> None:
     figures = taught().metrics(weighted=True)
-    assert figures[metric.share_of_draws(metric.TEACH)] == pytest.approx(1 / (1 + RETRIED + 0.55), abs=0.001)
+    assert figures[metric.share_of_draws(metric.TEACH)] == pytest.approx(1 / (1 + MAX_LITTLE + 0.55), abs=0.001)
     assert sum(value for name, value in figures.items() if name.startswith("prompts/draws_")) == pytest.approx(1)
 
 

@@ -83,4 +83,7 @@ def the_next_one_is_stopped(stack: Stack, client: httpx.Client, hub: FakeHub, ru
     assert client.post(f"/runs/{job}/stop", data={"mode": "save"}).status_code == 302
     ended = until(stack, LOOK, lambda found: found["status"] in FINAL, run=job)
     assert (ended["status"], ended["receipt"]["free"]) == ("stopped", True), ended
-    assert "The repository Org/Other, created for this, is deleted again." in client.get(f"/models/{model}/").text
+    assert (
+        "The repository Org/Other, which this push had created, was deleted again."
+        in client.get(f"/models/{model}/").text
+    )

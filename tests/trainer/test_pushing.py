@@ -110,7 +110,7 @@ def test_a_model_and_its_card_arrive_in_one_commit_and_nothing_else(push: Push, 
 
 def test_a_repository_that_exists_is_added_to_only_if_that_is_asked_for(push: Push, hub: FakeHub, folder: Path) -> None:
     hub.add("Org/Model", {"notes.txt": b"of somebody"})
-    assert "has this repository already: push again with “Add to the existing repository”" in refused(push())
+    assert "already has this repository: push again with “Add to the existing repository”" in refused(push())
     assert set(hub.repositories["Org/Model"].files) == {"notes.txt"}
     succeeded(push(add=True), folder)
     assert {"notes.txt", "model.safetensors"} < set(hub.repositories["Org/Model"].files)
@@ -124,10 +124,10 @@ def test_adding_to_a_repository_that_does_not_exist_creates_none(push: Push, hub
 @pytest.mark.parametrize(
     ("account", "words"),
     [
-        (None, "does not accept the stored token: it has expired or was revoked"),
-        (Account("olga", orgs=("Org",), role="read"), "may only read"),
-        (Account("olga"), "is no member of Org, or"),
-        (Account("olga", orgs=("Org",), creates=False), "may not create Org/Model: it needs the right to write there"),
+        (None, "doesn't accept the stored token: it has expired or been revoked"),
+        (Account("olga", orgs=("Org",), role="read"), "is read-only"),
+        (Account("olga"), "is not a member of Org, or"),
+        (Account("olga", orgs=("Org",), creates=False), "may not create Org/Model: it needs write access there"),
         (Account("olga", orgs=("Org",), stores=False), "The address has expired"),
         (Account("olga", orgs=("Org",), commits=False), "Private repository storage limit reached"),
     ],
@@ -143,7 +143,7 @@ def test_what_the_hub_refuses_is_said_and_leaves_nothing(
 
 def test_a_repository_that_can_t_be_deleted_again_is_named(push: Push, hub: FakeHub) -> None:
     hub.accounts["right"] = Account("olga", orgs=("Org",), commits=False, deletes=False)
-    assert "Org/Model was created and stays empty" in refused(push())
+    assert "Org/Model was created and is still empty" in refused(push())
 
 
 def test_a_card_whose_head_is_no_yaml_is_refused_before_anything_is_uploaded(push: Push, hub: FakeHub) -> None:
@@ -167,4 +167,4 @@ def test_a_stop_in_mid_upload_ends_it_and_deletes_what_it_has_created(push: Push
     assert not hub.repositories
     assert not hub.uploaded
     assert of_kind(folder, "trained")[-1]["data"] == {"how": "stopped"}
-    assert "is deleted again" in of_kind(folder, "result")[-1]["data"]["text"]
+    assert "was deleted again" in of_kind(folder, "result")[-1]["data"]["text"]

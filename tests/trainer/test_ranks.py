@@ -54,7 +54,7 @@ def test_a_launcher_that_started_another_number_of_ranks_is_refused(tmp_path: Pa
     environ["WORLD_SIZE"] = "2"
     ranks.check(spec)
     environ["WORLD_SIZE"] = "3"
-    with pytest.raises(SpecError, match="has started 3 processes, but the spec is made for 2"):
+    with pytest.raises(SpecError, match="has started 3 processes, but the spec is for 2"):
         ranks.check(spec)
 
 
@@ -62,7 +62,7 @@ def test_what_a_launcher_says_of_precision_and_sharding_is_dropped(tmp_path: Pat
     environ |= {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "fp16", "LOCAL_RANK": "0"}
     environment.prepare(attempt(tmp_path))
     assert not [name for name in environ if name.startswith("ACCELERATE_")]
-    assert environment.inside_launcher()
+    assert environment.is_inside_launcher()
 
 
 def test_the_profiles_variables_are_set_unless_the_host_has_set_them(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -37,7 +37,7 @@ def model(tmp_path: Path) -> Path:
         ({"rewards": (RewardSpec("x", "no_such"),)}, "'no_such', which the library doesn't have"),
         ({"rewards": (RewardSpec("x", "numeric_match", params={"tolerance": -1}),)}, "tolerance: must be at least"),
         ({"rewards": (replace(RIGHT, weight=0.0),)}, "Every reward has weight 0"),
-        ({"run": {"failed_share": 1.5}}, "failed_share is a share, from 0 to 1, not 1.5"),
+        ({"run": {"failed_share": 1.5}}, "failed_share must be a share from 0 to 1, not 1.5"),
         ({"rewards": (RewardSpec("x", REWARD_MODEL, params={}),)}, "model: choose a model"),
         (
             {"rewards": (RewardSpec("x", REWARD_MODEL, params={"model": "/nowhere/judge"}),)},
@@ -48,9 +48,9 @@ def model(tmp_path: Path) -> Path:
         ({"hardware": {"rollout": Rollout.SERVER}}, "needs its own settings"),
         ({"run": {"ahead": True}}, "needs a vLLM server, but this profile generates by the trainer itself"),
         ({"resume_from": "/nowhere/checkpoint-3"}, "no checkpoint to resume from in /nowhere/checkpoint-3"),
-        ({"eval_rows": 8, "validation": 4}, "8 rows are to be evaluated, and the dataset has 4 validation rows"),
+        ({"eval_rows": 8, "validation": 4}, "evaluates on 8 rows, but the dataset has 4 validation rows"),
         ({"eval_rows": 8, "validation": 0}, "the dataset has no validation rows"),
-        ({"validation": 40}, "no row to train on"),
+        ({"validation": 40}, "no rows to train on"),
     ],
 )
 def test_a_spec_that_cannot_be_trained_is_refused_with_a_sentence(

@@ -164,7 +164,7 @@ def test_without_a_sandbox_and_an_admins_leave_rewards_that_run_code_are_refused
     folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, rewards=specs)
     refused = reward_runs.trained(start, folder, "-c", NO_SANDBOX)
     assert refused.code == 3
-    assert "The reward 'mine' runs code, and no sandbox holds on this host" in refused.last_words
+    assert "The reward 'mine' runs code, but no sandbox works on this host" in refused.last_words
     assert "bwrap is not installed" in refused.last_words
     assert of_kind(folder, "stage")[-1]["data"]["stage"] == "importing libraries"  # the model was not loaded
 
@@ -176,7 +176,7 @@ def test_without_a_sandbox_tools_that_run_code_are_refused_as_rewards_are(
     folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, rewards=(VARIETY,), run={"episodes": episodes})
     refused = reward_runs.trained(start, folder, "-c", NO_SANDBOX)
     assert refused.code == 3
-    assert "The tool 'interpreter' runs code, and no sandbox holds on this host" in refused.last_words
+    assert "The tool 'interpreter' runs code, but no sandbox works on this host" in refused.last_words
 
 
 def test_two_ranks_end_together_when_rewards_fail_on_one_of_them(

@@ -109,7 +109,7 @@ def test_both_models_answer_a_turn_and_the_same_seed_gives_the_same_answer(serve
     assert served.answer(2, "base")[0] == served.answer(3, "base")[0] != base
     served.news(turn(4, "base", plain="Compute 1 + 1."), turn(5, "base", plain="x" * 3000))
     assert served.answer(4, "base")[1]["prompt_tokens"] < end["prompt_tokens"]
-    assert "3,000 tokens, and this model takes 2,048" in served.answer(5, "base")[1]["error"]
+    assert "3,000 tokens, but this model's limit is 2,048" in served.answer(5, "base")[1]["error"]
 
 
 LONG = Sampling(temperature=2.0, max_tokens=2000, seed=1)
@@ -146,7 +146,7 @@ def test_a_model_that_nobody_uses_gives_way_after_its_answers(
     assert served.answer(1, "base")[1]["tokens"]
     served.process.communicate(timeout=60)
     assert served.process.returncode == 0
-    assert "another run waited" in served.wait_for("result")["text"]
+    assert "another run needed" in served.wait_for("result")["text"]
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ tokenizer = tiny.make_tokenizer()
 shown = tokenizer.decode(generation.prompt_ids(tokenizer, request.prompts[0]))
 assert "calculate" in shown and '{"of": "1 + 1"}' in shown, shown
 text = 'So: <tool_call>{"name": "calculate", "arguments": {"of": "2"}}</tool_call><tool_call>{</tool_call>'
-[choice] = request.answer([(text, GenerationResult(Finish.STOP, 3, 3))])["choices"]
+[choice] = request.response([(text, GenerationResult(Finish.STOP, 3, 3))])["choices"]
 assert choice["finish_reason"] == "tool_calls"
 assert choice["message"]["content"] == "So: <tool_call>{</tool_call>"
 assert choice["message"]["tool_calls"][0]["function"] == {"name": "calculate", "arguments": '{"of": "2"}'}
@@ -219,7 +219,7 @@ tokenizer.chat_template = "{{ messages }}"
 try:
     generation.prompt_ids(tokenizer, request.prompts[0])
 except GenerationError as error:
-    assert "can't show tools" in str(error)
+    assert "can't render tools" in str(error)
 else:
     raise AssertionError("tools were left out")
 """.replace("TOOL", str(CALCULATE))
@@ -243,17 +243,17 @@ def test_bad_requests_are_refused_in_words(listening: Served) -> None:
     plain = {"model": "base", "prompt": "Compute 1 + 1.", "max_tokens": 4}
     assert ask(listening, "/v1/completions", plain)[0] == 200
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"model": "other"}, "There are trained, base"),
+        ({"model": "other"}, "Available: trained, base"),
         ({"max_tokens": 0}, "max_tokens must be"),
         ({"temperature": "hot"}, "temperature must be"),
         ({"n": 2}, "n can't be 2"),
         ({"prompt": []}, "list of at most 32"),
         ({"prompt": ["a", [1, -1]]}, "must be a text or a list of tokens"),
-        ({"prompt": ["a", "b"], "stream": True}, "A stream answers one prompt"),
+        ({"prompt": ["a", "b"], "stream": True}, "Only one prompt can be streamed"),
         ({"prompt": [10**9]}, "There is no token 1000000000"),
-        ({"echo": True}, "go together"),
+        ({"echo": True}, "only together"),
         ({"echo": True, "logprobs": 6}, "logprobs must be a number from 0 to 5"),
-        ({"echo": True, "logprobs": 1}, "max_tokens is 0, or 1"),
+        ({"echo": True, "logprobs": 1}, "max_tokens must be 0, or 1"),
         ({"prompt": "x" * 100_001}, "100,001 characters"),
         ({"prompt": "x" * 5_000}, "5,000 tokens"),
         ({"stop": [""]}, "stop must be"),

@@ -46,7 +46,7 @@ def test_a_part_inside_another_one_is_counted_once(times: StepTimes, clock: Cloc
         clock.work(5)
     clock.work(1)
     times.step_done()
-    assert times.taken() == {
+    assert times.pop() == {
         "time/generation_s": 10,
         "time/weight_sync_s": 2,
         "time/rewards_s": 4,
@@ -65,7 +65,7 @@ def test_the_batches_of_one_step_are_summed_and_a_step_without_generation_has_no
                 clock.work(2)
             clock.work(0.5)
         times.step_done()
-        assert times.taken() == {"time/update_s": 7.5}
+        assert times.pop() == {"time/update_s": 7.5}
 
 
 def test_what_an_evaluation_takes_between_two_steps_is_no_steps(times: StepTimes, clock: Clock) -> None:
@@ -73,9 +73,9 @@ def test_what_an_evaluation_takes_between_two_steps_is_no_steps(times: StepTimes
         clock.work(2)
     times.step_done()
     prepare(times, clock)
-    assert times.taken() == {"time/update_s": 2}
+    assert times.pop() == {"time/update_s": 2}
     prepare(times, clock)
-    assert times.taken() == {}
+    assert times.pop() == {}
 
 
 def test_a_part_that_fails_is_closed(times: StepTimes, clock: Clock) -> None:
@@ -89,4 +89,4 @@ def test_a_device_is_waited_for_before_the_next_part_is_charged(clock: Clock) ->
     with times.step(), times.within(StepPart.PREPARING), times.within(StepPart.LOGPS):
         clock.work(1)
     times.step_done()
-    assert times.taken() == {"time/logps_s": 8, "time/update_s": 7}
+    assert times.pop() == {"time/logps_s": 8, "time/update_s": 7}

@@ -84,7 +84,7 @@ def test_adapters_of_an_earlier_trainer_leave_the_server(server: RunningVllm, tm
 
 
 def test_a_server_of_another_attempt_is_refused(server: RunningVllm) -> None:
-    with pytest.raises(ServerError, match=r"Another vLLM server answers at .*: it serves r-1"):
+    with pytest.raises(ServerError, match=r"Another vLLM server is responding at .*: it serves r-1"):
         client(server.url, name="r-2").check()
 
 
@@ -118,7 +118,7 @@ def test_a_server_that_is_gone_is_an_error_at_once(server: RunningVllm) -> None:
 def test_a_server_that_hangs_is_an_error_after_the_time_out() -> None:
     with (
         RunningVllm(FAKE_VLLM="health_but_hangs") as server,
-        pytest.raises(ServerError, match=r"didn't answer /v1/completions in 0\.2 s"),
+        pytest.raises(ServerError, match=r"didn't respond to /v1/completions within 0\.2 s"),
     ):
         client(server.ready().url, timeout=0.2).complete([[5]], SAMPLING)
 

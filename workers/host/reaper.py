@@ -36,7 +36,7 @@ from workers.supervisor.reports.outbox import Outbox, line_of
 from workers.supervisor.reports.samples import SampleUploader
 from workers.supervisor.reports.sync import deliver
 from workers.supervisor.reports.tail import Tail
-from workers.supervisor.reports.trainerlines import lines_left_out, trainer_line
+from workers.supervisor.reports.trainerlines import dropped_lines_note, trainer_line
 
 log = logging.getLogger(__name__)
 
@@ -221,12 +221,12 @@ def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
         for line in lines[stored:]:
             outbox.add(line.text)
         stored = max(0, stored - len(lines))
-        if tail.at_end():
+        if tail.is_at_end():
             break
     tail.close()
     if tail.trouble is not None:
         raise tail.trouble
-    return lines_left_out(tail.bad_lines) if tail.bad_lines else ""
+    return dropped_lines_note(tail.bad_lines) if tail.bad_lines else ""
 
 
 def _diagnose(folder: AttemptFolder, outbox: Outbox) -> None:

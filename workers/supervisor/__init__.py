@@ -1,5 +1,5 @@
 """The supervisor: one detached process per attempt that claims, starts, watches, reports, stops, and proves the end.
 
-Only the main thread spawns, signals and reaps, and it never waits on the network or on NVML; those have threads of
-their own, which pass results through a queue.
+Only the main thread spawns, signals and reaps, and it never waits on the network or on NVML; separate threads handle
+those and pass results through a queue.
 """

@@ -20,7 +20,7 @@ from workers.supervisor.servers import compilecache
 log = logging.getLogger("workers.supervisor")
 
 LOCK_PATIENCE_S = 1.0
-"""The time for retries: a process that only checks whether the lock is held takes it for an instant."""
+"""Seconds for which acquiring is retried: a process that only checks whether the lock is held takes it briefly."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def supervise(folder: AttemptFolder) -> int:
-    """Run an attempt to its end, unless another process holds its lock. Returns the exit code."""
+    """Run an attempt to its end, unless another process holds its lock, and return the exit code."""
     lock = Lock(folder)
     if not _acquire(lock):
         return 0  # another delivery of the same launch was first

@@ -23,7 +23,7 @@ from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes.child import Children
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.gpus import ReadGpus
-from workers.supervisor.processes.witnesses import agent_figures
+from workers.supervisor.processes.witnesses import agent_metrics
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.reporting import Inbox, Reporting
 from workers.supervisor.servers.fleet import ServerFleet
@@ -32,10 +32,10 @@ from workers.supervisor.steps import BEFORE_END, STARTED, AttemptStep, Outcome, 
 from workers.supervisor.stopping import Stops
 from workers.supervisor.storage import Storage
 from workers.supervisor.training import Saving, Settling, Training
-from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
+from workers.supervisor.watching import HostSampler, StepPace, TrainerWatch
 
-_KEPT_WITHOUT_A_FOLDER = WITHOUT_FAILURE | {EndReason.DISK_FULL}
-"""End reasons that are kept if the folder is gone. Any other end is a consequence of losing the folder."""
+_REASONS_WITHOUT_FOLDER = WITHOUT_FAILURE | {EndReason.DISK_FULL}
+"""End reasons that are kept if the folder is gone. Any other end is considered a consequence of its loss."""
 
 
 class ClaimedAttempt:
@@ -44,7 +44,7 @@ class ClaimedAttempt:
         folder: AttemptFolder,
         spec: AttemptSpec,
         settings: HostSettings,
-        answer: ClaimAnswer,
+        response: ClaimAnswer,
         *,
         inbox: Inbox,
         make_control: Callable[[], Control],
@@ -63,15 +63,15 @@ class ClaimedAttempt:
             make_control=make_control,
             acked=spec.first_seq - 1,
             inbox=inbox,
-            on_answer=self._on_answer,
+            on_response=self._on_response,
         )
         control = make_control()
-        self._shared = self._share(folder, spec, settings, answer, read_gpus, control.token)
+        self._shared = self._share(folder, spec, settings, response, read_gpus, control.token)
         self._stops = Stops(self._shared)
         self._ending = Ending(self._shared)
         self._draining = Draining(self._shared)
         self._works: dict[AttemptStep, StepWork] = {
-            AttemptStep.PREPARING: Preparing(self._shared, control, stores=STORES in answer.secrets),
+            AttemptStep.PREPARING: Preparing(self._shared, control, stores=STORES in response.secrets),
             AttemptStep.FETCHING: Fetching(self._shared),
             AttemptStep.SERVERS_STARTING: ServersStarting(self._shared),
             AttemptStep.TRAINING: Training(self._shared),
@@ -81,7 +81,7 @@ class ClaimedAttempt:
             AttemptStep.DRAINING: self._draining,
             AttemptStep.DONE: StepWork(self._shared),
         }
-        self._begin(answer, time.monotonic())
+        self._begin(response, time.monotonic())
 
     # --- a tick -------------------------------------------------------------------------------------------
 
@@ -114,30 +114,30 @@ class ClaimedAttempt:
         return self._shared.children
 
     def on_sigterm(self, now: float) -> None:
-        """End the attempt after a SIGTERM, from then on called at each tick."""
+        """End the attempt after a SIGTERM. Called at each tick from then on."""
         self._handle_exits(now)
         self._go(self._stops.stop_with_host(self.step, now), now)
         if self._shared.host_deadline is not None:
             self._draining.hurry(self._shared.host_deadline, now)
 
     def finish(self, end: End, now: float) -> None:
-        """Begin the end, which starts nowhere else: record the reason, then end the processes."""
+        """Record the end reason, then begin to end the processes. Every end begins here."""
         if self.end is not None:
             return
-        if not self._folder_exists() and end.reason not in _KEPT_WITHOUT_A_FOLDER:
+        if not self._folder_exists() and end.reason not in _REASONS_WITHOUT_FOLDER:
             end = End(EndReason.FOLDER_LOST, f"{self._shared.folder.path} or a part of it was removed.")
         self.end = end
         self._ending.record(end, now)
         self.step = AttemptStep.ENDING
 
     def _folder_exists(self) -> bool:
-        """Check for the folder and its outbox: a removal that races with writes may leave the folder itself."""
+        """Check for the folder and its outbox: if a removal races with writes, the folder itself may remain."""
         folder = self._shared.folder
-        folder.lost = folder.lost or self.report.outbox.removed
+        folder.lost = folder.lost or self.report.outbox.is_removed
         return folder.check()
 
     def _go(self, outcome: Outcome, now: float) -> None:
-        """Begin the next step, and those that follow without waiting."""
+        """Begin the next step, and any that follow immediately; or finish if the outcome is an end."""
         while isinstance(outcome, AttemptStep):
             self.step = outcome
             outcome = self._works[outcome].begin(now)
@@ -145,23 +145,23 @@ class ClaimedAttempt:
             self.finish(outcome, now)
 
     def _handle_exits(self, now: float) -> None:
-        """Judge exits. Called before a stop is accepted, because the stop was not their cause."""
+        """Report and judge exits. Called before a stop is accepted, because the stop didn't cause them."""
         for exit_ in self._shared.children.reap():
             report_exit(self._shared, exit_)
         if self.step in STARTED and self._shared.children.exits:
             self._go(self._works[self.step].on_exits(now), now)
 
-    # --- answers and stops --------------------------------------------------------------------------------
+    # --- responses and stops ------------------------------------------------------------------------------
 
-    def _on_answer(self, answer: SyncAnswer) -> None:
-        if answer.warm is not None and answer.warm != self._warm:
+    def _on_response(self, response: SyncAnswer) -> None:
+        if response.warm is not None and response.warm != self._warm:
             if self._warm and self._warm.user:
                 self._former_users.append(self._warm.user)
-            self._warm = answer.warm
-            news = replace(answer.warm, former=tuple(self._former_users))
+            self._warm = response.warm
+            news = replace(response.warm, former=tuple(self._former_users))
             self._shared.folder.write_if_possible(FileName.WARM, to_json(news))
-        if answer.stop:
-            self._request_stop(StopMode(answer.stop), time.monotonic())
+        if response.stop:
+            self._request_stop(StopMode(response.stop), time.monotonic())
 
     def _request_stop(self, mode: StopMode, now: float) -> None:
         self._handle_exits(now)
@@ -174,7 +174,7 @@ class ClaimedAttempt:
         folder: AttemptFolder,
         spec: AttemptSpec,
         settings: HostSettings,
-        answer: ClaimAnswer,
+        response: ClaimAnswer,
         read_gpus: ReadGpus,
         token: str,
     ) -> Shared:
@@ -189,32 +189,32 @@ class ClaimedAttempt:
             folder=folder,
             spec=spec,
             settings=settings,
-            secrets={name: value for name, value in answer.secrets.items() if name != STORES},
+            secrets={name: value for name, value in response.secrets.items() if name != STORES},
             children=children,
             report=self.report,
             trainer=trainer,
-            figures=HostFigures(
+            figures=HostSampler(
                 self.report,
                 trainer.progress,
                 open_for=lambda: self.step in BEFORE_END,
-                own_figures=lambda: {
-                    **limits.figures(time.monotonic()),
-                    **(agent_figures(folder) if has_gateway else {}),
+                own_metrics=lambda: {
+                    **limits.metrics(time.monotonic()),
+                    **(agent_metrics(folder) if has_gateway else {}),
                 },
             ),
             limits=limits,
             servers=ServerFleet(spec, settings, servers, tree=lambda: {row.pid for row in children.descendants()}),
             judge=Judge(folder),
-            storage=Storage(folder, settings, children, token=token if STORES in answer.secrets else ""),
+            storage=Storage(folder, settings, children, token=token if STORES in response.secrets else ""),
             read_gpus=read_gpus,
         )
 
-    def _begin(self, answer: ClaimAnswer, now: float) -> None:
+    def _begin(self, response: ClaimAnswer, now: float) -> None:
         self.report.phase(Phase.CLAIMED)
-        if answer.spec_sha256 != claim.spec_sha256(self._shared.spec, self._shared.settings):
-            detail = "The spec that reached this host differs from the control plane's."
+        if response.spec_sha256 != claim.spec_sha256(self._shared.spec, self._shared.settings):
+            detail = "The spec that this host received differs from the one on the control plane."
             self.finish(End(EndReason.SPEC_REFUSED, detail), now)
-        elif answer.stop:
-            self._request_stop(StopMode(answer.stop), now)
+        elif response.stop:
+            self._request_stop(StopMode(response.stop), now)
         else:
             self._go(AttemptStep.PREPARING, now)

@@ -1,4 +1,4 @@
-"""Prepares an attempt before anything is started: the claim, dataset and corpora, and the GPUs' baselines."""
+"""Preparation of an attempt before anything is started: the claim, dataset and corpora, and the GPUs' baselines."""
 
 import dataclasses
 import os
@@ -33,20 +33,18 @@ T = TypeVar("T")
 
 
 class NotPrepared(Exception):
-    """The attempt cannot start; the message says why."""
+    """Raised when the attempt can't start; the message says why."""
 
     reason = EndReason.LAUNCH_FAILED
 
 
 class PathRefused(NotPrepared):
-    """The spec names a folder that runs on this host may not use."""
+    """Raised when the spec names a folder that runs on this host may not use."""
 
     reason = EndReason.SPEC_REFUSED
 
 
 class GpusBusy(NotPrepared):
-    """Something else is using a leased GPU."""
-
     reason = EndReason.GPUS_BUSY
 
 
@@ -61,8 +59,8 @@ def end_for(error: Exception) -> End:
 
 
 def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimAnswer:
-    """Claim the attempt, with retries until the control plane answers. Raises Unreachable after the deadline."""
-    return _until(
+    """Claim the attempt, retrying until the control plane responds. Raises Unreachable after the deadline."""
+    return _retry_until(
         settings.claim_deadline_s,
         settings,
         lambda: control.claim(
@@ -72,7 +70,7 @@ def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimA
 
 
 def spec_sha256(spec: AttemptSpec, settings: HostSettings) -> str:
-    """Return the hash of the spec as it was sent: the launcher has replaced the checkpoint's name by its path."""
+    """Return the hash of the spec as it was sent, before the launcher replaced the checkpoint's name with its path."""
     name = (spec.resume_from or "").removeprefix(f"{settings.runs_dir}/")
     return digest(dataclasses.replace(spec, resume_from=name or None))
 
@@ -80,8 +78,8 @@ def spec_sha256(spec: AttemptSpec, settings: HostSettings) -> str:
 def prepare(
     spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder, *, stores: bool = False
 ) -> None:
-    """Fetch all files that the attempt needs, and check them. `stores`: whether there is an artifact store for
-    checkpoints that are not on this host. Raises NotPrepared, CheckpointError and Unreachable."""
+    """Fetch and check all files that the attempt needs. `stores`: whether an artifact store may have checkpoints that
+    are not on this host. Raises NotPrepared, CheckpointError and Unreachable."""
     if stores:
         _restore(spec, settings, control)
     check_paths(spec, settings)
@@ -114,26 +112,26 @@ def _restore(spec: AttemptSpec, settings: HostSettings, control: Control) -> Non
 
 
 def spec_problem(spec: AttemptSpec) -> str:
-    """Return why the spec can't be started, or "". The control plane has checked the same, but each host decides for
-    itself what it starts."""
+    """Return why the spec can't be started, or "". The control plane has made the same checks, but each host decides
+    what it starts."""
     for name, value in spec.run.hardware.environment.items():
-        problem = environment_problem(name, value) if isinstance(value, str) else f"{name} must be a text."
+        problem = environment_problem(name, value) if isinstance(value, str) else f"{name} must be a string."
         if problem:
             return f"hardware.environment: {problem}"
     for sink in spec.run.sinks:
-        if text := sinks.problem(sink):
-            return text
+        if sink_problem := sinks.problem(sink):
+            return sink_problem
     server = spec.run.hardware.server
-    wrong = [address for address in server.attached if not is_address(address)] if server else []
-    if wrong:
-        return f"hardware.server.attached: {wrong[0]!r} is not an address such as http://127.0.0.1:8000."
+    invalid = [address for address in server.attached if not is_address(address)] if server else []
+    if invalid:
+        return f"hardware.server.attached: {invalid[0]!r} is not an address such as http://127.0.0.1:8000."
     try:
         places = servers_of(spec)
     except ContractError as error:
         return str(error)
     for place in places:
         if place.own and server is not None and len(place.gpus) != server.gpus:
-            return f"placement: {place.role} needs {server.gpus} GPUs and gets {len(place.gpus)}."
+            return f"placement: {place.role} needs {server.gpus} GPUs and but gets {len(place.gpus)}."
     return ""
 
 
@@ -151,13 +149,13 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
 
 
 def _fetch(sha256: str, target: Path, download: Callable[[Path], str], title: str, settings: HostSettings) -> None:
-    """Fetch a file from this host's cache or the control plane. `target` exists only when complete and verified."""
+    """Fetch a file from this host's cache or the control plane. `target` is created only once complete and verified."""
     part = target.with_name(f"{target.name}.part")
     cache = DatasetCache(settings.dataset_cache_folder, settings.dataset_cache_mib * 2**20)
     part.unlink(missing_ok=True)
     with cache.alone(sha256, settings.dataset_deadline_s):
-        if not cache.give(sha256, part):
-            digest = _until(settings.dataset_deadline_s, settings, lambda: download(part))
+        if not cache.copy_to(sha256, part):
+            digest = _retry_until(settings.dataset_deadline_s, settings, lambda: download(part))
             if digest != sha256:
                 part.unlink()
                 raise NotPrepared(
@@ -174,32 +172,33 @@ def gpu_baselines(
     read_gpus: ReadGpus,
     attached: Sequence[str] = (),
 ) -> dict[int, int]:
-    """Return the MiB in use on each leased GPU before the attempt starts anything. `attached`: servers that take
-    weights by NCCL and keep some memory on the GPUs of each run. Raises NotPrepared, and GpusBusy if a GPU doesn't
+    """Return the MiB in use on each leased GPU before the attempt starts anything. `attached`: servers that receive
+    weights by NCCL and keep some memory on each run's GPUs. Raises NotPrepared, and GpusBusy if a GPU doesn't
     become free in time."""
     if not gpus:
         return {}
     deadline = time.monotonic() + settings.gpu_free_deadline_s
     while True:
         readings = read_gpus()
-        used = used_mib(readings)
+        used_by_gpu = used_mib(readings)
         for gpu in readings:
             if gpu.index in gpus and gpu.trouble:
                 raise NotPrepared(f"GPU {gpu.index} can't be read: {gpu.trouble}.")
-        missing = [gpu for gpu in gpus if gpu not in used]
-        if missing:
-            raise NotPrepared(f"GPU {missing[0]} is missing: this host shows {len(used)}.")
-        busy = {gpu: used[gpu] for gpu in gpus if used[gpu] > settings.gpu_busy_mib}
-        if not busy:
-            return {gpu: used[gpu] for gpu in gpus}
+        missing_gpus = [gpu for gpu in gpus if gpu not in used_by_gpu]
+        if missing_gpus:
+            found = f"{len(used_by_gpu)} GPU{'s' * (len(used_by_gpu) != 1)}"
+            raise NotPrepared(f"GPU {missing_gpus[0]} is missing: this host reports {found}. Check nvidia-smi there.")
+        busy_mib = {gpu: used_by_gpu[gpu] for gpu in gpus if used_by_gpu[gpu] > settings.gpu_busy_mib}
+        if not busy_mib:
+            return {gpu: used_by_gpu[gpu] for gpu in gpus}
         if time.monotonic() >= deadline:
-            use = ", ".join(f"GPU {gpu}: {mib} MiB" for gpu, mib in busy.items())
+            usage = ", ".join(f"GPU {gpu}: {mib} MiB" for gpu, mib in busy_mib.items())
             fix = f" Attached vLLM servers keep some memory after each run: restart {', '.join(attached)}."
-            raise GpusBusy(f"Something else uses memory of leased GPUs ({use}).{fix if attached else ''}")
+            raise GpusBusy(f"Something else is using memory on leased GPUs ({usage}).{fix if attached else ''}")
         time.sleep(0.5)
 
 
-def _until(deadline_s: float, settings: HostSettings, request: Callable[[], T]) -> T:
+def _retry_until(deadline_s: float, settings: HostSettings, request: Callable[[], T]) -> T:
     deadline = time.monotonic() + deadline_s
     backoff = Backoff(settings.backoff_max_s)
     while True:

@@ -1,7 +1,7 @@
 """The commands of an attempt's processes on this host, and their environments.
 
-A child gets an allow-list of the host's environment, so that neither the token nor Redis's address nor the web's secret
-can reach model or reward code. workers.contract.stack.commands derives the rest from the spec.
+A child gets only allowed variables of the host's environment, so that neither the token nor Redis's address nor the web
+server's secret can reach model or reward code. workers.contract.stack.commands derives the rest from the spec.
 """
 
 import os
@@ -41,21 +41,20 @@ _NEVER = frozenset(
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
     ]
 )
-"""Variables that are set for each process, and never inherited."""
+"""Variables that children never inherit: they are set for each process or not at all."""
 _OFFLINE = frozenset(["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""Keeps `python -m` from searching the working directory, which is the attempt's folder: its `adapters/` is no package.
-Not for commands from the settings, which may be scripts that need their own folder."""
+"""Variables that keep `python -m` from importing from the working directory, which is the attempt's folder: its
+`adapters/` is not a package. Not for commands from the settings, which may be scripts that need their own folder."""
 
 
 def supervisor_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
-    """Return the supervisor's environment, with the module path of the launcher."""
     path = os.pathsep.join(part for part in (str(SOURCE_ROOT), source.get("PYTHONPATH", "")) if part)
     return {**_allowed(source), **settings.as_env(), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def programs(settings: HostSettings) -> Programs:
-    """Return this host's commands, which it announces so that pages show the same ones."""
+    """Return this host's trainer and vLLM commands, which it announces so that pages can show them."""
     python = settings.trainer_python
     return Programs(
         trainer=settings.trainer_command or (python, "-m", "workers.trainer"),
@@ -66,7 +65,7 @@ def programs(settings: HostSettings) -> Programs:
 def trainer_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of a trainer or a job, with the secrets that it may have."""
+    """Return the environment of a trainer or job, with the secrets it may have."""
     if jobs.kind_of(spec.run.kind).pushes:
         return _pushing_environment(settings, source, secrets)
     not_of_rewards = (sinks.SECRET_PREFIX, sinks.LINK, HUB_TOKEN)
@@ -88,36 +87,44 @@ def _benchmark_variables(settings: HostSettings) -> dict[str, str]:
 
 
 def _interpreters(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
-    """Return the variables that name the interpreters of optional packages, as far as they are set."""
-    named = {packages.PYTHON: settings.environments_python}
+    """Return the variables that name the interpreters of optional packages, if they are set."""
+    variables = {packages.PYTHON: settings.environments_python}
     if spec.run.episodes and spec.run.episodes.gateway and spec.run.episodes.gateway.kind == gateway.ATROPOS:
-        named[gateway.PYTHON] = settings.atropos_python
-    return {name: python for name, python in named.items() if python}
+        variables[gateway.PYTHON] = settings.atropos_python
+    return {name: python for name, python in variables.items() if python}
 
 
 def python_of(environment: str) -> str:
-    """Return the interpreter of an environment that lies beside the source."""
+    """Return the path of the interpreter of an environment in the source's folder."""
     return str(SOURCE_ROOT / environment / "bin" / "python")
 
 
 def sinks_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of the process that sends figures to sinks: no GPU, and only the sinks' own secrets. W&B
-    must not find the login of a person on this host, so no `.netrc` is read."""
-    own = {name: value for name, value in secrets.items() if name.startswith(sinks.SECRET_PREFIX)}
-    named = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
-    ours = f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"
-    link = {sinks.LINK: secrets.get(sinks.LINK, ours)}
+    """Return the environment of the process that sends metrics to sinks: no GPU, and only the sinks' own secrets. W&B
+    must not find somebody's login on this host, so no `.netrc` is read."""
+    own_secrets = {name: value for name, value in secrets.items() if name.startswith(sinks.SECRET_PREFIX)}
+    interpreters = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
+    own_page = f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"
+    link = {sinks.LINK: secrets.get(sinks.LINK, own_page)}
     quiet = {"NETRC": os.devnull, "MLFLOW_DISABLE_TELEMETRY": "true"}
-    return {**_base(settings, source), **commands.devices(()), **quiet, **named, **link, **own, **_SAFE_PATH}
+    return {
+        **_base(settings, source),
+        **commands.devices(()),
+        **quiet,
+        **interpreters,
+        **link,
+        **own_secrets,
+        **_SAFE_PATH,
+    }
 
 
 def _pushing_environment(
     settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the environment of a push to the hub: no GPU, and only the hub's token. A push goes online even on an
-    offline host, because a person has requested it. Uploads use HTTP, whose bytes can be counted, and not Xet."""
+    """Return the environment of a push to the hub: no GPU, and only the hub's token. A push connects even on an
+    offline host, because somebody has requested it. Uploads use HTTP instead of Xet, so that bytes can be counted."""
     base = {name: value for name, value in _base(settings, source).items() if name not in _OFFLINE}
     token = {name: value for name, value in secrets.items() if name == HUB_TOKEN}
     safe = {} if settings.trainer_command else _SAFE_PATH
@@ -132,7 +139,7 @@ def server_environment(
 
 
 def needs_download(spec: AttemptSpec) -> bool:
-    """Return whether a model is named by a hub id. For cached models the download only checks them, which is quick."""
+    """Return whether a model is named by a hub id. For cached models the download is only a quick check."""
     return bool(commands.hub_models(spec.run))
 
 
@@ -151,7 +158,7 @@ def download_environment(
 
 
 def storing_argv(folder: Path, *, finish: bool, only: str = "") -> list[str]:
-    """Return the command that uploads checkpoints. `only`: the path of a single checkpoint."""
+    """Return the command that uploads checkpoints. `only`: the path of the only checkpoint to upload."""
     options = [*(["--finish"] if finish else []), *(["--only", only] if only else [])]
     return [sys.executable, "-m", "workers.supervisor.storing", str(folder), *options]
 
@@ -161,14 +168,16 @@ def storing_environment(settings: HostSettings, source: Mapping[str, str]) -> di
 
 
 def _offline(spec: AttemptSpec) -> dict[str, str]:
-    """Use only downloaded models: no process contacts the hub again, and none has its token."""
+    """Return the variables that restrict a process to downloaded models: none contacts the hub again or has its
+    token."""
     return {"HF_HUB_OFFLINE": "1"} if needs_download(spec) else {}
 
 
 def trainer_tool_environment(
     settings: HostSettings, source: Mapping[str, str], *, gpus: bool = False
 ) -> dict[str, str]:
-    """Return the environment for queries to the trainer's interpreter: no secrets, and no GPU unless `gpus`."""
+    """Return the environment for running the trainer's interpreter on the host's behalf: no secrets, and no GPU unless
+    `gpus`."""
     return {**_base(settings, source), **({} if gpus else commands.devices(()))}
 
 

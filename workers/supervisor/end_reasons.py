@@ -1,4 +1,4 @@
-"""The reason of an attempt's end, from exits and a table of log patterns; and its diagnosis, from the logs."""
+"""The reason why an attempt ended, from exits and a table of log patterns; and its diagnosis, from the logs."""
 
 import errno
 import logging
@@ -33,7 +33,7 @@ TRAINER_CODES = {
     7: EndReason.REWARD_FAILED,
     8: EndReason.ATROPOS_UNREACHABLE,
 }
-"""Exit codes by which the trainer itself names the reason; its last output has the details."""
+"""Exit codes of the trainer -> the end reasons that they stand for; its last output has the details."""
 MODEL_UNAVAILABLE_CODE = 6
 
 _SIGNS: tuple[tuple[EndReason, re.Pattern[str]], ...] = (
@@ -52,7 +52,7 @@ _SERVER_SIGNS = (
     (EndReason.PORT_IN_USE, re.compile(r"address already in use", re.IGNORECASE)),
 )
 _NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored|^\{'")
-"""torchrun's own report, stack frames, rulers and figures: lines that never say what happened."""
+"""Pattern of lines that never say what happened: torchrun's own report, stack frames, rulers and metrics."""
 
 DIAGNOSIS_WAIT_S = 3.0
 _MAX_LOG_BYTES = 256 << 20
@@ -65,39 +65,40 @@ UNDIAGNOSED = WITHOUT_FAILURE | {EndReason.FOLDER_LOST}
 
 
 class Judge:
-    """Judges exits without a stop, by the attempt's logs and the kernel's count of killed processes before it began."""
+    """The judge of exits that no stop caused, by the attempt's logs and the kernel's count of killed processes."""
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._folder = folder
         self._kernel_kills = kernel_kills()
 
     def trainer(self, exit_: ChildExit, progress: TrainerProgress) -> End:
-        return of_trainer(exit_, progress, log=self._folder.log(TRAINER), killed_by_kernel=self._killed())
+        return of_trainer(exit_, progress, log=self._folder.log(TRAINER), killed_by_kernel=self._was_killed())
 
     def server(self, exit_: ChildExit, *, among: int = 1) -> End:
-        """Judge a server's exit. `among`: the attempt's number of servers; if several, the end names the server."""
-        log, killed = self._folder.log(exit_.role), self._killed()
+        """Judge a server's exit. `among`: the attempt's number of servers; the end names the server if there are
+        several."""
+        log, killed = self._folder.log(exit_.role), self._was_killed()
         end = _of_failure("vLLM server", EndReason.VLLM_EXITED, exit_, log, _SERVER_SIGNS, killed_by_kernel=killed)
         return end if among == 1 else End(end.reason, f"{exit_.role}: {end.detail}")
 
     def download(self, exit_: ChildExit) -> End:
         log = self._folder.log(DOWNLOAD)
         if exit_.code == MODEL_UNAVAILABLE_CODE:
-            return End(EndReason.MODEL_UNAVAILABLE, _last_words(log))
+            return End(EndReason.MODEL_UNAVAILABLE, _last_message(log))
         return _of_failure("download", EndReason.MODEL_UNAVAILABLE, exit_, log)
 
-    def _killed(self) -> bool:
+    def _was_killed(self) -> bool:
         return kernel_kills() > self._kernel_kills
 
 
 def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed_by_kernel: bool) -> End:
-    """Return the end after the trainer has exited without being stopped."""
+    """Return the end of an attempt whose trainer has exited without being stopped."""
     if exit_.code == 0:
         return _of_clean_exit(progress)
     if exit_.code in TRAINER_CODES:
-        return End(TRAINER_CODES[exit_.code], _last_words(log))
+        return End(TRAINER_CODES[exit_.code], _last_message(log))
     if _disk_is_full(log):
-        return End(EndReason.DISK_FULL, f"The trainer {_how(exit_)} and the run's disk has no space left.")
+        return End(EndReason.DISK_FULL, f"The trainer {_describe_exit(exit_)} and the run's disk has no space left.")
     return _of_failure("trainer", EndReason.TRAINER_EXITED, exit_, log, killed_by_kernel=killed_by_kernel)
 
 
@@ -110,32 +111,31 @@ def _of_failure(
     *,
     killed_by_kernel: bool = False,
 ) -> End:
-    """Return the end by the last line of the log that matches a sign, because later lines are closer to the end; or
-    else for `reason`."""
+    """Return the end that the log's last line with a sign indicates, or one with `reason` if no line has a sign."""
     for line in reversed(_lines(log)):
-        for its_reason, pattern in signs:
+        for indicated, pattern in signs:
             if pattern.search(line):
-                return End(its_reason, _shown(line))
+                return End(indicated, _shorten(line))
     if killed_by_kernel and exit_.code == 137:
         return End(EndReason.OOM, f"The kernel killed the {program}: the host's memory was exhausted.")
-    return End(reason, f"The {program} {_how(exit_)}. {_last_words(log)}".strip())
+    return End(reason, f"The {program} {_describe_exit(exit_)}. {_last_message(log)}".strip())
 
 
 def of_error(error: BaseException) -> End:
-    """Return the end after an error of the supervisor's own."""
+    """Return the end for an error within the supervisor."""
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return of_disk(error)
     return End(EndReason.SUPERVISOR_ERROR, f"{type(error).__name__}: {error}"[:500])
 
 
 def of_disk(error: OSError) -> End:
-    """Return the end when the run's folder can't be written, or the trainer's lines can't be read."""
+    """Return the end for a run's folder that can't be written to or read from."""
     reason = EndReason.DISK_FULL if error.errno in _DISK_FULL else EndReason.SUPERVISOR_ERROR
     return End(reason, f"The run's folder on the host can't be used: {error.strerror}.")
 
 
 def kernel_kills() -> int:
-    """Count the processes that the kernel has killed for lack of memory since boot."""
+    """Return how many processes the kernel has killed for lack of memory since boot."""
     with suppress(FileNotFoundError):  # some containers hide it
         counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
         return int(counts.get("oom_kill", 0))
@@ -144,7 +144,7 @@ def kernel_kills() -> int:
 
 def _of_clean_exit(progress: TrainerProgress) -> End:
     if not progress.ended:
-        return End(EndReason.TRAINER_EXITED, "The trainer exited with 0 but never said that training had ended.")
+        return End(EndReason.TRAINER_EXITED, "The trainer exited with code 0 without reporting the end of training.")
     if not progress.step:
         return End(EndReason.NO_STEPS, "The trainer ended at step 0.")
     if progress.stopped:
@@ -152,14 +152,14 @@ def _of_clean_exit(progress: TrainerProgress) -> End:
     return End(EndReason.COMPLETED, "" if progress.is_job else f"{progress.step} step{'s' * (progress.step != 1)}.")
 
 
-def _how(exit_: ChildExit) -> str:
-    return f"was ended by {exit_.signal}" if exit_.signal else f"exited with {exit_.code}"
+def _describe_exit(exit_: ChildExit) -> str:
+    return f"was killed by {exit_.signal}" if exit_.signal else f"exited with code {exit_.code}"
 
 
-def _last_words(log: Path) -> str:
+def _last_message(log: Path) -> str:
     for line in reversed(_lines(log)):
         if line.strip() and not _NOISE.search(line):
-            return _shown(line)
+            return _shorten(line)
     return ""
 
 
@@ -167,7 +167,7 @@ def _lines(log: Path) -> list[str]:
     return [line.decode(errors="replace") for line in last_lines(log, whole=False)]
 
 
-def _shown(line: str) -> str:
+def _shorten(line: str) -> str:
     return line.strip()[:400]
 
 
@@ -180,12 +180,12 @@ def _disk_is_full(path: Path) -> bool:
 
 
 def diagnosis_of(folder: Path) -> dict[str, Any] | None:
-    """Diagnose an attempt that has ended, for its event. None without logs, or if the diagnosis itself fails."""
+    """Diagnose an attempt that has ended, and return its event's data; None without logs or if the diagnosis fails."""
     try:
         report = diagnose(folder, _MAX_LOG_BYTES).as_dict()
     except (OSError, NothingToRead):
         return None
-    except Exception:  # a log may contain anything, and no end waits for an error in reading it
+    except Exception:  # a log may contain anything, and an error in reading it must not block the end
         log.exception("the diagnosis failed")
         return None
     return {**report, "diagnoses": report["diagnoses"][:_MAX_CAUSES]}

@@ -1,4 +1,4 @@
-"""The last steps of an attempt: from the end's reason to its receipt, and until the control plane has everything."""
+"""The last steps of an attempt: from the end reason to the receipt, and until the control plane has everything."""
 
 import logging
 import math
@@ -12,18 +12,18 @@ from workers.supervisor.end_reasons import DIAGNOSIS_WAIT_S, UNDIAGNOSED, End, d
 from workers.supervisor.processes.child import STORING, TRAINER, ChildExit
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.teardown import Teardown
-from workers.supervisor.reports.trainerlines import lines_left_out
+from workers.supervisor.reports.trainerlines import dropped_lines_note
 from workers.supervisor.steps import AttemptStep, Outcome, Shared, StepWork
 
 log = logging.getLogger(__name__)
 
 SIGTERM_DRAIN_S = 10.0
-"""The time for handing over on a host that shuts down, and for uploads before that if the host's notice is unknown.
-When the host is back, its reaper hands over the rest."""
+"""Seconds for handing over on a host that is shutting down, and for the uploads before that if the host's notice is
+unknown. When the host is back, its reaper hands over the rest."""
 
 
 class Ending(StepWork):
-    """Ends all processes, proves the GPUs free, and reports the end with its receipt."""
+    """The step that ends all processes, proves the GPUs free, and reports the end with its receipt."""
 
     _end: End | None = None
     _teardown: Teardown | None = None
@@ -34,7 +34,7 @@ class Ending(StepWork):
     _uploads_deadline: float | None = None
 
     def record(self, end: End, now: float) -> None:
-        """Record the reason in the outbox. Called before the first signal."""
+        """Record the end reason in the outbox. Called before the first signal is sent."""
         shared = self._shared
         self._end = end
         log.info("ending: %s %s", end.reason, end.detail)
@@ -44,7 +44,7 @@ class Ending(StepWork):
         self._sinks_deadline = now + shared.settings.sinks_end_s if sending else now
 
     def _begin_teardown(self, now: float) -> Teardown | None:
-        """Begin, unless the sinks still have time to send the last lines of a trainer that has exited."""
+        """Begin the teardown and return it; None while the sinks may still send the last lines of an exited trainer."""
         shared = self._shared
         if now < self._sinks_deadline and sinks.ROLE in shared.children.running():
             return None
@@ -57,7 +57,7 @@ class Ending(StepWork):
             ports=shared.servers.ports,
             read_gpus=shared.read_gpus,
             is_orphan=shared.children.is_orphan,
-            nobody_left=shared.children.none_left,
+            nobody_left=shared.children.has_none_left,
         )
 
     def tick(self, now: float) -> Outcome:
@@ -66,9 +66,9 @@ class Ending(StepWork):
         self._teardown = self._teardown or self._begin_teardown(now)
         if self._teardown is None:
             return None
-        was_verifying = self._teardown.verifying
+        was_verifying = self._teardown.is_verifying
         self._receipt = self._receipt or self._teardown.tick(now)
-        if self._teardown.verifying and not was_verifying:
+        if self._teardown.is_verifying and not was_verifying:
             self._shared.report.phase(Phase.VERIFYING)
             if self._end.reason not in UNDIAGNOSED:
                 folder = self._shared.folder.path
@@ -76,7 +76,7 @@ class Ending(StepWork):
                 self._diagnosis_deadline = now + DIAGNOSIS_WAIT_S
         if self._receipt is None or (self._diagnosis and not self._diagnosis.done and now < self._diagnosis_deadline):
             return None
-        if not self._uploaded(now):
+        if not self._upload_before_end(now):
             return None
         diagnosis = self._diagnosis.value() if self._diagnosis is not None and self._diagnosis.done else None
         if diagnosis is not None:
@@ -85,9 +85,9 @@ class Ending(StepWork):
         self._report_end(self._end, self._receipt)
         return AttemptStep.DRAINING
 
-    def _uploaded(self, now: float) -> bool:
-        """Upload checkpoints before the end is reported if the host goes away; return whether that is done. The next
-        attempt is then planned from the checkpoint. On a host that stays, `Draining` uploads."""
+    def _upload_before_end(self, now: float) -> bool:
+        """Upload checkpoints before the end is reported if the host is shutting down, so that the next attempt is
+        planned from the last one; return whether that is done. On other hosts, `Draining` uploads them."""
         shared = self._shared
         if shared.host_deadline is None or not (shared.storage.stores and shared.trainer.progress.saved):
             return True
@@ -97,14 +97,14 @@ class Ending(StepWork):
             shared.storage.finish()
         if now >= self._uploads_deadline:
             shared.storage.give_up()
-        return shared.storage.idle
+        return shared.storage.is_idle
 
     def _report_end(self, end: End, receipt: Receipt) -> None:
         shared = self._shared
         shared.report.stop_sampling()
         shared.trainer.read_to_the_end()
         if bad_lines := shared.trainer.tail.bad_lines:
-            shared.report.note(lines_left_out(bad_lines), level="warning")
+            shared.report.note(dropped_lines_note(bad_lines), level="warning")
         for exit_ in shared.children.reap():
             report_exit(shared, exit_)
         data = {
@@ -117,7 +117,7 @@ class Ending(StepWork):
 
 
 class Draining(StepWork):
-    """Waits until the control plane has confirmed the last line, and unfinished files are removed."""
+    """The step that waits until the control plane has confirmed the last line and unfinished files are removed."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
@@ -137,7 +137,7 @@ class Draining(StepWork):
         return None
 
     def hurry(self, host_deadline: float, now: float) -> None:
-        """Shorten the deadlines because the host goes away. Called at each tick from then on."""
+        """Shorten the deadlines because the host is shutting down. Called at each tick from then on."""
         if self._drain_s != SIGTERM_DRAIN_S:
             self._drain_s = SIGTERM_DRAIN_S
             uploads_until = _upload_deadline(host_deadline, now)
@@ -148,7 +148,7 @@ class Draining(StepWork):
         storage = self._shared.storage
         if now >= self._storing_deadline:
             storage.give_up()
-        if self._shared.report.handed_over() and (self._tidied is None or self._tidied.done) and storage.idle:
+        if self._shared.report.is_handed_over() and (self._tidied is None or self._tidied.done) and storage.is_idle:
             return AttemptStep.DONE
         if now >= self._deadline:
             storage.give_up()
@@ -163,6 +163,6 @@ def _upload_deadline(host_deadline: float, now: float) -> float:
 
 def report_exit(shared: Shared, exit_: ChildExit) -> None:
     if exit_.role == STORING:
-        return  # it reports to the control plane itself, also after the last line
+        return  # it reports to the control plane directly, even after the last line
     data = {"role": exit_.role, "pid": exit_.pid, "exit_code": exit_.code, "signal": exit_.signal}
     shared.report.append(EventKind.PROCESS_EXITED, data)

@@ -1,4 +1,4 @@
-"""Downloads models from the hub by a child in the trainer's interpreter, and reports progress and failures."""
+"""The step that downloads models from the hub, in a child with the trainer's interpreter, and reports its progress."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ from workers.supervisor.steps import Outcome, Shared, StepWork
 log = logging.getLogger(__name__)
 
 _MIB = 1 << 20
-_FIGURES = {"done_bytes": "download/done_mib", "total_bytes": "download/total_mib"}
+_METRICS = {"done_bytes": "download/done_mib", "total_bytes": "download/total_mib"}
 
 
 class Fetching(StepWork):
@@ -45,7 +45,7 @@ class Fetching(StepWork):
     def tick(self, now: float) -> Outcome:
         for line in self._progress.read():
             self._heard_at = now
-            self._newest = {name: line[key] / _MIB for key, name in _FIGURES.items() if _is_size(line.get(key))}
+            self._newest = {name: line[key] / _MIB for key, name in _METRICS.items() if _is_size(line.get(key))}
         shared = self._shared
         if DOWNLOAD in shared.children.exits:
             self._report(now)
@@ -63,25 +63,25 @@ class Fetching(StepWork):
             return
         self._reported = self._newest
         self._next_at = now + self._shared.settings.sample_s
-        figures = {name: round(value, 1) for name, value in self._newest.items()}
-        self._shared.report.append(EventKind.SYSTEM, figures)
+        metrics = {name: round(value, 1) for name, value in self._newest.items()}
+        self._shared.report.append(EventKind.SYSTEM, metrics)
 
     def _hub_token(self) -> str:
-        """Read the host's own token for the hub; "" if there is none, with which public models still work."""
+        """Read the host's token for the hub; "" if there is none, which still allows public models."""
         file = self._shared.settings.hf_token_file
         if file is None:
             return ""
         try:
             if file.stat().st_mode & 0o077:
-                self._shared.report.note(f"{file} can be read by others: make it mode 0600.", level="warning")
+                self._shared.report.note(f"Other users can read {file}: set its mode to 0600.", level="warning")
             return file.read_text().strip()
         except (OSError, ValueError) as error:
             log.warning("no token for the hub: %s", error)
             problem = error.strerror if isinstance(error, OSError) else "it isn't text"
-            text = (
+            warning = (
                 f"The host's token for the hub can't be read from {file}: {problem}. Gated models can't be downloaded."
             )
-            self._shared.report.note(text, level="warning")
+            self._shared.report.note(warning, level="warning")
             return ""
 
 

@@ -1,4 +1,4 @@
-"""The hang watch: notices that no training step ends, and explains which process waits for which."""
+"""The hang watch: notices that no training step is ending, and explains which process is waiting for which."""
 
 import logging
 import os
@@ -19,23 +19,23 @@ log = logging.getLogger(__name__)
 
 STATES = {"R": "running", "S": "sleeping", "D": "waiting in the kernel, for a disk or a driver", "T": "stopped"}
 COMPUTING_PERCENT = 50.0
-"""The processor time, in percent of a core, from which a process counts as computing."""
+"""CPU use, in percent of a core, from which a process is considered to be computing."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The processes, servers and GPUs of an attempt during a hang."""
+    """Snapshot of an attempt's processes, servers and GPUs during a hang."""
 
     processes: Sequence[Witness]
     servers: Sequence[ServerState] = ()
     gpus: Mapping[int, float] | None = None
-    """GPU -> its use in percent, as last sampled."""
+    """GPU -> its utilization in percent, as last sampled."""
     missing: str = ""
-    """The reason why stacks are missing."""
+    """Reason why stacks are missing; empty if none are."""
 
 
 class HangWatch:
-    """Reports each hang once, and ends the attempt if its run says so."""
+    """The watch that reports each hang once, and ends the attempt if the run's settings say so."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -43,7 +43,7 @@ class HangWatch:
         self._examination: BackgroundCall[Scene] | None = None
 
     def tick(self, now: float) -> End | None:
-        """Return the attempt's end if it hangs and its run wants to end then."""
+        """Report a new hang; return the attempt's end if the run's settings end it on a hang."""
         stall = self._shared.trainer.stall(now)
         if stall is not None and self._examination is None:
             self._stall, self._examination = stall, self._examine()
@@ -51,7 +51,7 @@ class HangWatch:
             return None
         stall, examination, self._stall, self._examination = self._stall, self._examination, None, None
         if self._shared.trainer.progress.step != stall.step:
-            return None  # training has continued meanwhile
+            return None  # training continued during the examination
         return self._report(stall, examination)
 
     def _examine(self) -> BackgroundCall[Scene]:
@@ -71,41 +71,41 @@ class HangWatch:
     def _report(self, stall: Stall, examination: BackgroundCall[Scene]) -> End | None:
         try:
             scene = examination.value()
-        except Exception:  # whatever went wrong in its thread, the hang itself is reported
+        except Exception:  # the hang is reported even if its examination failed
             log.exception("the processes of a hang could not be examined")
             scene = Scene(())
         explanation = explain(scene, time.monotonic())
-        text = f"{stall} {explanation}".strip()
+        sentence = f"{stall} {explanation}".strip()
         try:
             _write(self._shared.folder.log(STACKS), stall, explanation, scene)
         except OSError as error:
             log.warning("the stacks could not be written: %s", error)
-        data = {"text": text, "who": explanation, "seconds": round(stall.seconds, 1), "usual_s": stall.usual_s}
+        data = {"text": sentence, "who": explanation, "seconds": round(stall.seconds, 1), "usual_s": stall.usual_s}
         self._shared.report.append(EventKind.HANG, data, step=stall.step)
-        return End(EndReason.HUNG, text) if self._shared.spec.run.hang.stop and stall.usual_s is not None else None
+        return End(EndReason.HUNG, sentence) if self._shared.spec.run.hang.stop and stall.usual_s is not None else None
 
 
 # --- sentences ------------------------------------------------------------------------------------------------
 
 
 def explain(scene: Scene, now: float) -> str:
-    """Explain which process waits for which; "" if nothing is known."""
-    stopped = [process for process in scene.processes if process.state in "Tt"]
-    if stopped:
-        rest = " The rest of the run waits for it." if len(scene.processes) > 1 else ""
-        return f"{_name(stopped[0], scene)} is stopped, perhaps by SIGSTOP or a debugger.{rest}"
+    """Explain which process is waiting for which; "" if nothing is known."""
+    stopped_processes = [process for process in scene.processes if process.state in "Tt"]
+    if stopped_processes:
+        rest = " The rest of the run is waiting for it." if len(scene.processes) > 1 else ""
+        return f"{_name(stopped_processes[0], scene)} is stopped, perhaps by SIGSTOP or a debugger.{rest}"
     ranks = [process for process in scene.processes if process.activity is not None]
-    late = [rank for rank in ranks if rank.collective is None]
-    if len(ranks) > 1 and not late:
+    late_ranks = [rank for rank in ranks if rank.collective is None]
+    if len(ranks) > 1 and not late_ranks:
         operations = "; ".join(f"rank {rank.activity.rank} in {rank.collective}" for rank in ranks if rank.activity)
-        return f"All ranks wait for each other in collective operations, perhaps in different ones: {operations}."
-    first = min(late or ranks, key=lambda rank: rank.activity.since if rank.activity else now, default=None)
+        return f"All ranks are waiting for each other, perhaps in different collective operations: {operations}."
+    first = min(late_ranks or ranks, key=lambda rank: rank.activity.since if rank.activity else now, default=None)
     if first is None:
         first = next((process for process in scene.processes if process.role == "trainer"), None)
     if first is None:
         return ""
-    waiting = len(ranks) - len(late) if late else 0
-    rest = {0: "", 1: "The other rank waits for it."}.get(waiting, f"{waiting} other ranks wait for it.")
+    waiting = len(ranks) - len(late_ranks) if late_ranks else 0
+    rest = {0: "", 1: "The other rank is waiting for it."}.get(waiting, f"{waiting} other ranks are waiting for it.")
     return " ".join(part for part in (_explain_process(first, scene, now), rest) if part)
 
 
@@ -115,8 +115,8 @@ def _explain_process(process: Witness, scene: Scene, now: float) -> str:
     name, inner = _name(process, scene), doing[-1] if doing else ""
     during = "In an evaluation: " if StepPart.EVALUATION in doing[:-1] else ""
     if StepPart.REWARDS in doing[:-1]:
-        of = "" if name == TRAINER_NAME else f" of {name[0].lower()}{name[1:]}"
-        return f"{during}The reward {inner}{of} has not returned for {seconds:.0f} s. {_position(process)}".strip()
+        owner = "" if name == TRAINER_NAME else f" of {name[0].lower()}{name[1:]}"
+        return f"{during}The reward {inner}{owner} has not returned for {seconds:.0f} s. {_position(process)}".strip()
     if scene.servers and inner in _FROM_SERVERS:
         return f"{during}{name} has waited {seconds:.0f} s for {_FROM_SERVERS[inner]}. {_servers(scene)}"
     lead = f"{name} doesn't report its activity."
@@ -128,7 +128,7 @@ def _explain_process(process: Witness, scene: Scene, now: float) -> str:
 TRAINER_NAME = "The trainer"
 _FROM_SERVERS: dict[str, str] = {
     StepPart.GENERATION: "completions from vLLM",
-    StepPart.WEIGHT_SYNC: "vLLM to take its weights",
+    StepPart.WEIGHT_SYNC: "vLLM to receive its weights",
 }
 _DOING: dict[str, str] = {
     "": "between two steps",
@@ -149,24 +149,24 @@ def _servers(scene: Scene) -> str:
     name = f"The server {worst.role}" if len(scene.servers) > 1 else "vLLM"
     of_server = (process for process in scene.processes if process.role == worst.role)
     engine = next((process for process in of_server if "Engine" in process.name), None)
-    at = f" Its engine{_position(engine).removeprefix('It')}" if engine else ""
+    engine_position = f" Its engine{_position(engine).removeprefix('It')}" if engine else ""
     if worst.unanswered_s:
-        return f"{name} has not answered for {worst.unanswered_s:.0f} s.{at}"
+        return f"{name} has not responded for {worst.unanswered_s:.0f} s.{engine_position}"
     if not worst.running + worst.waiting:
-        return f"{name} answers and has no request: an answer was lost, or no request was sent.{at}"
-    requests = f"{worst.running} requests running and {worst.waiting} waiting"
-    return f"{name} has {requests}, and has generated no token for {worst.still_s:.0f} s.{at}"
+        return f"{name} is responding but has no requests: a response was lost, or none was requested.{engine_position}"
+    requests = f"{worst.running} request{'s' * (worst.running != 1)} running and {worst.waiting} waiting"
+    return f"{name} has {requests}, and has generated no token for {worst.still_s:.0f} s.{engine_position}"
 
 
 def _position(process: Witness) -> str:
-    """Describe in a sentence where a process is in its code, and what it does there."""
+    """Return a sentence on where a process is in its code and what it is doing there; "" if nothing is known."""
     parts = [f"at {process.frame}"] if process.frame else []
     computes = process.cpu_percent >= COMPUTING_PERCENT
     busy = f"computing on {process.cpu_percent:.0f} % of a core" if computes else ""
     parts += [busy or STATES.get(process.state, "")]
     parts += [f"connected to {', '.join(process.peers)}"] if process.peers else []
-    text = ", ".join(part for part in parts if part)
-    return f"It is {text}." if text else ""
+    description = ", ".join(part for part in parts if part)
+    return f"It is {description}." if description else ""
 
 
 def _gpus(scene: Scene) -> str:

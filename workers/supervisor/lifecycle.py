@@ -25,12 +25,12 @@ from workers.supervisor.steps import AttemptStep
 log = logging.getLogger(__name__)
 
 ERRORS_ALLOWED = 20
-"""Consecutive errors after which the attempt is given up."""
+"""Maximum number of consecutive errors before the attempt is given up."""
 GIVE_UP_ROUNDS = 5
 
 
 class Lifecycle:
-    """The supervisor's main loop: the claim, then the claimed attempt; handles the supervisor's own errors."""
+    """The supervisor's main loop: makes the claim, ticks the claimed attempt, and handles errors of the supervisor."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class Lifecycle:
         )
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         return self.refused or (self.attempt is not None and self.attempt.step == AttemptStep.DONE)
 
     @property
-    def hurried(self) -> bool:
-        """True if somebody watches the run, or it is ending: then ticks follow faster."""
+    def is_hurried(self) -> bool:
+        """True if somebody is watching the run or it is ending; ticks are then more frequent."""
         attempt = self.attempt
         return attempt is not None and (attempt.step == AttemptStep.ENDING or attempt.report.syncer.watched)
 
@@ -82,17 +82,17 @@ class Lifecycle:
         self.inbox.put(lambda: None)
 
     def run(self) -> None:
-        """Run to the end. Raises an error of the supervisor's own, after killing all children."""
+        """Run to the end. If the supervisor itself fails, kill all children and raise its error."""
         errors = 0
-        while not self.finished:
+        while not self.is_finished:
             try:
                 with suppress(Empty):
-                    self.inbox.get(timeout=self.settings.tick_watched_s if self.hurried else self.settings.tick_s)()
+                    self.inbox.get(timeout=self.settings.tick_watched_s if self.is_hurried else self.settings.tick_s)()
                 self.tick()
                 errors = 0
             except Exception as error:
                 errors += 1
-                log.exception("an error of the supervisor's own")
+                log.exception("the supervisor itself failed")
                 try:
                     if self.attempt is None or errors > ERRORS_ALLOWED:
                         raise
@@ -102,7 +102,7 @@ class Lifecycle:
                     raise
 
     def _give_up(self) -> None:
-        """Kill all children, because nothing can be reported any longer; the reaper will find the folder."""
+        """Kill all children, because nothing can be reported anymore; the reaper will find the folder."""
         children = self.attempt.children if self.attempt else Children(self.folder)
         for _ in range(GIVE_UP_ROUNDS):
             try:
@@ -122,19 +122,19 @@ class Lifecycle:
             log.error("no claim, so nothing is started: %s", self._claim.error)
             self.refused = True
             return
-        answer = self._claim.value()
-        if answer.go and answer.ack < self.spec.first_seq:
+        response = self._claim.value()
+        if response.go and response.ack < self.spec.first_seq:
             self.attempt = ClaimedAttempt(
                 self.folder,
                 self.spec,
                 self.settings,
-                answer,
+                response,
                 inbox=self.inbox,
                 make_control=self._make_control,
                 read_gpus=self._read_gpus,
             )
             return
-        reason = answer.why or f"the control plane has lines up to {answer.ack} already"
+        reason = response.why or f"the control plane has lines up to {response.ack} already"
         log.warning("the claim was refused, so nothing is started: %s", reason)
         self.refused = True
 

@@ -1,4 +1,5 @@
-"""Enforces a run's limits and early-stop rules on the host, so that they hold while the control plane is away."""
+"""A run's limits and early-stop rules, enforced on the host so that they apply while the control plane is
+unavailable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,21 +11,19 @@ from workers.contract.wire.names import EndReason
 
 NUM_TOKENS = "num_tokens"
 UNSEEN_STEPS = 100
-"""The step by which a rule's metric must have been logged; its absence is reported."""
+"""Number of steps after which it is reported that a rule's metric has never been logged."""
 
 
 @dataclass(frozen=True)
-class Reached:
-    """A limit that ends the run."""
-
+class ReachedLimit:
     reason: EndReason
     text: str
     recommended: int | None = None
-    """The step with the best model by the rule; None: the last step."""
+    """Step with the best model by the rule; None for the last step."""
 
 
 class LimitWatch:
-    """Watches the limits, whose use counts over all attempts, and the rules on metrics, which count in this attempt."""
+    """The watch on a run's limits, used up across all attempts, and its rules on metrics, applied to this attempt."""
 
     def __init__(self, limits: LimitsSpec, placement: Placement, *, began: float) -> None:
         self._limits = limits
@@ -36,16 +35,16 @@ class LimitWatch:
         self._step = 0
         self._no_better = _NoBetter(limits.no_better) if limits.no_better else None
         self._beyond = _Beyond(limits.beyond) if limits.beyond else None
-        self._reached: Reached | None = None
+        self._reached: ReachedLimit | None = None
         self._warned: set[str] = set()
 
     @property
-    def reads(self) -> bool:
+    def needs_metrics(self) -> bool:
         """True if a limit or rule depends on the trainer's metrics."""
         return bool(self._limits.tokens is not None or self._no_better or self._beyond)
 
     def note(self, step: int | None, values: Mapping[str, Any]) -> None:
-        """Read one line of the trainer's metrics."""
+        """Take one line of the trainer's metrics into account."""
         self._step = self._step if step is None else step
         tokens = values.get(NUM_TOKENS)
         self._tokens = float(tokens) if isinstance(tokens, int | float) else self._tokens
@@ -54,20 +53,21 @@ class LimitWatch:
             if rule is not None and isinstance(value, int | float) and step is not None:
                 self._reached = self._reached or rule.note(step, float(value))
 
-    def reached(self, now: float) -> Reached | None:
-        """Return the limit or rule that ends the run now, if any."""
+    def reached(self, now: float) -> ReachedLimit | None:
         limits, hours, money = self._limits, self._hours(now), self._money(now)
         if limits.hours is not None and hours >= limits.hours:
-            return Reached(EndReason.LIMIT_REACHED, f"it has used {hours:.3g} of {limits.hours:g} hours.")
+            return ReachedLimit(EndReason.LIMIT_REACHED, f"it has used {hours:.3g} of {limits.hours:g} hours.")
         if limits.tokens is not None and self._tokens >= limits.tokens:
-            return Reached(EndReason.LIMIT_REACHED, f"it has used {self._tokens:,.0f} of {limits.tokens:,} tokens.")
+            return ReachedLimit(
+                EndReason.LIMIT_REACHED, f"it has used {self._tokens:,.0f} of {limits.tokens:,} tokens."
+            )
         if limits.money is not None and self._price and money >= limits.money:
             used = f"{money:.2f} of {limits.money:.2f} {self._currency}".rstrip()
-            return Reached(EndReason.LIMIT_REACHED, f"it has used {used}.")
+            return ReachedLimit(EndReason.LIMIT_REACHED, f"it has used {used}.")
         return self._reached
 
-    def figures(self, now: float) -> dict[str, float]:
-        """Return the use of each limit as metrics `limits/<field of LimitsSpec>`; for rules, the steps that count."""
+    def metrics(self, now: float) -> dict[str, float]:
+        """Return how much of each limit is used, as metrics `limits/<field of LimitsSpec>`; for rules, in steps."""
         limits = self._limits
         used: dict[str, float | None] = {
             "hours": None if limits.hours is None else self._hours(now),
@@ -79,9 +79,9 @@ class LimitWatch:
         return {f"limits/{name}": float(value) for name, value in used.items() if value is not None}
 
     def unseen(self) -> str:
-        """Return a sentence about a rule's metric that is never logged, once for each metric; otherwise ""."""
+        """Return a warning that a rule's metric is never logged, once for each metric; otherwise ""."""
         for rule in (self._no_better, self._beyond):
-            if rule is None or rule.logged or rule.spec.metric in self._warned:
+            if rule is None or rule.is_logged or rule.spec.metric in self._warned:
                 continue
             if self._step >= max(UNSEEN_STEPS, rule.spec.steps):
                 self._warned.add(rule.spec.metric)
@@ -104,18 +104,19 @@ class _NoBetter:
         self.counted = 0
 
     @property
-    def logged(self) -> bool:
+    def is_logged(self) -> bool:
         return self._best is not None
 
-    def note(self, step: int, value: float) -> Reached | None:
+    def note(self, step: int, value: float) -> ReachedLimit | None:
         sign = 1 if self.spec.higher else -1
         if self._best is None or sign * (value - self._best[1]) > self.spec.least_gain:
             self._best = step, value
-        at, best = self._best
-        self.counted = step - at
+        best_step, best = self._best
+        self.counted = step - best_step
         if self.counted < self.spec.steps:
             return None
-        return Reached(EndReason.EARLY_STOPPED, f"{self.spec.condition}: its best was {best:.4g} at step {at}.", at)
+        sentence = f"{self.spec.condition}: its best was {best:.4g} at step {best_step}."
+        return ReachedLimit(EndReason.EARLY_STOPPED, sentence, best_step)
 
 
 class _Beyond:
@@ -123,12 +124,12 @@ class _Beyond:
         self.spec = spec
         self._since: int | None = None
         self._before: int | None = None
-        """The last step within the bound."""
-        self.logged = False
+        """Last step within the bound."""
+        self.is_logged = False
         self.counted = 0
 
-    def note(self, step: int, value: float) -> Reached | None:
-        self.logged = True
+    def note(self, step: int, value: float) -> ReachedLimit | None:
+        self.is_logged = True
         if not (value > self.spec.bound if self.spec.above else value < self.spec.bound):
             self._since, self._before, self.counted = None, step, 0
             return None
@@ -136,4 +137,4 @@ class _Beyond:
         self.counted = step - self._since + 1
         if self.counted < self.spec.steps:
             return None
-        return Reached(EndReason.EARLY_STOPPED, f"{self.spec.condition}: it is {value:.4g}.", self._before)
+        return ReachedLimit(EndReason.EARLY_STOPPED, f"{self.spec.condition}: it is {value:.4g}.", self._before)

@@ -1,5 +1,5 @@
-"""Keeps a run's sinks running in a process beside its trainer: it is restarted after a crash, and nothing waits for it,
-except for a short time at the end."""
+"""The process that sends a run's metrics to its sinks, alongside the trainer. It is restarted after a crash, and
+nothing waits for it, except for a short time at the end."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ class Sinks:
         self._restart_at: float | None = None
         self._next_poll = 0.0
         self._reported: dict[str, str] = {}
-        """Sink -> the problem that was last reported."""
+        """Sink -> the problem last reported."""
 
     def begin(self, now: float) -> None:
         shared = self._shared
@@ -33,7 +33,7 @@ class Sinks:
         environment = commands.sinks_environment(shared.spec, shared.settings, os.environ, shared.secrets)
         failed = shared.start(sinks.ROLE, [*argv, str(shared.folder.path)], environment)
         if failed is not None:
-            shared.report.note(f"The run's figures are not sent to its sinks: {failed.detail}", level="warning")
+            shared.report.note(f"The run's metrics aren't sent to its sinks: {failed.detail}", level="warning")
             self._starts = MAX_STARTS
 
     def tick(self, now: float) -> None:
@@ -49,8 +49,8 @@ class Sinks:
         if self._restart_at is None:
             self._restart_at = now + 2.0**self._starts
             self._shared.report.note(
-                f"The process that sends figures to the run's sinks ended with {exit_.code}. Training continues, and "
-                f"the process is restarted at most {MAX_STARTS - 1} times. Its log has more.",
+                f"The process that sends metrics to the run's sinks exited with code {exit_.code}. Training continues, "
+                f"and the process is restarted at most {MAX_STARTS - 1} times. See its log for details.",
                 level="warning",
             )
         elif now >= self._restart_at:
@@ -60,6 +60,6 @@ class Sinks:
         state = self._shared.folder.read_json(f"{FileName.SINKS}/{sinks.STATE}") or {}
         for title, problem in state.items():
             if problem and problem != self._reported.get(title):
-                text = f"{title} doesn't accept the run's figures: {problem} They are kept, and sent once it does."
-                self._shared.report.note(text, level="warning")
+                warning = f"{title} doesn't accept the run's metrics: {problem} They are kept and sent later."
+                self._shared.report.note(warning, level="warning")
         self._reported.update({str(title): str(problem) for title, problem in state.items() if problem})

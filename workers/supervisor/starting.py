@@ -1,4 +1,4 @@
-"""The first steps of an attempt: prepares dataset and GPU baselines, then starts the vLLM servers and the trainer."""
+"""The first steps of an attempt: dataset and GPU baselines, then the start of the vLLM servers and the trainer."""
 
 import os
 
@@ -13,17 +13,17 @@ from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.reports.control import Control
 from workers.supervisor.servers import compilecache
-from workers.supervisor.servers.vllm import memory_in_words
+from workers.supervisor.servers.vllm import describe_memory
 from workers.supervisor.servers.warmth import OTHER_FILES, files_of
 from workers.supervisor.steps import AttemptStep, Outcome, Shared, StepWork
 
 DRIVER_PATIENCE = 4
-"""The multiple of `gpu_free_deadline_s` that a GPU driver may take to answer."""
+"""Multiple of `gpu_free_deadline_s` within which a GPU driver must respond."""
 
 
 class Preparing(StepWork):
-    """Gets the dataset and the GPUs' baselines in two threads, for which the main thread polls. `stores`: there is
-    an artifact store."""
+    """The step that gets the dataset and the GPUs' baselines, in two threads that the main thread polls. `stores`:
+    whether there is an artifact store."""
 
     def __init__(self, shared: Shared, control: Control, *, stores: bool) -> None:
         super().__init__(shared)
@@ -75,12 +75,13 @@ class Preparing(StepWork):
         return after_fetching(shared)
 
     def _too_late(self, now: float) -> End | None:
-        """End if the GPUs' driver doesn't answer: a call to it may never return. The dataset has its own deadline."""
+        """Return the end if the GPUs' driver isn't responding: a call to it may never return. The dataset has its own
+        deadline."""
         if now < self._deadline:
             return None
         seconds = DRIVER_PATIENCE * self._shared.settings.gpu_free_deadline_s
         return End(
-            EndReason.LAUNCH_FAILED, f"The GPUs' driver does not answer: nothing could be read for {seconds:g} s."
+            EndReason.LAUNCH_FAILED, f"The GPU driver isn't responding: nothing could be read for {seconds:g} s."
         )
 
 
@@ -89,14 +90,15 @@ def after_fetching(shared: Shared) -> AttemptStep:
 
 
 def start_trainer(shared: Shared, *, waits: bool) -> End | None:
-    """Start the trainer. `waits`: it sends no request to a server before FileName.SERVERS_READY exists."""
+    """Start the trainer; return the attempt's end if that fails. `waits`: the trainer sends no request to a server
+    before FileName.SERVERS_READY exists."""
     argv = stack.trainer_argv(shared.folder.path, commands.programs(shared.settings))
     environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
     return shared.start(TRAINER, argv, environment | shared.caches | ({stack.AWAIT_SERVERS: "1"} if waits else {}))
 
 
 class ServersStarting(StepWork):
-    """Starts all servers at once, and meanwhile the trainer, whose imports and model take as long as theirs."""
+    """The step that starts all servers at once and, if possible, the trainer too, whose startup takes as long."""
 
     _ready = 0
     _files = ""
@@ -105,11 +107,11 @@ class ServersStarting(StepWork):
         shared, servers = self._shared, self._shared.servers
         port = servers.port_in_use()
         if port is not None:
-            return End(EndReason.PORT_IN_USE, f"Port {port} is held by another process on this host.")
+            return End(EndReason.PORT_IN_USE, f"Port {port} is in use by another process on this host.")
         if servers.lease:
             self._files = files_of(shared.spec)
-            text = f"This run uses the warm server {servers.lease.attempt_id}, which continues after the run ends."
-            shared.report.note(text)
+            note = f"This run uses the warm server {servers.lease.attempt_id}, which continues after the run ends."
+            shared.report.note(note)
         elif servers.attached:
             self._warn()
         if shared.spec.run.kind == jobs.WARM:
@@ -125,12 +127,12 @@ class ServersStarting(StepWork):
         return start_trainer(shared, waits=True) if self._side_by_side() else None
 
     def _side_by_side(self) -> bool:
-        """Decide whether to start the trainer while its servers start. On a shared GPU each would count the other's
-        memory as its own, and a job may use its server at once."""
+        """Return whether to start the trainer while its servers start. On a shared GPU each would count the other's
+        memory as its own, and a job may use its server immediately."""
         spec = self._shared.spec
-        taken = {gpu for place in self._shared.servers.own for gpu in place.gpus}
-        apart = taken.isdisjoint(spec.placement.gpus) and spec.run.kind not in jobs.KINDS
-        return apart and self._shared.settings.side_by_side
+        server_gpus = {gpu for place in self._shared.servers.own for gpu in place.gpus}
+        possible = server_gpus.isdisjoint(spec.placement.gpus) and spec.run.kind not in jobs.KINDS
+        return possible and self._shared.settings.side_by_side
 
     def on_exits(self, now: float) -> Outcome:
         shared = self._shared
@@ -139,24 +141,24 @@ class ServersStarting(StepWork):
 
     def tick(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers
-        ready = servers.ready()
+        ready_count = servers.ready()
         if servers.lease and (lost := shared.lost_server(after_s=0.0)):
             return lost
-        if ready == len(servers.places):
+        if ready_count == len(servers.places):
             if servers.lease and servers.lease.files() != self._files:
                 return End(EndReason.LAUNCH_FAILED, OTHER_FILES)
             shared.report.phase(Phase.VLLM_READY)
             for place in servers.own:
-                if text := memory_in_words(shared.folder.log(place.role)):
-                    shared.report.note(text if len(servers.own) == 1 else f"{place.role}: {text}")
+                if memory_note := describe_memory(shared.folder.log(place.role)):
+                    shared.report.note(memory_note if len(servers.own) == 1 else f"{place.role}: {memory_note}")
             servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.on_server_sample)
             shared.folder.write(FileName.SERVERS_READY, "")
             return AttemptStep.TRAINING
-        if ready != self._ready:
-            self._ready = ready
+        if ready_count != self._ready:
+            self._ready = ready_count
             shared.report.phase(Phase.VLLM_STARTING, self._progress())
-        late = servers.late(now)
-        return End(EndReason.VLLM_NOT_READY, late) if late else None
+        late_servers = servers.describe_late(now)
+        return End(EndReason.VLLM_NOT_READY, late_servers) if late_servers else None
 
     def _progress(self) -> str:
         count = len(self._shared.servers.places)
@@ -165,8 +167,8 @@ class ServersStarting(StepWork):
     def _warn(self) -> None:
         names = ", ".join(place.address for place in self._shared.servers.attached)
         self._shared.report.note(
-            f"Somebody else runs {names}. This run neither starts nor ends that server, and can't prove whose process "
-            "answers, which weights it has, or that its GPUs and port are free: the receipt covers only this run's own "
+            f"This run uses {names} but neither starts nor stops that server. It can't prove whose process responds "
+            "there, which weights it has, or that its GPUs and port are free: the receipt covers only this run's own "
             "processes.",
             level="warning",
         )

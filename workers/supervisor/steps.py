@@ -2,7 +2,7 @@
 
     PREPARING -> (FETCHING ->) (SERVERS_STARTING ->) TRAINING -> (SAVING | SETTLING ->) ENDING -> DRAINING -> DONE
 
-The trainer starts in SERVERS_STARTING if it can do so while the servers start. ENDING can follow any step before it. A
+The trainer starts in SERVERS_STARTING if it can start while the servers do. ENDING can follow any step before it. A
 step returns the next step and never waits.
 """
 
@@ -21,7 +21,7 @@ from workers.supervisor.processes.gpus import ReadGpus
 from workers.supervisor.reports.reporting import Reporting
 from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.storage import Storage
-from workers.supervisor.watching import HostFigures, TrainerWatch
+from workers.supervisor.watching import HostSampler, TrainerWatch
 
 
 class AttemptStep(StrEnum):
@@ -46,8 +46,6 @@ Outcome = AttemptStep | End | None
 
 
 class StepWork:
-    """The work of one step."""
-
     def __init__(self, shared: "Shared") -> None:
         self._shared = shared
 
@@ -55,11 +53,10 @@ class StepWork:
         return None
 
     def on_exits(self, now: float) -> Outcome:
-        """Judge the exits so far. Called before a stop is accepted, because the stop was not their cause."""
+        """Judge the exits so far. Called before a stop is accepted, because the stop didn't cause them."""
         return None
 
     def tick(self, now: float) -> Outcome:
-        """Continue the step, without waiting."""
         return None
 
 
@@ -74,20 +71,20 @@ class Shared:
     children: Children
     report: Reporting
     trainer: TrainerWatch
-    figures: HostFigures
+    figures: HostSampler
     servers: ServerFleet
     judge: Judge
     limits: LimitWatch
     storage: Storage
     read_gpus: ReadGpus
     host_deadline: float | None = None
-    """If the host stops: until when the run may save and upload, so that time remains to hand over. inf: unknown.
-    None: the host doesn't stop."""
+    """Time until which a run on a host that is shutting down may save and upload, so that there is time left to hand
+    over; inf if unknown, None if the host isn't shutting down."""
     caches: dict[str, str] = field(default_factory=dict)
-    """Environment variables of the trainer and the servers that name their compile caches."""
+    """Environment variables with the compile caches of the trainer and the servers."""
 
     settled: End | None = None
-    """The trainer's own end, while waiting to see whether a server was its cause."""
+    """The end by the trainer's exit, while waiting to see whether a server caused it."""
     requested_end: End = field(default_factory=lambda: End(EndReason.STOPPED_BY_USER, ""))
     """The end of a run that saves because of a stop or a limit."""
 
@@ -96,27 +93,27 @@ class Shared:
         return self.children.exits.get(TRAINER)
 
     def lost_server(self, *, after_s: float) -> End | None:
-        """Return the end if an attached server no longer answers; its process can't be watched."""
-        problem = self.servers.lost(after_s=after_s)
+        """Return the end if an attached server is no longer responding; its process can't be watched."""
+        problem = self.servers.describe_lost(after_s=after_s)
         return End(EndReason.VLLM_EXITED, problem) if problem else None
 
     def waits_for_servers(self) -> bool:
-        """Return whether a server that is still alive may turn out to be the cause of the trainer's failure."""
+        """Return whether a server is still alive that may turn out to be the cause of the trainer's failure."""
         running = self.children.running()
         return bool(self.servers.attached) or any(place.role in running for place in self.servers.own)
 
     def server_end(self) -> End | None:
-        """Return the attempt's end if an own server has exited."""
+        """Return the attempt's end if one of its own servers has exited."""
         exit_ = self.servers.first_exit(self.children.exits)
         return self.judge.server(exit_, among=len(self.servers.places)) if exit_ else None
 
     def trainer_end(self, exit_: ChildExit) -> End:
-        """Return the attempt's end for the trainer's exit, after reading its last lines."""
+        """Read the trainer's last lines and return the attempt's end for its exit."""
         self.trainer.read_to_the_end()
         return self.judge.trainer(exit_, self.trainer.progress)
 
     def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> End | None:
-        """Start a child; returns the attempt's end if the program doesn't exist."""
+        """Start a child; return the attempt's end if the program can't be started."""
         try:
             pid = self.children.start(role, argv, environment)
         except OSError as error:

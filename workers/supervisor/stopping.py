@@ -1,4 +1,4 @@
-"""Carries out stops: those that somebody has requested, and those of a host that shuts down."""
+"""Stops: those that somebody requests, and those because the host is shutting down."""
 
 import math
 
@@ -10,16 +10,17 @@ from workers.supervisor.steps import BEFORE_END, AttemptStep, Outcome, Shared
 
 
 class Stops:
-    """The stops of one attempt. Its caller judges the exits so far first, because a stop was not their cause."""
+    """The stops of one attempt. The caller judges the exits so far first, because a stop didn't cause them."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._mode: StopMode | None = None
-        """The stop that was accepted last."""
+        """Mode of the stop accepted last."""
         self._host_stop: HostStop | None = None
 
     def request(self, mode: StopMode, step: AttemptStep) -> Outcome:
-        """Handle a stop from push or poll, any number of times; `now` escalates `save`, but not the reverse."""
+        """Handle a pushed or polled stop and return its outcome; repeats have no effect. `now` may follow `save`, but
+        not the reverse."""
         if step not in BEFORE_END or self._mode in (mode, StopMode.NOW):
             return None
         self._mode = mode
@@ -31,15 +32,15 @@ class Stops:
         return self._end("", EndReason.STOPPED_BY_USER)
 
     def stop_with_host(self, step: AttemptStep, now: float) -> Outcome:
-        """Handle a SIGTERM; from then on called at each tick. Sets the host's deadline."""
+        """Handle a SIGTERM: set the host's deadline and return the outcome. Called at each tick from then on."""
         if self._host_stop is None:
             stop = self._host_stop = self._shared.folder.host_stop()
             self._shared.host_deadline = (
                 math.inf if stop.within_s is None else now + max(0.0, stop.within_s - SIGTERM_DRAIN_S)
             )
             if stop.saves and step == AttemptStep.TRAINING:
-                self._shared.report.note("The host shuts down, so the run saves a checkpoint first.")
-                detail = "The host's program was stopped, and let the run save first."
+                self._shared.report.note("The host is shutting down, so the run saves a checkpoint first.")
+                detail = "The worker on the host was stopped and let the run save first."
                 self._shared.requested_end = End(stop.reason, detail)
                 return AttemptStep.SAVING
         if self._host_stop.saves and step == AttemptStep.SAVING:
@@ -48,5 +49,5 @@ class Stops:
         return self._end("The supervisor received SIGTERM on the host.", reason)
 
     def _end(self, detail: str, reason: EndReason) -> End:
-        """Return the end by a stop. A trainer that had already ended keeps its own reason."""
+        """Return the end by a stop, or the trainer's own end if it had already exited."""
         return self._shared.settled or End(reason, detail)

@@ -1,4 +1,4 @@
-"""Starts and ends the process that uploads an attempt's checkpoints, during the training and after its end."""
+"""Control of the process that uploads an attempt's checkpoints, during training and after the end."""
 
 import logging
 import os
@@ -11,11 +11,11 @@ from workers.supervisor.processes.folder import AttemptFolder
 log = logging.getLogger(__name__)
 
 RESTART_S = 30.0
-"""The pause after the process has ended too early."""
+"""Seconds before the process is restarted if it exits too early."""
 
 
 class Storage:
-    """The uploads of one attempt. For the main thread only; nothing here waits. `token`: the attempt's token; "" if
+    """The uploads of one attempt. For the main thread only; nothing here waits. `token`: the attempt's token, or "" if
     there is no store."""
 
     def __init__(self, folder: AttemptFolder, settings: HostSettings, children: Children, *, token: str) -> None:
@@ -31,22 +31,23 @@ class Storage:
         return bool(self._token)
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         return STORING not in self._children.running()
 
     def tick(self, now: float) -> None:
-        """Keep the process running while the trainer runs."""
-        if self._token and self.idle and now >= self._next_at:
+        """Start the upload process if it isn't running. Called while the trainer runs."""
+        if self._token and self.is_idle and now >= self._next_at:
             self._next_at = now + RESTART_S
             self._start(finish=False)
 
     def finish(self) -> None:
-        """Upload the remaining checkpoints after the teardown, which has ended this process like all others."""
+        """Start to upload the remaining checkpoints, after the teardown has ended the upload process with all
+        others."""
         if self._token:
             self._start(finish=True)
 
     def give_up(self) -> None:
-        if not self.idle and not self._gave_up:
+        if not self.is_idle and not self._gave_up:
             self._gave_up = True
             log.warning("not all checkpoints were uploaded in time")
             self._children.kill_started()

@@ -25,9 +25,9 @@ from workers.supervisor.reports.trainerlines import trainer_line
 log = logging.getLogger("workers.supervisor.storing")
 
 POLL_S = 1.0
-LONGEST_PAUSE_S = 60.0
-LAST_TRIES = 3
-"""Consecutive failures after which uploads are given up, once the run has ended."""
+MAX_PAUSE_S = 60.0
+MAX_LAST_TRIES = 3
+"""Number of consecutive failures after which uploads are given up once the run has ended."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
     parent = os.getppid()
     while True:
         pause = uploader.tick()
-        if options.finish and uploader.finished:
+        if options.finish and uploader.is_finished:
             return 0
         if os.getppid() != parent:
             return 0  # the supervisor is gone; the reaper will end the attempt
@@ -53,7 +53,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Uploader:
-    """Follows the trainer's lines, uploads the newest checkpoint first, and removes those that the trainer removed."""
+    """The uploader of checkpoints, newest first. It follows the trainer's lines, and removes what the trainer
+    removed."""
 
     def __init__(self, folder: AttemptFolder, control: Control, *, only: str | None = None) -> None:
         self._only = only
@@ -63,18 +64,18 @@ class Uploader:
         self._attempt = spec.attempt_id
         self._name = f"{spec.run.run_id}/{spec.number}"
         self._lines = Tail(folder / FileName.METRICS, trainer_line)
-        self._backoff = Backoff(LONGEST_PAUSE_S)
+        self._backoff = Backoff(MAX_PAUSE_S)
         self._waiting: dict[int, str] = {}
         """Step -> path of each checkpoint to upload."""
         self._stored: dict[int, str] = {}
         self._tried = set[int]()
-        """Steps of which the store may hold files."""
+        """Steps whose files the store may hold."""
         self._obsolete: dict[int, str] = {}
         """Step -> path of each checkpoint to remove from the store."""
 
     @property
-    def finished(self) -> bool:
-        return not (self._waiting or self._obsolete) or self._backoff.failures >= LAST_TRIES
+    def is_finished(self) -> bool:
+        return not (self._waiting or self._obsolete) or self._backoff.failures >= MAX_LAST_TRIES
 
     def tick(self) -> float:
         """Upload or remove one checkpoint; return the seconds until the next tick."""
@@ -117,12 +118,12 @@ class Uploader:
 
     def _connect(self) -> ArtifactStore:
         try:
-            answer: StoreAnswer = self._control.ask_store(self._attempt)
+            response: StoreAnswer = self._control.ask_store(self._attempt)
         except ControlRefused as error:
-            raise StoreError(f"The control plane doesn't hand out the store's keys: {error.text}") from error
-        if answer.store is None:
-            raise StoreError("There is no store any longer: an admin has removed it under Settings, Secrets.")
-        return ArtifactStore(answer.store)
+            raise StoreError(f"The control plane didn't provide the artifact store's keys: {error.text}") from error
+        if response.store is None:
+            raise StoreError("The artifact store no longer exists: an admin removed it under Settings, Secrets.")
+        return ArtifactStore(response.store)
 
     def _upload(self, store: ArtifactStore, step: int) -> None:
         path = self._waiting[step]
@@ -133,7 +134,7 @@ class Uploader:
         except FolderChanged as error:
             log.info("%s no longer exists: %s", path, error)
             self._waiting.pop(step)
-            self._obsolete[step] = path  # the files that were uploaded
+            self._obsolete[step] = path  # some files may have been uploaded
             return
         self._report(path, Storing.STORED, manifest=manifest)
         self._stored[step] = self._waiting.pop(step)

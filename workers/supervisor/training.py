@@ -1,4 +1,4 @@
-"""The steps while the trainer runs: training, settling after its end, and saving for a stop."""
+"""The steps while the trainer runs and just after: training, settling after a failure, and saving before a stop."""
 
 from workers.contract.run import jobs
 from workers.contract.wire.names import SAVING, EndReason, EventKind, FileName, Phase
@@ -11,7 +11,7 @@ from workers.supervisor.steps import AttemptStep, Outcome, Shared, StepWork
 
 
 class Training(StepWork):
-    """Starts the trainer, and watches it, its servers, limits and hangs."""
+    """The step that starts the trainer and watches it, its servers, its limits and hangs."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
@@ -40,15 +40,15 @@ class Training(StepWork):
         lost = self._shared.lost_server(after_s=shared.settings.attached_silence_s)
         if lost is not None:
             return lost
-        hung = shared.servers.hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
+        hung = shared.servers.describe_hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
         if hung:
             return End(EndReason.VLLM_HUNG, hung)
         return (None if self._is_job else self._hangs.tick(now)) or self._limit(now)
 
     def _limit(self, now: float) -> Outcome:
         shared = self._shared
-        if text := shared.limits.unseen():
-            shared.report.note(text, level="warning")
+        if warning := shared.limits.unseen():
+            shared.report.note(warning, level="warning")
         reached = shared.limits.reached(now)
         if reached is None:
             return None
@@ -59,7 +59,8 @@ class Training(StepWork):
 
 
 class Settling(StepWork):
-    """Waits after a trainer's failure: a server's death may be its cause, and be noticed a moment later."""
+    """The step that waits after a trainer's failure, since the death of a server that caused it may be noticed
+    later."""
 
     _deadline = 0.0
 
@@ -81,7 +82,7 @@ class Settling(StepWork):
 
 
 class Saving(StepWork):
-    """Lets the trainer save and exit, which it does when it finds STOP in the folder, or ends at the deadline."""
+    """The step that lets the trainer save and exit, by writing STOP to the folder; the attempt ends at the deadline."""
 
     _deadline = 0.0
 
@@ -97,22 +98,22 @@ class Saving(StepWork):
             end = self._shared.trainer_end(self._shared.trainer_exit)
             if end.reason == EndReason.STOPPED_BY_USER and self._shared.requested_end.detail:
                 return self._shared.requested_end
-            good = end.reason in (EndReason.STOPPED_BY_USER, EndReason.COMPLETED)
-            return end if good else self._could_not_save(end)
+            is_saved = end.reason in (EndReason.STOPPED_BY_USER, EndReason.COMPLETED)
+            return end if is_saved else self._could_not_save(end)
         server = self._shared.server_end()
         return self._could_not_save(server) if server else None
 
     def tick(self, now: float) -> Outcome:
         host_deadline = self._shared.host_deadline
         if host_deadline is not None and host_deadline <= now < self._deadline:
-            return self._unsaved("The trainer did not save in the time that the host had left.")
+            return self._unsaved("The trainer did not save in the time left before the host shut down.")
         if now < self._deadline:
             return None
         seconds = self._shared.settings.save_deadline_s
         return self._unsaved(f"The trainer did not save within {seconds:g} s.")
 
     def _could_not_save(self, end: End) -> End:
-        return self._unsaved(f"It could not save: {end.detail}")
+        return self._unsaved(f"The trainer could not save: {end.detail}")
 
     def _unsaved(self, problem: str) -> End:
         requested = self._shared.requested_end

@@ -1,8 +1,8 @@
-"""python -m workers.trainer FOLDER: train the attempt of FOLDER/spec.json on FOLDER/dataset.parquet, or do its job.
+"""python -m workers.trainer FOLDER: train the attempt in FOLDER/spec.json on FOLDER/dataset.parquet, or do its job.
 
 Writes metrics.jsonl, samples.jsonl and checkpoints/ there, and ends with a checkpoint when FOLDER/STOP appears. Exit
 codes: 0 trained (or stopped as requested), 3 the spec can't be trained, 4 there are no steps to train, 5 the vLLM
-server has failed, 7 a reward has failed on too many rows; the last line on stderr is then a sentence for people.
+server has failed, 7 a reward has failed on too many rows; after a failure, the last line on stderr is an error message.
 """
 
 import argparse
@@ -44,13 +44,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(folder: Path) -> int:
-    faulthandler.register(signal.SIGUSR1, file=2)  # the log: the supervisor asks if it can't read the stacks itself
+    faulthandler.register(signal.SIGUSR1, file=2)  # for a supervisor that can't read the stacks itself
     attempt = spec.read(folder)
     if attempt.run.kind in jobs.KINDS:
         return _do(attempt, folder)
     rows = data.read(folder, attempt)
     environment.prepare(attempt)
-    if environment.inside_launcher():
+    if environment.is_inside_launcher():
         ranks.check(attempt)
     elif commands.has_ranks(attempt):
         return ranks.launch(folder, attempt.run.hardware.processes)
@@ -59,7 +59,7 @@ def _run(folder: Path) -> int:
     metrics.event(EventKind.STAGE, {"stage": "importing libraries"})
     with closing(rewards.tools_for(attempt, folder)) as tools:
         with imports.quick():
-            imports.leave_vllm_out(attempt.run)
+            imports.skip_vllm(attempt.run)
             from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
 
         train(attempt, rows, folder, metrics, tools)

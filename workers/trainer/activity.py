@@ -1,4 +1,4 @@
-"""A small file with what this rank is doing, which the supervisor reads when steps stop ending.
+"""A small file with what this rank is doing, which the supervisor reads during a hang.
 
 Standard library only.
 """
@@ -12,22 +12,22 @@ from pathlib import Path
 
 from workers.contract.wire.names import UNHURRIED, FileName, StepPart
 
-WIDTH = 600
-"""Bytes of the record: one write replaces it whole."""
-LONGEST_NAME = 60
+RECORD_BYTES = 600
+"""Fixed length of the record, so that one write replaces it completely."""
+MAX_NAME = 60
 BEAT_S = 1.0
-"""How often a rank that waits for other programs reports that it is alive."""
-Figures = Mapping[str, float]
+"""Seconds between two reports of a rank that is waiting for other programs."""
+Metrics = Mapping[str, float]
 
 
 class RankActivity:
-    """The record of this rank's activity. Costs some microseconds a change, and never raises into the training."""
+    """Record of this rank's activity. A change takes a few microseconds, and errors never reach the training."""
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._rank = rank
         self._doing: list[str] = []
         self._steps_since = 0.0
-        self._figures: Figures = {}
+        self._figures: Metrics = {}
         self._written_at = 0.0
         path = folder / FileName.ACTIVITY.format(rank=rank)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -35,8 +35,8 @@ class RankActivity:
 
     @contextmanager
     def doing(self, name: str) -> Iterator[None]:
-        """Record an activity: a StepPart, or the name of a reward."""
-        self._doing.append(name[:LONGEST_NAME])
+        """Record an activity for the time of the context. `name`: a StepPart, or the name of a reward."""
+        self._doing.append(name[:MAX_NAME])
         self._write()
         try:
             yield
@@ -47,9 +47,9 @@ class RankActivity:
             self._write()
 
     @contextmanager
-    def waiting(self, figures: Callable[[], Figures]) -> Iterator[Callable[[], None]]:
-        """Record waiting for other programs. Yields a function to call repeatedly, which reports that this rank is
-        alive, with `figures`."""
+    def waiting(self, figures: Callable[[], Metrics]) -> Iterator[Callable[[], None]]:
+        """Record that this rank is waiting for other programs. Yields a function to call repeatedly, which reports that
+        this rank is alive, with the metrics that `figures` returns."""
 
         def beat() -> None:
             if time.monotonic() - self._written_at >= BEAT_S:
@@ -64,6 +64,6 @@ class RankActivity:
         self._written_at = now = time.monotonic()
         process = {"rank": self._rank, "pid": os.getpid(), "doing": self._doing[-4:], "since": now}
         record = {**process, "steps_since": self._steps_since, "figures": self._figures}
-        text = json.dumps(record, ensure_ascii=False)
+        content = json.dumps(record, ensure_ascii=False)
         with suppress(OSError):
-            os.pwrite(self._fd, text.encode(errors="replace").ljust(WIDTH), 0)
+            os.pwrite(self._fd, content.encode(errors="replace").ljust(RECORD_BYTES), 0)

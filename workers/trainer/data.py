@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 
 class Table(Mapping[int, Row]):
-    """Rows by id, built from the columns on each access, so that a million rows are just a few arrays."""
+    """Map of id -> row, built from the columns on each access, so that a million rows are just a few arrays."""
 
     def __init__(self, table: "pa.Table", *, chat: bool) -> None:
         self.arrow = table
@@ -40,7 +40,7 @@ class Table(Mapping[int, Row]):
         return len(self._ids)
 
     def index_of(self, row_id: int) -> int:
-        """Find the row's index in the table, whose ids ascend. Raises KeyError."""
+        """Return the row's index in the table, whose ids ascend. Raises KeyError."""
         index = bisect_left(self._ids, row_id)
         if index == len(self._ids) or self._ids[index] != row_id:
             raise KeyError(row_id)
@@ -49,16 +49,14 @@ class Table(Mapping[int, Row]):
 
 @dataclass(frozen=True)
 class Rows:
-    """A run's rows."""
-
     by_id: Table
-    """Whole rows for rewards; their columns may differ."""
+    """Complete rows for rewards; their columns may differ."""
     train: list[int]
     evaluation: list[int]
 
 
 def read(folder: Path, spec: AttemptSpec) -> Rows:
-    """Read the attempt's dataset, and draw the rows to evaluate. Raises SpecError."""
+    """Read the attempt's dataset and draw the rows to evaluate. Raises SpecError."""
     path = folder / FileName.DATASET
     try:
         with path.open("rb") as file:
@@ -74,23 +72,20 @@ def read(folder: Path, spec: AttemptSpec) -> Rows:
     count = spec.run.data.eval_rows
     if count > len(validation):
         available = f"{len(validation)} validation rows" if validation else "no validation rows"
-        raise SpecError(f"{count} rows are to be evaluated, and the dataset has {available}.")
+        raise SpecError(f"The run evaluates on {count} rows, but the dataset has {available}.")
     if not train:
-        raise SpecError("The dataset has no row to train on.")
-    return Rows(by_id=table, train=train, evaluation=draw(validation, count, int(spec.run.grpo.get("seed", 42))))
+        raise SpecError("The dataset has no rows to train on.")
+    return Rows(by_id=table, train=train, evaluation=sample(validation, count, int(spec.run.grpo.get("seed", 42))))
 
 
-def draw(ids: list[int], count: int, seed: int) -> list[int]:
-    """Draw a random sample of `count` ids, in file order."""
-    return sorted(random.Random(seed).sample(ids, count))  # noqa: S311  # a draw, not a secret
+def sample(ids: list[int], count: int, seed: int) -> list[int]:
+    """Return a random sample of `count` ids, in file order."""
+    return sorted(random.Random(seed).sample(ids, count))  # noqa: S311  # a sample, not a secret
 
 
 def to_dataset(rows: Rows, ids: list[int]) -> Any:
-    """Build a datasets.Dataset with only prompt and row id.
-
-    The other columns stay out: their types differ between datasets, and TRL gives some names (image, environment) a
-    meaning. Rewards get whole rows by id.
-    """
+    """Build a datasets.Dataset with only prompt and row id. The other columns are omitted: their types differ between
+    datasets, and some names (image, environment) have a meaning for TRL. Rewards get complete rows by id."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from datasets import Dataset  # imported here, because `read` runs before anything slow is imported
@@ -111,22 +106,21 @@ def prompt_text(prompt: Any) -> str:
 
 
 def completion_text(completion: Any) -> str:
-    """Extract the last text that the model wrote. TRL passes text for text prompts and messages for chats."""
+    """Return the last text that the model wrote. TRL passes strings for text prompts and messages for chats."""
     if isinstance(completion, str):
         return completion
-    own = (message for message in reversed(completion) if message.get("role") == "assistant")
-    return _content(next(own, completion[-1]))
+    own_messages = (message for message in reversed(completion) if message.get("role") == "assistant")
+    return _content(next(own_messages, completion[-1]))
 
 
 def turns(messages: Any) -> list[Any] | None:
-    """Convert several messages, or one with tool calls, to JSON-compatible ones; None for a single text."""
+    """Copy several messages, or one with tool calls, to JSON-compatible ones; return None for a single plain text."""
     if isinstance(messages, str) or (len(messages) == 1 and not messages[0].get("tool_calls")):
         return None
-    return plain(messages)
+    return json_copy(messages)
 
 
-def plain(messages: Any) -> list[Any]:
-    """Make a JSON-compatible copy."""
+def json_copy(messages: Any) -> list[Any]:
     copy: list[Any] = json.loads(json.dumps(messages, default=str))
     return copy
 
@@ -139,7 +133,7 @@ def _content(message: dict[str, Any]) -> str:
 
 
 def _table(path: Path) -> Table:
-    """Read the file. Raises SpecError if it is not canonical."""
+    """Read the dataset file. Raises SpecError if its rows are not canonical."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -147,7 +141,7 @@ def _table(path: Path) -> Table:
         table = pq.read_table(path, columns=list(COLUMNS))
         rows = Table(table.replace_schema_metadata(None), chat=chat_in(table.schema.metadata))
         ids = list(rows)
-        if any(row >= after for row, after in pairwise(ids)):
+        if any(row >= next_row for row, next_row in pairwise(ids)):
             raise ValueError("its row ids don't ascend")
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         why = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())

@@ -5,8 +5,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-LARGEST = 10
-"""Operands range from 0 to this: few enough facts for a small model to meet them all in its warm-up."""
+MAX_OPERAND = 10
+"""Upper bound of operands: there are few enough facts for a small model to see them all in its warm-up."""
 
 PHRASES = ("What is {a} {op} {b}?", "Compute {a} {op} {b}.", "{a} {op} {b} = ?")
 
@@ -47,11 +47,11 @@ CONFIG: dict[str, Any] = {
         "seed": 42,
     },
 }
-"""Settings that learn on two cores in a few minutes; keys as in the run spec."""
+"""Settings with which the demo's model learns on two cores in a few minutes; keys as in the run spec."""
 
 
 def problems(count: int, seed: int) -> list[dict[str, str]]:
-    """Draw `count` distinct arithmetic problems as rows of an uploadable dataset."""
+    """Return `count` distinct arithmetic problems in random order, as rows of an uploadable dataset."""
     rows = [
         {"question": phrase.format(a=a, op=op, b=b), "answer": str(result(a, op, b))}
         for a, op, b in facts()
@@ -71,8 +71,8 @@ def result(a: int, op: str, b: int) -> int:
 
 def facts() -> Iterator[tuple[int, str, int]]:
     """Yield all problems: sums, and non-negative differences."""
-    for a in range(LARGEST + 1):
-        for b in range(LARGEST + 1):
+    for a in range(MAX_OPERAND + 1):
+        for b in range(MAX_OPERAND + 1):
             yield a, "+", b
             if b <= a:
                 yield a, "-", b

@@ -52,8 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", type=Path, metavar="FILE", help='JSON: {"grpo": {...}, "processes": n}')
     options = parser.parse_args(argv)
     os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", CUDA_VISIBLE_DEVICES="")
-    answer = describe() if options.check is None else check(json.loads(options.check.read_bytes()))
-    print(json.dumps(answer))
+    result = describe() if options.check is None else check(json.loads(options.check.read_bytes()))
+    print(json.dumps(result))
     return 0
 
 
@@ -70,7 +70,7 @@ def describe() -> dict[str, Any]:
 
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
-    """Check whether the installed TRL accepts these settings with this number of ranks."""
+    """Check whether the installed TRL accepts these settings with this number of ranks; return {"ok", "error"}."""
     from trl import GRPOConfig
 
     from workers.trainer.configuration import config, hardware
@@ -79,7 +79,7 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
     processes = int(request.get("processes", 1))
 
     class Planned(GRPOConfig):  # type: ignore[misc]
-        """A config with the planned number of ranks, which are not started."""
+        """A config with the planned number of ranks, although they are not started."""
 
         world_size = property(lambda self: processes)
 
@@ -110,7 +110,7 @@ def _field(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
 
 
 def _kind(hint: Any) -> tuple[str, bool, list[str] | None]:
-    """Derive the form's type, whether None is allowed, and the members of an enum."""
+    """Return the type for the form, whether None is allowed, and the members of an enum or None."""
     members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     optional = type(None) in members
     for member in members:

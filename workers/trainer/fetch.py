@@ -1,11 +1,11 @@
-"""python -m workers.trainer.fetch MODEL --progress FILE: download models of the Hugging Face hub into this host's
+"""python -m workers.trainer.fetch MODEL --progress FILE: download models from the Hugging Face hub into this host's
 cache.
 
-Exit codes: 0 all that a run loads is in the cache (if it was there before, without network access), 6 unavailable, with
-a sentence for people in the last line of stderr. FILE gets a line of JSON at most once a second: {"t", "done_bytes",
-"total_bytes", "files_done", "files"}.
+Exit codes: 0 everything that a run loads is in the cache (if it was there before, without network access), 6
+unavailable, with an error message in the last line of stderr. FILE gets a line of JSON at most once a second: {"t",
+"done_bytes", "total_bytes", "files_done", "files"}.
 
-HF_ENDPOINT, HF_HOME and HF_TOKEN have their usual meaning for huggingface_hub, which does the downloading.
+HF_ENDPOINT, HF_HOME and HF_TOKEN have their usual meaning for huggingface_hub, which does the download.
 """
 
 import argparse
@@ -26,9 +26,9 @@ from workers.trainer.unavailable import ModelUnavailable
 
 UNAVAILABLE = 6
 POLL_S = 0.25
-TRIES = 4
-"""Attempts at a download that fails temporarily; complete files are not downloaded again."""
-MIN_FREE = 64 << 20
+MAX_TRIES = 4
+"""Maximum number of tries of a download that fails temporarily; complete files are not downloaded again."""
+MIN_FREE_BYTES = 64 << 20
 HUB_TIMEOUT_S = 20.0
 
 
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _terminated)
     progress = DownloadProgress(options.progress)
-    partial = PartialFiles()
+    partial_files = PartialFiles()
     try:
         fetch(options.model, options.revision, progress, stall_s=options.stall_s)
         for also in options.also:
@@ -61,11 +61,11 @@ def main(argv: list[str] | None = None) -> int:
     else:
         return 0
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    partial.leave(code)
+    partial_files.delete_and_exit(code)
 
 
 class Terminated(BaseException):
-    """SIGTERM, raised in the main thread."""
+    """Raised in the main thread on SIGTERM."""
 
 
 def _terminated(*_: object) -> None:
@@ -73,7 +73,7 @@ def _terminated(*_: object) -> None:
 
 
 def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall_s: float) -> None:
-    """Download a model unless it is cached. Raises ModelUnavailable, also after `stall_s` seconds without data."""
+    """Download a model unless it is cached. Raises ModelUnavailable, including after `stall_s` seconds without data."""
     download = Download(model, revision, progress)
     folder = download.cached()
     if folder is not None:
@@ -88,7 +88,7 @@ def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall
         if progress.silent_s() > stall_s:
             raise ModelUnavailable(
                 f"The download of {model} stalled: {fetching.endpoint()} sent nothing for {stall_s:g} s. Start the run "
-                f"again when the connection is better; files that were complete are kept."
+                f"again when the connection is better; complete files are kept."
             )
     if download.error is not None:
         raise download.error
@@ -98,7 +98,7 @@ def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall
 
 @dataclass
 class Download:
-    """One model's download into the cache. `run` is for a thread and never raises."""
+    """One model's download into the cache. `run` is called in a thread and never raises."""
 
     model: str
     revision: str | None
@@ -107,7 +107,7 @@ class Download:
     error: ModelUnavailable | None = None
 
     def cached(self) -> Path | None:
-        """Find the snapshot that offline loading would use; None if it is incomplete."""
+        """Return the snapshot that offline loading would use; None if it is missing or incomplete."""
         from huggingface_hub.errors import LocalEntryNotFoundError
 
         try:
@@ -119,7 +119,7 @@ class Download:
         return folder if hub_files.is_complete(folder) else None
 
     def run(self) -> None:
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, MAX_TRIES + 1):
             try:
                 self.folder = self._download()
                 return
@@ -127,7 +127,7 @@ class Download:
                 self.error = error
                 return
             except Exception as error:
-                if attempt == TRIES or not unavailable.is_temporary(error):
+                if attempt == MAX_TRIES or not unavailable.is_temporary(error):
                     self.error = self._as_unavailable(error)
                     return
                 print(f"Trying again: {unavailable.first_line(error)}", flush=True)
@@ -147,14 +147,18 @@ class Download:
         hub = fetching.endpoint()
         print(f"Fetching {self.model} from {hub}: {len(listing.files)} files, {listing.total:,} bytes", flush=True)
         folder = Path(self._snapshot())
-        if folder.name == info.sha and (missing := [f.name for f in listing.files if not (folder / f.name).exists()]):
-            raise ModelUnavailable(f"The copy of {self.model} in the cache is incomplete: {missing[0]} is missing.")
+        if folder.name == info.sha and (
+            missing_files := [f.name for f in listing.files if not (folder / f.name).exists()]
+        ):
+            raise ModelUnavailable(
+                f"The copy of {self.model} in the cache is incomplete: {missing_files[0]} is missing."
+            )
         return folder
 
     def _snapshot(self, **options: Any) -> str:
         from huggingface_hub import constants, snapshot_download
 
-        # The size of writes, and so of progress: a slow line must not look dead.
+        # This is the size of writes and so of progress steps: a slow connection must not look dead.
         constants.DOWNLOAD_CHUNK_SIZE = 1 << 18
         return str(
             snapshot_download(
@@ -176,12 +180,12 @@ class Download:
 
     def _check_room(self, listing: fetching.FileListing) -> None:
         needed = listing.total - listing.cached().received
-        free = shutil.disk_usage(fetching.existing(fetching.cache())).free
-        if needed + MIN_FREE > free:
+        free_bytes = shutil.disk_usage(fetching.existing(fetching.cache())).free
+        if needed + MIN_FREE_BYTES > free_bytes:
             raise ModelUnavailable(
-                f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, and "
-                f"{unavailable.gigabytes(free)} are free there: delete models that nobody needs, or give the host a "
-                f"larger HF_HOME."
+                f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, but only "
+                f"{unavailable.gigabytes(free_bytes)} are free there: delete models that nobody "
+                f"needs, or set HF_HOME to a folder on a larger disk."
             )
 
 

@@ -1,4 +1,4 @@
-"""Observation of a download from outside: how much is in the cache, and whether it grows."""
+"""Observation of a download from outside: how much is in the cache, and whether it is growing."""
 
 import contextlib
 import fcntl
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 WRITE_EVERY_S = 1.0
 ABANDONED_S = 300.0
-"""A partial file with a free lock that is older than this was left by a killed download."""
+"""Age in seconds from which a partial file with a free lock must have been left by a killed download."""
 
 
 @dataclass(frozen=True)
@@ -25,24 +25,22 @@ class HubFile:
     name: str
     size: int
     blob: str | None
-    """The content's name in the cache."""
+    """Name of the content in the cache."""
 
 
 @dataclass(frozen=True)
 class CacheState:
-    """The part of a model that is in the cache."""
+    """How much of a model is in the cache."""
 
     received: int
-    """Bytes."""
     files: int
-    """Complete files."""
     activity: int
-    """Changes with anything that the cache receives of this model, from any process."""
+    """Number that changes with anything of this model that the cache receives, from any process."""
 
 
 @dataclass(frozen=True)
 class FileListing:
-    """The files of a commit that a run needs, and how much of each is in the cache."""
+    """The files of a commit that a run needs."""
 
     storage: Path
     commit: str
@@ -71,7 +69,7 @@ class FileListing:
         return CacheState(received, len(complete), sum(partial.values()) + len(complete))
 
     def discard_abandoned(self) -> None:
-        """Delete abandoned partial files. Downloads never resume them, because each uses a new name."""
+        """Delete abandoned partial files, which no download ever resumes, because each uses new names."""
         for path in (self.storage / "blobs").glob("*.incomplete"):
             lock = self.storage.parent / ".locks" / self.storage.name / f"{path.name.partition('.')[0]}.lock"
             try:
@@ -86,7 +84,7 @@ class FileListing:
         return file.blob is not None and (self.storage / "blobs" / file.blob).exists()
 
     def _partial(self) -> dict[str, int]:
-        """Measure the bytes on disk of the largest partial file, by content name."""
+        """Return a map of content name -> bytes on disk of its largest partial file."""
         sizes: dict[str, int] = {}
         for path in (self.storage / "blobs").glob("*.incomplete"):
             try:
@@ -112,27 +110,22 @@ def endpoint() -> str:
 
 
 def existing(path: Path) -> Path:
-    """Find the path, or its nearest existing parent."""
+    """Return the path, or its nearest existing parent."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 class PartialFiles:
-    """The partial files that this process has opened for writing.
-
-    huggingface_hub gives each a new name and opens it in a thread; the interpreter's audit events reveal the names.
-    """
+    """The partial files that this process has opened for writing. huggingface_hub gives each one a new name and opens
+    it in a thread; the interpreter's audit events reveal the names."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
         self._leaving = False
         sys.addaudithook(self._audit)
 
-    def leave(self, code: int) -> NoReturn:
-        """Exit and delete these files.
-
-        A downloading thread can't be stopped, but replacing this program by a new one stops them all, so that none
-        writes a file after its deletion.
-        """
+    def delete_and_exit(self, code: int) -> NoReturn:
+        """Delete these files and exit. Downloading threads can't be stopped one by one, but replacing this program with
+        another stops them all, so that none writes a file after its deletion."""
         self._leaving = True
         os.execv("/bin/sh", ["sh", "-c", f'rm -f -- "$@"; exit {code}', "sh", *self._names])  # noqa: S606
 
@@ -155,7 +148,7 @@ def _is_free(lock: Path) -> bool:
 
 
 class DownloadProgress:
-    """The writer of progress lines; it also measures how long nothing has arrived."""
+    """The writer of progress lines, which also measures how long nothing has arrived."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -167,7 +160,7 @@ class DownloadProgress:
         self._newest = self._before = (0, 0, 0, 0)
 
     def begin_next(self) -> None:
-        """Continue with the next model; earlier figures are added to its own."""
+        """Continue with the next model; the totals of earlier ones are added to its own."""
         self._before = self._newest
         self._listing = None
         self._moved_at = time.monotonic()
@@ -177,10 +170,8 @@ class DownloadProgress:
         self._listing = listing
 
     def bar_class(self) -> type:
-        """Make an invisible progress bar for huggingface_hub that counts each update as activity.
-
-        Data over Xet is reported there before it reaches the disk.
-        """
+        """Create the class of an invisible progress bar for huggingface_hub that counts each update as activity. Data
+        received over Xet is reported there before it reaches the disk."""
         progress = self
 
         from huggingface_hub.utils import tqdm
@@ -195,7 +186,7 @@ class DownloadProgress:
         return ActivityBar
 
     def update(self, *, last: bool = False) -> None:
-        """Measure, and write a line if the last one is old enough or `last`."""
+        """Measure the progress, and write a line if the previous one is old enough or this is the `last` one."""
         listing = self._listing
         if listing is None:
             return
@@ -216,9 +207,9 @@ class DownloadProgress:
     def silent_s(self) -> float:
         return time.monotonic() - self._moved_at
 
-    def _write(self, *figures: int) -> None:
-        """Write a line. `figures`: bytes received, bytes in total, files received, files in total."""
-        totals = [before + now for before, now in zip(self._before, figures, strict=True)]
+    def _write(self, *counts: int) -> None:
+        """Write a line. `counts`: bytes received, bytes in total, files received, files in total."""
+        totals = [before + now for before, now in zip(self._before, counts, strict=True)]
         self._newest = (totals[0], totals[1], totals[2], totals[3])
         line = {
             "t": time.time(),

@@ -1,4 +1,4 @@
-"""An HTTP endpoint in OpenAI's style that asks for a key: a thread with an event loop of its own.
+"""An HTTP endpoint in OpenAI's style that requires a key, in a thread with its own event loop.
 
 Served models and the rollout gateway listen through it. Errors have the shape that OpenAI's clients read.
 """
@@ -20,18 +20,17 @@ from workers.trainer.configuration.spec import TrainerError
 
 T = TypeVar("T")
 Handler = Callable[..., Awaitable[web.StreamResponse]]
-"""Answers a request; those of `chat_routes` also get `chat`."""
-BODY_S = 120.0
-"""How long a request's body may take to arrive."""
+"""Function that responds to a request; handlers of `chat_routes` also get `chat`."""
+MAX_BODY_S = 120.0
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-"""aiohttp would log clients' addresses. Errors of handlers are printed here."""
+"""Logger that discards everything: aiohttp would log clients' addresses, and errors of handlers are printed here."""
 _ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 class HttpRefusal(Exception):
-    """A request that is answered with an error; the text is for its sender."""
+    """Raised to refuse a request with an error status; the text is for its sender."""
 
     def __init__(self, status: int, text: str, code: str | None = None) -> None:
         super().__init__(text)
@@ -39,18 +38,18 @@ class HttpRefusal(Exception):
 
 
 class KeyedEndpoint:
-    """An endpoint that listens from `open` to `close`. Every path but /health needs `Authorization: Bearer KEY`."""
+    """An endpoint that listens from `open` to `close`. Every path except /health requires `Authorization: Bearer
+    KEY`."""
 
     body_limit: int
-    """Bytes of a request's body."""
-    most_connections: int | None = None
-    """Connections beyond about this number are closed at once; None: no limit."""
+    """Maximum number of bytes of a request's body."""
+    max_connections: int | None = None
+    """Approximate number of connections beyond which new ones are closed immediately; None for no limit."""
     backlog = 1024
-    """Connections that are accepted together, so by how much the limit may be exceeded."""
+    """Number of connections that are accepted together, and by which `max_connections` may be exceeded."""
     idle_s = 3600.0
-    """Seconds that a connection may stay open without a request."""
+    """Seconds for which a connection may stay open without a request."""
     no_such_path: str
-    """Error text for unknown paths."""
 
     def __init__(self, *, digest: str) -> None:
         """Create the endpoint. `digest`: the SHA-256 of the key, in hex."""
@@ -61,7 +60,7 @@ class KeyedEndpoint:
         self._listening: asyncio.Server | None = None
 
     def open(self, host: str, port: int, *routes: web.RouteDef) -> str:
-        """Listen on `port` (0: any free one) with `routes`, by default the endpoint's own. Return the address."""
+        """Listen on `port` (any free one if 0) with `routes`, by default the endpoint's own, and return the address."""
         self._thread.start()
         try:
             port = self.run(self._listen(host, port, routes or self.routes()))
@@ -82,7 +81,7 @@ class KeyedEndpoint:
         return []
 
     async def stop(self) -> None:
-        """Stop listening and close all connections; requests under way get two seconds."""
+        """Stop listening and close all connections; requests in progress get two seconds to finish."""
         if self._listening is not None:
             self._listening.close()
         if self._runner is not None:
@@ -102,8 +101,8 @@ class KeyedEndpoint:
         assert self._runner is not None  # noqa: S101  # set before the endpoint listens
         server = self._runner.server
         assert server is not None  # noqa: S101  # `setup` has made it
-        full = self.most_connections is not None and len(server.connections) >= self.most_connections
-        return _Closed() if full else server()
+        is_full = self.max_connections is not None and len(server.connections) >= self.max_connections
+        return _ClosingProtocol() if is_full else server()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -133,15 +132,15 @@ class KeyedEndpoint:
 
 
 async def body_of(request: web.Request) -> dict[str, Any]:
-    """Read the request's JSON object, {} for an empty body. Raises HttpRefusal."""
+    """Read and return the request's JSON object; {} for an empty body. Raises HttpRefusal."""
     length, limit = request.content_length or 0, request.client_max_size
     if length > limit:
-        raise HttpRefusal(413, f"The body has {length:,} bytes; at most {limit:,} are read.")
+        raise HttpRefusal(413, f"The body has {length:,} bytes; the limit is {limit:,}.")
     try:
-        async with asyncio.timeout(BODY_S):
+        async with asyncio.timeout(MAX_BODY_S):
             content = await request.read()
     except TimeoutError:
-        raise HttpRefusal(408, f"The body did not arrive within {BODY_S:g} s.") from None
+        raise HttpRefusal(408, f"The body did not arrive within {MAX_BODY_S:g} s.") from None
     try:
         document = json.loads(content) if content else {}
     except (ValueError, RecursionError):
@@ -151,9 +150,7 @@ async def body_of(request: web.Request) -> dict[str, Any]:
     return document
 
 
-class _Closed(asyncio.Protocol):
-    """A protocol that closes its connection at once."""
-
+class _ClosingProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
@@ -168,13 +165,13 @@ def _error(status: int, text: str, code: str | None = None) -> web.Response:
 
 
 def chat_routes(prefix: str, handler: Handler) -> list[web.RouteDef]:
-    """Map OpenAI's chat completions and completions to one handler, which gets `chat`: True or False."""
+    """Return routes of OpenAI's chat completions and completions to one handler, which gets `chat`, True or False."""
     return [
         web.post(f"{prefix}/v1/chat/completions", partial(handler, chat=True)),
         web.post(f"{prefix}/v1/completions", partial(handler, chat=False)),
     ]
 
 
-def models_answer(names: Sequence[str], **details: Any) -> web.Response:
-    """Answer with OpenAI's list of models."""
+def models_response(names: Sequence[str], **details: Any) -> web.Response:
+    """Return a response with a list of models in OpenAI's format."""
     return web.json_response({"object": "list", "data": [{"id": name, "object": "model", **details} for name in names]})

@@ -1,7 +1,7 @@
-"""Requests and answers in the shapes of OpenAI's API: chat completions and completions.
+"""Requests and responses in the format of OpenAI's API: chat completions and completions.
 
-Served models take `ModelRequest`s, whose sampling settings count. The rollout gateway takes `AgentRequest`s: the run
-decides how tokens are sampled, so settings of the request are ignored, and a header of the answer names them.
+Served models accept `ModelRequest`s and apply their sampling settings. The rollout gateway accepts `AgentRequest`s: the
+run decides how tokens are sampled, so settings in the request are ignored, and a header of the response lists them.
 """
 
 import json
@@ -22,12 +22,11 @@ from workers.trainer.keyed_endpoint import HttpRefusal
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 MAX_MESSAGES = 1000
 DEFAULT_CHAT_TOKENS, DEFAULT_TEXT_TOKENS = 1024, 16
-"""max_tokens of a request that names none; OpenAI's own completions have 16."""
+"""Values of max_tokens for requests without it; 16 is OpenAI's own for completions."""
 MAX_PROMPTS = 32
-"""Prompts of one completions request."""
 MAX_TOP_LOGPROBS = 5
 MAX_STOPS = 16
-LONGEST_STOP = 200
+MAX_STOP_LENGTH = 200
 IGNORED_HEADER = "X-Ignored"
 _IGNORED = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias",
@@ -44,15 +43,15 @@ _NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
     "presence_penalty": (None, 0),
     "frequency_penalty": (None, 0),
 }
-"""Settings that served models don't support, and the values that change nothing."""
+"""Settings that served models don't support -> the values that are accepted because they change nothing."""
 
 
-# --- answers --------------------------------------------------------------------------------------------------------
+# --- responses ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class AnswerHead:
-    """The fields that all parts of one answer share."""
+class ResponseHead:
+    """The fields that all parts of one response share."""
 
     chat: bool
     model: str
@@ -60,13 +59,12 @@ class AnswerHead:
     created: int = field(default_factory=lambda: int(time.time()))
 
     def document(self, choices: Sequence[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
-        """Compose a whole answer. Choices get their index, and nulls for what they lack."""
+        """Compose a complete response. Choices get their index, and null for missing fields."""
         kind = "chat.completion" if self.chat else "text_completion"
         numbered = [{"index": index, "logprobs": None, **choice} for index, choice in enumerate(choices)]
         return {**self._fields(kind), "choices": numbered, "usage": usage}
 
     def part(self, choice: dict[str, Any] | None, usage: dict[str, int] | None = None) -> dict[str, Any]:
-        """Compose one event of a stream."""
         choices = [] if choice is None else [{"index": 0, "logprobs": None, "finish_reason": None, **choice}]
         kind = "chat.completion.chunk" if self.chat else "text_completion"
         return {**self._fields(kind), "choices": choices, **({} if usage is None else {"usage": usage})}
@@ -80,17 +78,16 @@ def usage_of(prompt: int, completion: int) -> dict[str, int]:
 
 
 def event(part: Mapping[str, Any]) -> bytes:
-    """Encode a server-sent event."""
     return b"data: " + json.dumps(part).encode() + b"\n\n"
 
 
 END_OF_STREAM = b"data: [DONE]\n\n"
 
 
-def as_stream(answer: Mapping[str, Any]) -> bytes:
-    """Encode a whole answer as a stream of one event, for tokens that arrive together."""
-    choice = dict(answer["choices"][0])
-    part: dict[str, Any] = {**answer, "choices": [choice]}
+def as_stream(response: Mapping[str, Any]) -> bytes:
+    """Encode a complete response as a stream of one event, for tokens that arrive together."""
+    choice = dict(response["choices"][0])
+    part: dict[str, Any] = {**response, "choices": [choice]}
     if "message" in choice:
         message = dict(choice.pop("message"))
         for index, call in enumerate(message.get("tool_calls") or ()):
@@ -100,7 +97,7 @@ def as_stream(answer: Mapping[str, Any]) -> bytes:
 
 
 def with_call_ids(message: Message, key: str) -> Message:
-    """Convert the model's message for clients: each tool call gets an id, and its arguments become text."""
+    """Convert the model's message for clients: each tool call gets an id, and its arguments become a JSON string."""
     calls = [
         {
             "id": f"call_{key}_{number}",
@@ -119,11 +116,11 @@ def with_call_ids(message: Message, key: str) -> Message:
 
 
 def read_messages(messages: object) -> tuple[Message, ...]:
-    """Validate messages: text parts are joined, and each tool call has a function. Raises HttpRefusal."""
+    """Validate and return messages: text parts are joined, and each tool call has a function. Raises HttpRefusal."""
     if not isinstance(messages, list) or not messages:
         raise HttpRefusal(400, "messages is missing or empty.")
     if len(messages) > MAX_MESSAGES:
-        raise HttpRefusal(400, f"messages has {len(messages):,} messages; at most {MAX_MESSAGES:,} are read.")
+        raise HttpRefusal(400, f"messages has {len(messages):,} messages; the limit is {MAX_MESSAGES:,}.")
     return tuple(_message(message, number) for number, message in enumerate(messages))
 
 
@@ -132,16 +129,16 @@ def _message(message: object, number: int) -> Message:
         raise HttpRefusal(400, f"messages[{number}] has no role, or an unknown one.")
     content, calls = message.get("content"), message.get("tool_calls")
     if calls is not None and not (isinstance(calls, list) and all(map(_has_function, calls))):
-        raise HttpRefusal(400, f"messages[{number}].tool_calls must be a list of calls of functions.")
+        raise HttpRefusal(400, f"messages[{number}].tool_calls must be a list of function calls.")
     if isinstance(content, list):
         parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
         if not all(isinstance(part, str) for part in parts):
-            raise HttpRefusal(400, f"messages[{number}] has parts that are not text.")
+            raise HttpRefusal(400, f"messages[{number}] has parts that aren't text.")
         content = "".join(map(str, parts))
     if content is None and role == "assistant":
         content = ""  # it called tools, or said nothing
     if not isinstance(content, str):
-        raise HttpRefusal(400, f"messages[{number}].content is not text.")
+        raise HttpRefusal(400, f"messages[{number}].content isn't a string.")
     optional = {name: message[name] for name in ("tool_calls", "name", "tool_call_id") if message.get(name)}
     return {"role": "system" if role == "developer" else role, "content": content, **optional}
 
@@ -155,12 +152,12 @@ def are_tokens(prompt: object) -> bool:
 
 
 def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
-    """Read a whole number from 1. Raises HttpRefusal."""
+    """Return a setting that must be a whole number from 1, or the default. Raises HttpRefusal."""
     value = document.get(name)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise HttpRefusal(400, f"{name} must be a whole number from 1.")
+        raise HttpRefusal(400, f"{name} must be a whole number, at least 1.")
     return value
 
 
@@ -169,17 +166,14 @@ def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """A request to the policy from an agent."""
-
     limit: int | None
-    """The client's limit of completion tokens; None: the run's own limit."""
+    """The client's limit of completion tokens; None for the run's limit."""
     stream: bool
     ignored: str
-    """Names of the settings that are ignored."""
     messages: tuple[Message, ...] = ()
     tools: tuple[Message, ...] = ()
     prompt: str | tuple[int, ...] = ""
-    """Text or token ids, in place of messages."""
+    """String or token ids, instead of messages."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -187,9 +181,9 @@ class AgentRequest:
 
 
 def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentRequest:
-    """Validate a request to the gateway. Raises HttpRefusal."""
+    """Validate and return a request to the gateway. Raises HttpRefusal."""
     if document.get("n") not in (None, 1):
-        raise HttpRefusal(400, "n must be 1: the members of a group are sessions of their own.")
+        raise HttpRefusal(400, "n must be 1: each member of a group has its own session.")
     name = "max_completion_tokens" if document.get("max_completion_tokens") else "max_tokens"
     limit = count_in(document, name, 0) or None
     ignored = ", ".join(name for name in _IGNORED if document.get(name) is not None)
@@ -205,7 +199,7 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
     if isinstance(prompt, list) and are_tokens(prompt):
         return AgentRequest(**common, prompt=tuple(prompt))
     if not isinstance(prompt, str) or not prompt:
-        raise HttpRefusal(400, "prompt must be one text, or one list of token ids.")
+        raise HttpRefusal(400, "prompt must be one string or one list of token ids.")
     return AgentRequest(**common, prompt=prompt)
 
 
@@ -214,18 +208,16 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A request to a served model, and the shapes of its answers."""
-
-    head: AnswerHead
+    head: ResponseHead
     prompts: tuple[GenerationRequest, ...]
-    """Several only for completions."""
+    """Prompts to complete; more than one only for completions."""
     stream: bool
     usage: bool
-    """True if the stream ends with the counts of tokens."""
+    """True if the stream ends with the token counts."""
     top: int | None = None
-    """Score the prompts, with this many of the most probable tokens at each position; None: generate."""
+    """Number of most probable tokens to return at each position when scoring prompts; None to generate."""
 
-    def answer(self, completions: Sequence[tuple[str, GenerationResult]]) -> dict[str, Any]:
+    def response(self, completions: Sequence[tuple[str, GenerationResult]]) -> dict[str, Any]:
         choices = [self._choice(text, result) for text, result in completions]
         return self.head.document(choices, _total([result for _, result in completions]))
 
@@ -235,13 +227,12 @@ class ModelRequest:
             for prompt in scores
         ]
         counts = [
-            GenerationResult(Finish.LENGTH, int(prompt.further), len(prompt.tokens) - prompt.further)
+            GenerationResult(Finish.LENGTH, int(prompt.extended), len(prompt.tokens) - prompt.extended)
             for prompt in scores
         ]
         return self.head.document(choices, _total(counts))
 
     def piece(self, text: str, *, first: bool) -> dict[str, Any]:
-        """Compose a stream's event with the next piece of text."""
         if not self.head.chat:
             return self.head.part({"text": text})
         role = {"role": "assistant"} if first else {}
@@ -264,49 +255,53 @@ class ModelRequest:
 
 
 def read_model_request(document: Mapping[str, Any], models: Sequence[str], *, chat: bool) -> ModelRequest:
-    """Validate a request to a served model. Raises HttpRefusal."""
+    """Validate and return a request to a served model. Raises HttpRefusal."""
     for name, neutral in _NEUTRAL_VALUES.items():
         if document.get(name) not in neutral:
             raise HttpRefusal(400, f"{name} can't be {str(document[name])[:60]} here.")
     model = document.get("model", models[0])
     if model not in models:
-        raise HttpRefusal(400, f"There is no model {str(model)[:100]!r}. There are {', '.join(models)}.")
+        raise HttpRefusal(400, f"There is no model {str(model)[:100]!r}. Available: {', '.join(models)}.")
     top = _top(document, chat=chat)
-    sampling, stops = _sampling(document, chat=chat, least=1 if top is None else 0), _stops(document)
+    sampling, stops = _sampling(document, chat=chat, min_tokens=1 if top is None else 0), _stops(document)
     if chat:
         asks: list[tuple[Ask, tuple[int, ...]]] = [
             (Ask(model, messages=_chat_messages(document), tools=tool_calls.tools_in(document)), ())
         ]
     else:
         if document.get("tools"):
-            raise HttpRefusal(400, "tools are for chat completions.")
+            raise HttpRefusal(400, "tools are only supported for chat completions.")
         asks = [
             (Ask(model, plain=prompt), ()) if isinstance(prompt, str) else (Ask(model), tuple(prompt))
             for prompt in _prompts(document)
         ]
     stream = document.get("stream") is True
     if top is not None and (stream or sampling.max_tokens > 1 or (sampling.max_tokens and sampling.temperature)):
-        raise HttpRefusal(400, "With echo, max_tokens is 0, or 1 at temperature 0, and the answer is no stream.")
+        raise HttpRefusal(
+            400, "With echo, max_tokens must be 0, or 1 at temperature 0, and the response can't be streamed."
+        )
     if stream and len(asks) > 1:
-        raise HttpRefusal(400, "A stream answers one prompt.")
+        raise HttpRefusal(400, "Only one prompt can be streamed.")
     options = document.get("stream_options")
     usage = isinstance(options, dict) and options.get("include_usage") is True
     prompts = tuple(GenerationRequest(ask, sampling, stops, tokens) for ask, tokens in asks)
-    return ModelRequest(AnswerHead(chat, model), prompts, stream=stream, usage=usage, top=top)
+    return ModelRequest(ResponseHead(chat, model), prompts, stream=stream, usage=usage, top=top)
 
 
 def _top(document: Mapping[str, Any], *, chat: bool) -> int | None:
-    """Read `logprobs` of a request with `echo`; None without echo."""
+    """Return `logprobs` of a request with `echo`; None without echo."""
     echo, top = document.get("echo") or False, document.get("logprobs")
     if echo is False and top in (None, False, 0):
         return None
     if chat or echo is not True or top is None or isinstance(top, bool):
-        raise HttpRefusal(400, "echo and logprobs are for completions, and go together: a prompt is scored.")
+        raise HttpRefusal(
+            400, "echo and logprobs are only supported for completions, and only together: they score a prompt."
+        )
     return int(_number(document, "logprobs", 0, 0, MAX_TOP_LOGPROBS, int))
 
 
 def _chat_messages(document: Mapping[str, Any]) -> tuple[Message, ...]:
-    """Read the messages as chat templates take them: arguments of tool calls are objects."""
+    """Read the messages in the form that chat templates expect, with arguments of tool calls as objects."""
     messages = []
     for message in read_messages(document.get("messages")):
         calls = tool_calls.calls_of(message) if message["role"] == "assistant" else []
@@ -321,27 +316,27 @@ def _prompts(document: Mapping[str, Any]) -> list[str | list[int]]:
     prompts = [prompt] if isinstance(prompt, str) or are_tokens(prompt) else prompt
     if not isinstance(prompts, list) or not 0 < len(prompts) <= MAX_PROMPTS:
         raise HttpRefusal(
-            400, f"prompt must be a text, a list of tokens, or a list of at most {MAX_PROMPTS} of either."
+            400, f"prompt must be a string, a list of tokens, or a list of at most {MAX_PROMPTS} of either."
         )
     for prompt in prompts:
         if not prompt or not (isinstance(prompt, str) or are_tokens(prompt)):
-            raise HttpRefusal(400, "prompt must be a text or a list of tokens, and not be empty.")
+            raise HttpRefusal(400, "prompt must be a string or a list of tokens, and must not be empty.")
     _check_length(sum(len(prompt) for prompt in prompts if isinstance(prompt, str)))
     return prompts
 
 
 def _check_length(characters: int) -> None:
     if characters > LONGEST_CHAT:
-        raise HttpRefusal(400, f"The prompt has {characters:,} characters; at most {LONGEST_CHAT:,} are read.")
+        raise HttpRefusal(400, f"The prompt has {characters:,} characters; the limit is {LONGEST_CHAT:,}.")
 
 
-def _sampling(document: Mapping[str, Any], *, chat: bool, least: int) -> Sampling:
+def _sampling(document: Mapping[str, Any], *, chat: bool, min_tokens: int) -> Sampling:
     limit = "max_completion_tokens" if document.get("max_completion_tokens") is not None else "max_tokens"
     default = DEFAULT_CHAT_TOKENS if chat else DEFAULT_TEXT_TOKENS
     return Sampling(
         temperature=_number(document, "temperature", 1.0, 0, 2, float),
         top_p=_number(document, "top_p", 1.0, 1e-6, 1, float),
-        max_tokens=_number(document, limit, default, least, MAX_TOKENS, int),
+        max_tokens=_number(document, limit, default, min_tokens, MAX_TOKENS, int),
         seed=_number(document, "seed", secrets.randbelow(2**31), 0, 2**63 - 1, int),
     )
 
@@ -361,8 +356,8 @@ def _stops(document: Mapping[str, Any]) -> tuple[str, ...]:
     stop = document.get("stop")
     stops = [stop] if isinstance(stop, str) else stop or []
     valid = isinstance(stops, list) and len(stops) <= MAX_STOPS
-    if not valid or not all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in stops):
-        raise HttpRefusal(400, f"stop must be at most {MAX_STOPS} texts of at most {LONGEST_STOP} characters.")
+    if not valid or not all(isinstance(text, str) and 0 < len(text) <= MAX_STOP_LENGTH for text in stops):
+        raise HttpRefusal(400, f"stop must be at most {MAX_STOPS} strings of at most {MAX_STOP_LENGTH} characters.")
     return tuple(stops)
 
 

@@ -1,7 +1,7 @@
 """A trainer that selects its prompts: it replaces groups without spread, and draws prompts by difficulty.
 
-All ranks know every group's rewards, draw the same prompts and generate equal shares of them, so that no rank waits for
-an idle one. TRL sees one batch with its rewards: everything after generation is TRL's own.
+All ranks know every group's rewards, draw the same prompts and generate equal shares of them, so that no rank is idle
+while others work. TRL sees one batch with its rewards: everything after generation is TRL's own.
 """
 
 import math
@@ -28,50 +28,50 @@ LENGTHS = tuple(
         *("mean_terminated_length", "min_terminated_length", "max_terminated_length"),
     )
 )
-"""Metrics that TRL logs of each generation."""
-TOLERATED = 0.5
-"""The expected number of groups without spread that may be left after the last round."""
+"""Metrics that TRL logs for each generation."""
+MAX_EXPECTED_MISSING = 0.5
+"""Maximum expected number of groups without spread that remain after the last round."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A completion of a group, with what TRL keeps of it."""
+    """A completion of a group, with what TRL keeps for it."""
 
     prompt_ids: list[int]
     ids: list[int]
     logprobs: list[Any] | None
     completion: Any
     mask: list[int] | None = None
-    """1 for each token that the model wrote, else 0; None: it wrote all."""
+    """1 for each token that the model generated, else 0; None if it generated all."""
     episode: Episode | None = None
     policy: int | None = None
-    """The step whose weights wrote it, if batches are generated ahead."""
+    """Step whose weights generated it, if batches are generated ahead."""
 
 
 @dataclass(frozen=True)
 class RankBatch:
-    """This rank's part of a batch. TRL holds the same lists of inputs and prompts, so replacing an item changes what is
+    """This rank's part of a batch. TRL uses the same lists of inputs and prompts, so replacing an item changes what is
     trained on."""
 
     inputs: list[dict[str, Any]]
     prompts: list[Any]
     members: list[Member]
 
-    def replace(self, at: int, example: Mapping[str, Any], member: Member) -> None:
-        self.inputs[at], self.prompts[at], self.members[at] = dict(example), example["prompt"], member
+    def replace(self, index: int, example: Mapping[str, Any], member: Member) -> None:
+        self.inputs[index], self.prompts[index], self.members[index] = dict(example), example["prompt"], member
 
 
 @dataclass(frozen=True)
 class FreshGroup:
-    """A group generated in an extra round; all ranks have all of it."""
+    """A group generated in an extra round, of which each rank has all members."""
 
     example: dict[str, Any]
-    """The training set's row."""
+    """Row of the training set."""
     members: list[Member]
     rewards: torch.Tensor
-    """(members, components)"""
+    """Rewards with shape (members, components)."""
     scores: list[float]
-    """The scores whose spread counts, without missing ones."""
+    """Scores whose spread matters, without missing ones."""
     has_spread: bool
 
     @property
@@ -90,7 +90,7 @@ class PromptSelectingTrainer(WatchedTrainer):
         )
         self._inputs: list[dict[str, Any]] | None = None
         self._selected_rewards: torch.Tensor | None = None
-        self._left_out: list[Sample] = []
+        self._unused_samples: list[Sample] = []
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         if not self.model.training:
@@ -103,29 +103,30 @@ class PromptSelectingTrainer(WatchedTrainer):
             output = super()._generate_and_score_completions(self._inputs)
         finally:
             self._inputs = self._selected_rewards = None
-        self._samples.write(self._left_out, group=self.num_generations, step=self.state.global_step + 1, mode=REPLACED)
+        step = self.state.global_step + 1
+        self._samples.write(self._unused_samples, group=self.num_generations, step=step, mode=REPLACED)
         return output
 
     def _generate(self, prompts: Any) -> Any:
         if self._inputs is None:
             return super()._generate(prompts)
         logged = {name: len(values) for name, values in self._metrics["train"].items()}
-        members, of_all = self._members(prompts)
+        members, shared_results = self._generate_members(prompts)
         self._select(RankBatch(self._inputs, prompts, members), logged)
         missing = any(member.logprobs is None for member in members)
         logprobs = None if missing else [member.logprobs for member in members]
         masks = None if any(member.mask is None for member in members) else [member.mask for member in members]
         self._policy_steps = [member.policy for member in members]
         ids, completions = [member.ids for member in members], [member.completion for member in members]
-        return [member.prompt_ids for member in members], ids, masks, completions, logprobs, *of_all
+        return [member.prompt_ids for member in members], ids, masks, completions, logprobs, *shared_results
 
-    def _members(self, prompts: Any) -> tuple[list[Member], list[Any]]:
-        """Generate; return the completions, and TRL's results that concern all of them."""
-        prompt_ids, ids, masks, completions, logprobs, *of_all = super()._generate(prompts)
+    def _generate_members(self, prompts: Any) -> tuple[list[Member], list[Any]]:
+        """Generate completions; return them, and those of TRL's results that concern all of them."""
+        prompt_ids, ids, masks, completions, logprobs, *shared_results = super()._generate(prompts)
         missing = [None] * len(ids)
         episodes = missing if self._episodes is None else self._episodes.episodes
         columns = (prompt_ids, ids, logprobs or missing, completions, masks or missing, episodes, self._policy_steps)
-        return [Member(*values) for values in zip(*columns, strict=True)], of_all
+        return [Member(*values) for values in zip(*columns, strict=True)], shared_results
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         if self._selected_rewards is None:
@@ -138,10 +139,8 @@ class PromptSelectingTrainer(WatchedTrainer):
     # --- dynamic sampling -------------------------------------------------------------------------------------
 
     def _select(self, batch: RankBatch, logged: Mapping[str, int]) -> None:
-        """Score the batch, and replace groups without spread by fresh ones.
-
-        `logged`: how many values each metric had before the batch was generated.
-        """
+        """Score the batch, and replace groups without spread with fresh ones. `logged`: how many values each metric had
+        before the batch was generated."""
         rewards = super()._calculate_rewards(
             batch.inputs,
             batch.prompts,
@@ -153,15 +152,15 @@ class PromptSelectingTrainer(WatchedTrainer):
         for row, group_scores in zip(rows, scores, strict=True):
             self._history.note(row, group_scores)
         dead = [group for group, has_spread in enumerate(spreads) if not has_spread]
-        chosen, left_out, rounds = self._fresh_groups(dead, rows)
-        self._left_out = self._samples_of(batch, rewards, chosen, left_out)
-        self._put(batch, rewards, chosen)
+        chosen, unused, rounds = self._fresh_groups(dead, rows)
+        self._unused_samples = self._samples_of(batch, rewards, chosen, unused)
+        self._replace_groups(batch, rewards, chosen)
         self._selected_rewards = rewards
         for name, values in self._pending_metrics.items():
             if name.startswith("time/"):
                 values[:] = [sum(values)]  # a reward's time over all rounds, of which TRL would take the mean
         if rounds:
-            self._log_generation_anew(logged, batch.members)
+            self._log_lengths_again(logged, batch.members)
         live = {row for row, has_spread in zip(rows, spreads, strict=True) if has_spread}
         self._log(
             {
@@ -169,67 +168,62 @@ class PromptSelectingTrainer(WatchedTrainer):
                 names.WITHOUT_SPREAD: (len(dead) - len(chosen)) / len(rows),
                 names.EFFECTIVE: len(live | {fresh.example["row"] for fresh in chosen.values()}),
                 names.EXTRA_ROUNDS: rounds,
-                names.EXTRA_TOKENS: sum(fresh.tokens for fresh in (*chosen.values(), *left_out)),
+                names.EXTRA_TOKENS: sum(fresh.tokens for fresh in (*chosen.values(), *unused)),
                 **self._history.metrics(weighted=self._spec.by_difficulty),
             }
         )
 
-    def _put(self, batch: RankBatch, rewards: torch.Tensor, chosen: Mapping[int, FreshGroup]) -> None:
-        for at, group, member in self._positions(batch):
+    def _replace_groups(self, batch: RankBatch, rewards: torch.Tensor, chosen: Mapping[int, FreshGroup]) -> None:
+        for index, group, member in self._positions(batch):
             if group in chosen:
-                batch.replace(at, chosen[group].example, chosen[group].members[member])
+                batch.replace(index, chosen[group].example, chosen[group].members[member])
         for group, fresh in chosen.items():
             rewards[group * self.num_generations :][: self.num_generations] = fresh.rewards
         if isinstance(self._episodes, Rollouts):
             self._episodes.episodes = [member.episode for member in batch.members if member.episode is not None]
 
     def _positions(self, batch: RankBatch) -> Iterator[tuple[int, int, int]]:
-        """Yield (index in this rank's part, number of the group among all ranks', index in the group)."""
+        """Yield (index in this rank's part, number of the group among those of all ranks, index in the group)."""
         start = self.accelerator.process_index * len(batch.members)
-        for at in range(len(batch.members)):
-            yield at, *divmod(start + at, self.num_generations)
+        for index in range(len(batch.members)):
+            yield index, *divmod(start + index, self.num_generations)
 
     def _fresh_groups(
         self, dead: Sequence[int], rows: Sequence[int]
     ) -> tuple[dict[int, FreshGroup], list[FreshGroup], int]:
-        """Generate fresh groups in place of the `dead` ones, in up to `extra_rounds` rounds.
-
-        Returns those with spread by the number of the group that they replace, the unused ones, and the number of
-        rounds.
-        """
+        """Generate fresh groups to replace the `dead` ones, in up to `extra_rounds` rounds. Return a map of dead group
+        -> fresh group with spread, the unused fresh groups, and the number of rounds."""
         tried, total, live = set(rows), len(rows), len(rows) - len(dead)
         chosen: dict[int, FreshGroup] = {}
-        left_out: list[FreshGroup] = []
+        unused: list[FreshGroup] = []
         for rounds in range(self._spec.extra_rounds):
-            still = [group for group in dead if group not in chosen]
-            count = self._round_size(len(still), live / total, len(rows), self._spec.extra_rounds - rounds)
-            indexes = self._history.draw(count, without=tried, weighted=self._spec.by_difficulty) if still else []
+            remaining = [group for group in dead if group not in chosen]
+            count = self._round_size(len(remaining), live / total, len(rows), self._spec.extra_rounds - rounds)
+            indexes = self._history.draw(count, without=tried, weighted=self._spec.by_difficulty) if remaining else []
             indexes = indexes[: len(indexes) // self._unit * self._unit]
             if not indexes:
-                return chosen, left_out, rounds
+                return chosen, unused, rounds
             with self._lanes.extra_round():
                 groups = self._generate_groups(indexes)
             tried |= {group.example["row"] for group in groups}
             usable = [group for group in groups if group.has_spread]
             total, live = total + len(groups), live + len(usable)
-            chosen |= zip(still, usable, strict=False)
-            left_out += [*usable[len(still) :], *(group for group in groups if not group.has_spread)]
-        return chosen, left_out, self._spec.extra_rounds
+            chosen |= zip(remaining, usable, strict=False)
+            unused += [*usable[len(remaining) :], *(group for group in groups if not group.has_spread)]
+        return chosen, unused, self._spec.extra_rounds
 
     @property
     def _unit(self) -> int:
-        """The number of groups that gives every rank an equal share of the completions, or a multiple of it."""
+        """The smallest number of groups that gives every rank an equal share of the completions."""
         ranks = int(self.accelerator.num_processes)
         return ranks // math.gcd(int(self.num_generations), ranks)
 
     def _round_size(self, missing: int, live: float, limit: int, rounds: int) -> int:
-        """Choose how many groups to generate for `missing` ones with spread, if a share of `live` has spread.
-
-        No more than are missing, so that none is unused, unless the remaining rounds would hardly suffice. At most a
-        batch, which is known to fit into memory.
-        """
+        """Choose how many groups to generate to get `missing` ones with spread, if a share of `live` has spread. No
+        more than are missing, so that none is unused, unless the remaining rounds would hardly suffice; and at most a
+        batch, which is known to fit into memory."""
         needed = missing
-        if missing * (1 - live) ** rounds > TOLERATED:
+        if missing * (1 - live) ** rounds > MAX_EXPECTED_MISSING:
             needed = math.ceil(missing / live) if live else limit
         return min(math.ceil(needed / self._unit) * self._unit, limit)
 
@@ -237,7 +231,7 @@ class PromptSelectingTrainer(WatchedTrainer):
         own = self._own_share(indexes)
         prompts = [example["prompt"] for example in own]
         self._note([example["row"] for example in own])
-        completions, _ = self._members(prompts)
+        completions, _ = self._generate_members(prompts)
         rewards = super()._calculate_rewards(
             own, prompts, [member.completion for member in completions], [member.ids for member in completions]
         )
@@ -259,7 +253,7 @@ class PromptSelectingTrainer(WatchedTrainer):
         return groups
 
     def _own_share(self, indexes: Sequence[int]) -> list[dict[str, Any]]:
-        """Select this rank's inputs of a batch of these prompts, dealt as by TRL's sampler."""
+        """Return this rank's inputs for a batch of these prompts, distributed as by TRL's sampler."""
         slots = [index for index in indexes for _ in range(self.num_generations)]
         share = len(slots) // self.accelerator.num_processes
         start = self.accelerator.process_index * share
@@ -267,7 +261,7 @@ class PromptSelectingTrainer(WatchedTrainer):
         return [dict(examples[index]) for index in slots[start : start + share]]
 
     def _spreads(self, rewards: torch.Tensor) -> tuple[list[bool], list[list[float]]]:
-        """Check for each group whether its scores have spread; also return these scores."""
+        """Return for each group whether its scores have spread, and these scores."""
         weights = self.reward_weights.tolist()
         if self._spec.spread_in:
             rewards, weights = rewards[:, [self.reward_func_names.index(self._spec.spread_in)]], [1.0]
@@ -280,20 +274,22 @@ class PromptSelectingTrainer(WatchedTrainer):
     # --- records ------------------------------------------------------------------------------------------------
 
     def _samples_of(
-        self, batch: RankBatch, rewards: torch.Tensor, chosen: Mapping[int, FreshGroup], left_out: Sequence[FreshGroup]
+        self, batch: RankBatch, rewards: torch.Tensor, chosen: Mapping[int, FreshGroup], unused: Sequence[FreshGroup]
     ) -> list[Sample]:
         """Collect samples of the groups that aren't trained on: replaced ones, and unused fresh ones."""
         replaced = self._of_all_ranks(
             [
-                self._sample(batch.inputs[at]["row"], batch.members[at], rewards[group * self.num_generations + member])
-                for at, group, member in self._positions(batch)
+                self._sample(
+                    batch.inputs[index]["row"], batch.members[index], rewards[group * self.num_generations + member]
+                )
+                for index, group, member in self._positions(batch)
                 if group in chosen
             ]
         )
         fresh = [
-            self._sample(group.example["row"], member, of_member)
-            for group in left_out
-            for member, of_member in zip(group.members, group.rewards, strict=True)
+            self._sample(group.example["row"], member, member_rewards)
+            for group in unused
+            for member, member_rewards in zip(group.members, group.rewards, strict=True)
         ]
         return [*replaced, *fresh]
 
@@ -301,31 +297,31 @@ class PromptSelectingTrainer(WatchedTrainer):
         completion = member.episode.messages if member.episode else member.completion
         return self._as_sample(row, completion, member.ids, rewards.tolist(), 0.0, member.episode, member.policy)
 
-    def _log(self, figures: dict[str, float]) -> None:
-        for name, value in figures.items():
+    def _log(self, values: dict[str, float]) -> None:
+        for name, value in values.items():
             self._metrics["train"][name].append(value)
 
-    def _log_generation_anew(self, logged: Mapping[str, int], members: Sequence[Member]) -> None:
-        """Replace the figures of all that was generated by those of the batch that is trained on."""
+    def _log_lengths_again(self, logged: Mapping[str, int], members: Sequence[Member]) -> None:
+        """Replace the metrics of everything that was generated with those of the batch that is trained on."""
         metrics = self._metrics["train"]
         for name in metrics.keys() - {"num_tokens"}:  # a running total
             del metrics[name][logged.get(name, 0) :]
             if not metrics[name]:
                 del metrics[name]  # TRL takes the mean of each
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
-        own = [
+        own_lengths = [
             (len(member.ids) if member.mask is None else sum(member.mask), member.ids[-1] not in ends)
             for member in members
         ]
-        completions = self._of_all_ranks(own)
+        completions = self._of_all_ranks(own_lengths)
         lengths = [length for length, _ in completions]
-        ended = [length for length, cut in completions if not cut] or [0]
-        figures = (
+        ended = [length for length, truncated in completions if not truncated] or [0]
+        values = (
             *(sum(lengths) / len(lengths), min(lengths), max(lengths)),
-            sum(cut for _, cut in completions) / len(completions),
+            sum(truncated for _, truncated in completions) / len(completions),
             *(sum(ended) / len(ended), min(ended), max(ended)),
         )
-        self._log(dict(zip(LENGTHS, map(float, figures), strict=True)))
+        self._log(dict(zip(LENGTHS, map(float, values), strict=True)))
         if self._episodes is not None:
             self._metrics_of_episodes()
 

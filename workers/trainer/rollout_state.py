@@ -1,8 +1,8 @@
-"""GRPO state missing from transformers checkpoints, without which a resumed run would differ.
+"""GRPO state that transformers checkpoints lack, without which a resumed run would differ.
 
 TRL generates once and trains on the result for several steps (num_iterations, steps_per_generation); a checkpoint
-between two generations must include the completions. And TRL's sampler draws each epoch's order from a generator that a
-new process starts afresh, so a resumed second epoch would repeat the first one's order.
+between two generations must include the completions. And TRL's sampler draws each epoch's order from a generator that
+is new in each process, so a resumed second epoch would repeat the order of the first.
 """
 
 import json
@@ -17,7 +17,7 @@ def save(checkpoint: Path, *, rank: int, micro_step: int, batches: list[dict[str
 
 
 def load(checkpoint: Path, *, rank: int) -> tuple[int, list[dict[str, Any]] | None]:
-    """Read (micro-step, the completions in use); zero and None for a checkpoint just before a generation."""
+    """Return (micro-step, the completions in use); zero and None for a checkpoint just before a generation."""
     path = _path(checkpoint, rank)
     if not path.is_file():
         return 0, None
@@ -31,7 +31,7 @@ def epochs_done(checkpoint: Path) -> int:
 
 
 def let_cpu_ranks_load() -> None:
-    """Let torch.load read devices such as cpu:1, as accelerate names rank 1's device on the CPU."""
+    """Let torch.load accept devices such as cpu:1, which is what accelerate calls rank 1's device on a CPU."""
     torch.serialization.register_package(
         priority=50,
         tagger=lambda storage: None,

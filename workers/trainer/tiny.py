@@ -2,7 +2,7 @@
 
 `python -m workers.trainer.tiny FOLDER` writes a Qwen2 model of about a million parameters with its own tokenizer and
 chat template. Its short supervised warm-up shows right answers first and later mixes in many wrong and malformed ones,
-so it starts as a model for which GRPO is made: it knows the answer and often doesn't give it.
+so it starts as a model that suits GRPO: it knows the answer but often doesn't give it.
 
 `--problems FILE` writes the demo's dataset and `--demo-config` prints its settings; neither loads torch.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SPECIAL = ("<|pad|>", "<|im_start|>", "<|im_end|>")
 WORDS = ("<think>", "</think>", "<answer>", "</answer>", "user", "assistant", "system", "What is", "Compute")
-"""One token each; they are ordinary text, which decoding keeps."""
+"""Strings with a token each. They are ordinary text, which decoding keeps."""
 
 CHAT_TEMPLATE = (
     "{% if tools %}<|im_start|>system\nTools:{% for tool in tools %} {{ tool['function']['name'] }}"
@@ -34,8 +34,8 @@ CHAT_TEMPLATE = (
     "</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""Tools are one line of names, because a byte is a token. Calls are JSON in tags, which
-workers.trainer.episodes.templates reads."""
+"""Template with all tools in one line of names, because each byte is a token. Calls are JSON in tags, which
+workers.trainer.episodes.templates parses."""
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 128,
@@ -47,21 +47,23 @@ SHAPE: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 
-PROPER = 0.75
-"""The share of the warm-up with right answers only, which GRPO brings back."""
-WRONG = 0.5
-"""The share of later answers that are a nearby wrong number."""
-MALFORMED = 0.25
-"""The share of later completions with a format error."""
+CORRECT_SHARE = 0.75
+"""Share of the warm-up with right answers only, which GRPO brings back."""
+WRONG_SHARE = 0.5
+"""Share of later answers that are a nearby wrong number."""
+MALFORMED_SHARE = 0.25
+"""Share of later completions with a format error."""
 
-STEPS, QUICK_STEPS, BATCH, RATE = 300, 12, 64, 3e-3
+STEPS, QUICK_STEPS, BATCH, LEARNING_RATE = 300, 12, 64, 3e-3
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.trainer.tiny", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", help="folder for the model")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--quick", action="store_true", help="hardly any warm-up: a model for tests that must load")
+    parser.add_argument(
+        "--quick", action="store_true", help="almost no warm-up, for tests that only need a model that loads"
+    )
     parser.add_argument("--problems", type=Path, metavar="FILE", help="write the demo's dataset as JSONL")
     parser.add_argument("--count", type=int, default=400, help="how many problems")
     parser.add_argument("--demo-config", action="store_true", help="print the demo's settings as JSON")
@@ -77,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def make(folder: Path, *, seed: int, steps: int) -> None:
-    """Create tokenizer and random model, warm it up, and save it as an ordinary model folder."""
+    """Create a tokenizer and a random model, warm the model up, and save both as an ordinary model folder."""
     environment.wait_without_spinning()
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -100,10 +102,9 @@ def make(folder: Path, *, seed: int, steps: int) -> None:
 
 
 def make_tokenizer() -> "Qwen2Tokenizer":
-    """Make Qwen2's tokenizer without merges: one token per byte, so that it reads any text, and per word of WORDS.
-
-    It must be Qwen2's class: AutoTokenizer uses that for a Qwen2 model's folder, whatever was saved.
-    """
+    """Create Qwen2's tokenizer without merges, with one token for each byte, so that it accepts any text, and for each
+    word of WORDS. It must have Qwen2's class: AutoTokenizer uses that for a Qwen2 model's folder, whatever was
+    saved."""
     from tokenizers.pre_tokenizers import ByteLevel
     from transformers import Qwen2Tokenizer
 
@@ -124,18 +125,18 @@ def make_tokenizer() -> "Qwen2Tokenizer":
     return tokenizer
 
 
-def _warm_up(model: Any, tokenizer: "Qwen2Tokenizer", draw: random.Random, steps: int) -> None:
-    """Train supervised on prompts with completions of mixed quality; only the completions count for the loss."""
+def _warm_up(model: Any, tokenizer: "Qwen2Tokenizer", rng: random.Random, steps: int) -> None:
+    """Train the model on prompts with completions of mixed quality; only the completions enter the loss."""
     import torch
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps, pct_start=0.1)
     facts = list(demo.facts())
     started = time.monotonic()
     model.train()
     for step in range(1, steps + 1):
-        faulty, chat = step > PROPER * steps, step % 2 == 0  # one kind of prompt per batch: less padding
-        examples = [_example(draw, draw.choice(facts), faulty=faulty, chat=chat) for _ in range(BATCH)]
+        faulty, chat = step > CORRECT_SHARE * steps, step % 2 == 0  # one kind of prompt per batch needs less padding
+        examples = [_example(rng, rng.choice(facts), faulty=faulty, chat=chat) for _ in range(BATCH)]
         ids, mask, labels = _batch(examples, tokenizer)
         loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
         loss.backward()
@@ -148,18 +149,18 @@ def _warm_up(model: Any, tokenizer: "Qwen2Tokenizer", draw: random.Random, steps
     model.eval()
 
 
-def _example(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool, chat: bool) -> tuple[str, str]:
-    """Make (prompt, completion). Datasets may map prompts to plain texts or to chats, so the model learns both."""
+def _example(rng: random.Random, fact: tuple[int, str, int], *, faulty: bool, chat: bool) -> tuple[str, str]:
+    """Return (prompt, completion). Datasets may map prompts to plain strings or to chats, so the model learns both."""
     a, op, b = fact
-    question = draw.choice(demo.PHRASES).format(a=a, op=op, b=b)
+    question = rng.choice(demo.PHRASES).format(a=a, op=op, b=b)
     if chat:
         question = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
     answer = demo.result(a, op, b)
-    if faulty and draw.random() < WRONG:
-        answer = max(0, answer + draw.choice((-10, -3, -2, -1, 1, 2, 3, 10)))
+    if faulty and rng.random() < WRONG_SHARE:
+        answer = max(0, answer + rng.choice((-10, -3, -2, -1, 1, 2, 3, 10)))
     thought, tagged_answer = f"<think>{a}{op}{b}</think>", f"<answer>{answer}</answer>"
-    if faulty and draw.random() < MALFORMED:
-        return question, draw.choice(
+    if faulty and rng.random() < MALFORMED_SHARE:
+        return question, rng.choice(
             (tagged_answer, f"{thought}{answer}", f"<think>{a}{op}{b}{tagged_answer}", f"{thought}<answer>{answer}")
         )
     return question, thought + tagged_answer

@@ -1,4 +1,4 @@
-"""One training, from a checked spec to its last checkpoint."""
+"""The training of one attempt, from a checked spec to its last checkpoint."""
 
 import contextlib
 import os
@@ -43,12 +43,14 @@ from workers.trainer.trainer import WatchedTrainer
 
 
 def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, tools: Tools) -> None:
-    """Train, or evaluate. Raises RewardFailedError after the last checkpoint if rewards failed on too many rows."""
+    """Train or evaluate. Raises RewardFailedError after the last checkpoint if rewards failed on too many rows."""
     if spec.run.hardware.threads:
         torch.set_num_threads(spec.run.hardware.threads)
     ranks.meet(spec)
     if os.environ.get(CUDNN_ATTENTION) == "0":
-        torch.backends.cuda.enable_cudnn_sdp(False)  # not only less preferred: with a mask torch would still take it
+        torch.backends.cuda.enable_cudnn_sdp(
+            False
+        )  # a lower priority isn't enough: with a mask torch would still use it
     arguments = config.build(spec, folder, card=memory.cap(spec.run.hardware, local_rank=local_rank()))
     evaluates = spec.run.kind == EVALUATION
     if not evaluates:
@@ -58,12 +60,12 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     gateway_setup = gateway.prepare(spec, rows, folder, chat_arguments=chat_arguments)
     episodes = gateway_setup or setup.prepare(spec, rows, tools, chat_arguments=chat_arguments)
 
-    def stage(text: str) -> None:
-        metrics.event(EventKind.STAGE, {"stage": text})
+    def stage(name: str) -> None:
+        metrics.event(EventKind.STAGE, {"stage": name})
 
     stage("loading model")
-    evaluated_only = frozenset(reward.name for reward in spec.run.eval_rewards)
-    failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=evaluated_only)
+    eval_only = frozenset(reward.name for reward in spec.run.eval_rewards)
+    failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=eval_only)
     activity = RankActivity(folder, rank())
     waterfall = Waterfall(lambda step, data: metrics.event(EventKind.SPANS, data, step=step))
     lanes = Lanes(waterfall, spec)
@@ -89,7 +91,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
             trainer.train(resume_from_checkpoint=spec.resume_from)
         except StoppedWaitingError:
             stop.requested = True
-            trainer.end_at_the_last_step()
+            trainer.end_after_last_step()
     if gateway_setup is not None:
         gateway_setup.close()
     if servers is not None:
@@ -99,7 +101,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     trainer.accelerator.end_training()
     tools.close()
     if trainer.state.global_step == 0 and not evaluates:
-        raise NoStepsError("The training ended without a step.")
+        raise NoStepsError("Training ended without a step.")
     failures.judge_the_end()
     if failures.verdict and not stop.requested:
         error = RewardFailedError(failures.verdict)
@@ -129,8 +131,8 @@ def _trainer(
 
     early = ConcurrentRewards(run, tools, lanes.reward) if run.rewards_beside else None
     turn_scores = credit.scores if credit else {}
-    maker = rewards.RewardFunctions(rows, tools, failures, doing, turn_scores, score_together, early)
-    functions: list[Any] = list(maker.of(run.every_reward))
+    factory = rewards.RewardFunctions(rows, tools, failures, doing, turn_scores, score_together, early)
+    functions: list[Any] = list(factory.of(run.every_reward))
     tokenizers: list[Any] = [None] * len(functions)
     models = reward_models.load(run, chat=rows.by_id.chat)
     for reward_model in models:
@@ -147,10 +149,10 @@ def _trainer(
         return GroupFeed(trainer, early, rows, episodes=episodes.rollouts if episodes else None) if early else None
 
     trainer_class = PromptSelectingTrainer if run.prompts.on else WatchedTrainer
-    choice = {"prompts": run.prompts} if run.prompts.on else {}
+    selection = {"prompts": run.prompts} if run.prompts.on else {}
     try:
         return trainer_class(
-            **choice,
+            **selection,
             samples=samples,
             failures=failures,
             activity=activity,
@@ -175,8 +177,8 @@ def _trainer(
             quantization_config=hardware.quantization(run),
         )
     except (ValueError, NotImplementedError, OSError) as error:
-        # What transformers, peft and TRL raise for a model or setting they can't use. A subclass of OSError means
-        # something else: an unresponsive server, a full disk.
+        # These are raised by transformers, peft and TRL for a model or setting that they can't use. A subclass of
+        # OSError means something else, such as an unresponsive server or a full disk.
         if isinstance(error, OSError) and type(error) is not OSError:
             raise
         traceback.print_exc()

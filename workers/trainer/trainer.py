@@ -1,6 +1,6 @@
-"""TRL's GRPOTrainer that also records completions, measures the ratio and step times, and resumes exactly.
+"""A GRPOTrainer that also records completions, measures the ratio and step times, and resumes exactly.
 
-Nothing here draws a random number or changes a tensor that TRL uses, so the training is identical to that of a bare
+Nothing here draws a random number or changes a tensor that TRL uses, so training is identical to that of a plain
 GRPOTrainer with the same arguments and attention kernels; `bench overhead` proves it.
 """
 
@@ -21,7 +21,7 @@ from workers.trainer import rollout_state
 from workers.trainer.activity import RankActivity
 from workers.trainer.configuration import hardware
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.data import completion_text, plain, turns
+from workers.trainer.data import completion_text, json_copy, turns
 from workers.trainer.episodes import figures, templates
 from workers.trainer.episodes.crediting import TurnCredit, with_supplied
 from workers.trainer.episodes.episode import Episode, Source
@@ -57,11 +57,11 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         groups: Callable[[Any], GroupFeed | None] = lambda trainer: None,
         **arguments: Any,
     ) -> None:
-        """Create the trainer. `trained_on`: the number of rewards that are trained on; the others are computed in
-        evaluations only. `models`: indexes of the rewards that are models. `best_metric`: the metric whose best
-        checkpoint is never deleted. `only_samples`: evaluations generate and score, without a loss. `ahead`: vLLM
-        servers generate the next batch meanwhile. `episodes`: the source of completions with several turns.
-        `turn_credit`: rewards that score each turn. `groups` is called with the trainer once it can generate."""
+        """Create the trainer. `trained_on`: the number of rewards that are trained on; the others are computed only in
+        evaluations. `models`: indexes of the rewards that are models. `best_metric`: the metric whose best checkpoint
+        is never deleted. `only_samples`: whether evaluations only generate and score, without a loss. `ahead`: whether
+        vLLM servers generate the next batch during training. `episodes`: the source of completions with several turns.
+        `turn_credit`: the rewards that score each turn. `groups` is called with the trainer once it can generate."""
         self.times = StepTimes(finish=_finish, doing=activity.doing, record=lanes.record)
         self._activity = activity
         self._lanes = lanes
@@ -76,10 +76,13 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._episodes = episodes
         self._turn_credit = turn_credit
         super().__init__(**arguments, rollout_func=episodes)
-        # TRL names a model reward after the model: two of one would be merged.
+        # TRL names a model reward after the model, so two rewards with the same model would be merged.
         self.reward_func_names = self._reward_names = list(reward_names)
-        self._trained_on, self._only_evaluated = RewardSet.of(self, 0, trained_on), RewardSet.of(self, trained_on)
-        self._trained_on.give_to(self)
+        self._trained_rewards, self._eval_only_rewards = (
+            RewardSet.of(self, 0, trained_on),
+            RewardSet.of(self, trained_on),
+        )
+        self._trained_rewards.install_in(self)
         for model in (self.model, self.ref_model):
             if model is not None:
                 hardware.restore_rotary_frequencies(model)
@@ -87,8 +90,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             generation = self.vllm_generation
             generation.sync_weights = self.times.timed(StepPart.WEIGHT_SYNC, generation.sync_weights)
             lanes.watch(generation)
-            if only_samples and hasattr(generation, "logprobs"):  # inside the trainer; a server's cost it little
-                correction.leave_out_logprobs(generation)
+            if only_samples and hasattr(
+                generation, "logprobs"
+            ):  # vLLM is in the trainer; for a server they cost little
+                correction.disable_logprobs(generation)
         self._groups = groups(self)
         announce = self._groups.announce if self._groups else lambda prompts, rows: None
         self._ahead = NextBatches(self, announce) if ahead else None
@@ -105,8 +110,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             return super()._prepare_inputs(*args, **kwargs)
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        unread = nullcontext() if self._episodes is None else templates.calls_unread(self._tokenizer)
-        with self.times.within(StepPart.GENERATION), unread:
+        parsing = nullcontext() if self._episodes is None else templates.without_call_parsing(self._tokenizer)
+        with self.times.within(StepPart.GENERATION), parsing:
             generated = super()._generate(*args, **kwargs)
         self._policy_steps = [self._ahead.policy_step() if self._ahead else None] * len(generated[1])
         if self._episodes is not None:
@@ -127,52 +132,53 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         with self.times.within(StepPart.REWARDS):
-            if self._episodes is not None:  # TRL has decoded each as one text
+            if self._episodes is not None:  # TRL has decoded each as one string
                 completions = [episode.messages for episode in self._episodes.episodes]
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-            if self._only_evaluated.reward_funcs and not self.model.training:
-                evaluated = self._calculate_only_evaluated(inputs, prompts, completions, completion_ids_list)
-                rewards = torch.cat([rewards, evaluated], dim=1)
+            if self._eval_only_rewards.reward_funcs and not self.model.training:
+                eval_only = self._calculate_eval_only(inputs, prompts, completions, completion_ids_list)
+                rewards = torch.cat([rewards, eval_only], dim=1)
             self._check_model_scores(rewards, [example["row"] for example in inputs])
-            if self._episodes is not None:  # what broke an environment is not the model's doing
+            if self._episodes is not None:  # the model is not to blame for a broken environment
                 broken = self._of_all_ranks([episode.end in UNSCORED for episode in self._episodes.episodes])
                 rewards[torch.tensor(broken, device=rewards.device)] = torch.nan
             if self._turn_credit is not None:
                 self._turn_credit.leave_out(rewards)
-            self._failures.settle(self.state.global_step + self.model.training, self._of_all_ranks)
+            self._failures.judge_batch(self.state.global_step + self.model.training, self._of_all_ranks)
         self._scored = completions, completion_ids_list, rewards
-        trained_on = len(self._trained_on.reward_funcs)
-        self._log_only_evaluated(rewards[:, trained_on:])
+        trained_on = len(self._trained_rewards.reward_funcs)
+        self._log_eval_only(rewards[:, trained_on:])
         return rewards[:, :trained_on]
 
-    def _calculate_only_evaluated(self, *batch: Any) -> torch.Tensor:
-        self._only_evaluated.give_to(self)
+    def _calculate_eval_only(self, *batch: Any) -> torch.Tensor:
+        self._eval_only_rewards.install_in(self)
         try:
             scores: torch.Tensor = super()._calculate_rewards(*batch)
         finally:
-            self._trained_on.give_to(self)
+            self._trained_rewards.install_in(self)
         return scores
 
-    def _log_only_evaluated(self, scores: torch.Tensor) -> None:
-        """Log means over all ranks' completions as TRL does for the others, without completions that have no score."""
+    def _log_eval_only(self, scores: torch.Tensor) -> None:
+        """Log the means over all ranks' completions that have a score, as TRL does for the other rewards."""
         if not scores.shape[1]:
             return
         metrics = self._metrics["eval"]
-        for name, mean in zip(self._only_evaluated.reward_func_names, scores.nanmean(dim=0).tolist(), strict=True):
+        for name, mean in zip(self._eval_only_rewards.reward_func_names, scores.nanmean(dim=0).tolist(), strict=True):
             metrics[f"rewards/{name}/mean"].append(mean)
-        totals = (scores * self._only_evaluated.reward_weights.to(scores.device)).nansum(dim=1)
+        totals = (scores * self._eval_only_rewards.reward_weights.to(scores.device)).nansum(dim=1)
         totals[scores.isnan().all(dim=1)] = torch.nan
         metrics[evaluation.OTHER].append(totals.nanmean().item())
 
     def _check_model_scores(self, rewards: torch.Tensor, rows: list[int]) -> None:
-        """Count non-finite scores of reward models as failed. TRL skips NaN; infinity would spoil all advantages."""
+        """Mark non-finite scores of reward models as failed. TRL skips NaN, but infinity would spoil all
+        advantages."""
         for index in self._models:
             if index >= rewards.shape[1]:
-                continue  # of evaluations only
-            bad = ~torch.isfinite(rewards[:, index])
-            rewards[bad, index] = torch.nan
-            own_rows = bad[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
-            message = "The model's answer is not a finite number."
+                continue  # a reward that is only computed in evaluations
+            not_finite = ~torch.isfinite(rewards[:, index])
+            rewards[not_finite, index] = torch.nan
+            own_rows = not_finite[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
+            message = "The reward model's score is not a finite number."
             failed = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(own_rows) if is_bad]
             name = self._reward_names[index]
             self._failures.note(name, rows, failed)
@@ -206,14 +212,15 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return output
 
     def _note(self, rows: list[int]) -> None:
-        """Announce the rows of the next generation's prompts."""
+        """Announce the rows whose prompts are generated for next."""
         if self._episodes is not None:
             self._episodes.note(rows, step=self.state.global_step if self.model.training else EVALUATED)
         if self._groups is not None and self.model.training:
             self._groups.note(rows)
 
     def _credited(self, credit: TurnCredit, outcome: torch.Tensor, width: int) -> torch.Tensor:
-        """Compute advantages per token, (B, `width`), which TRL accepts: it splits a batch by its first dimension."""
+        """Return advantages per token with shape (B, `width`), which TRL accepts: it splits a batch by its first
+        dimension."""
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
         completions, ids, _ = self._scored
         training = self.model.training
@@ -234,16 +241,16 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         )
 
     def _log_corrected(self, output: dict[str, Any]) -> None:
-        """Log the share of tokens, or sequences, that the importance sampling correction truncates or masks."""
+        """Log the share of tokens or sequences that the importance sampling correction truncates or masks."""
         low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
-        clipped = correction.beyond(output, mode=self.vllm_importance_sampling_mode, low=low, high=high)
+        clipped = correction.clipped_counts(output, mode=self.vllm_importance_sampling_mode, low=low, high=high)
         if clipped is not None:
             name, counts = clipped
-            cut, total = self.accelerator.reduce(counts, reduction="sum").tolist()
-            self._metrics["train" if self.model.training else "eval"][name].append(cut / max(total, 1.0))
+            clipped_count, total = self.accelerator.reduce(counts, reduction="sum").tolist()
+            self._metrics["train" if self.model.training else "eval"][name].append(clipped_count / max(total, 1.0))
 
     def _log_zero_spread(self) -> None:
-        """Correct frac_reward_zero_std: with batch-wide scaling TRL logs it for the batch and not for groups."""
+        """Correct frac_reward_zero_std, which TRL logs for the batch instead of its groups when scaling batch-wide."""
         if self.scale_rewards != "batch" and self.multi_objective_aggregation == "sum_then_normalize":
             return
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
@@ -257,7 +264,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
         completions, ids, rewards = self._scored
         self._scored = None
-        own_rewards = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]  # `rewards` is all ranks'
+        own_rewards = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]  # from those of all ranks
         episodes = self._episodes.episodes if self._episodes is not None else [None] * len(rows)
         samples = [
             self._as_sample(*columns)
@@ -273,7 +280,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._samples.write(
             samples,
             group=self.num_generations if training else self.num_generations_eval,
-            step=self.state.global_step + training,  # a step generates first and is counted when it ends
+            step=self.state.global_step + training,  # global_step is incremented only when the step ends
             mode="train" if training else "eval",
         )
 
@@ -295,7 +302,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             episode.end if episode else end_of(completion, tokens, ends=ends, longest=self.max_completion_length),
             scores,
             advantage,
-            plain(completion) if episode else turns(completion),
+            json_copy(completion) if episode else turns(completion),
             episode.prompt if episode else None,
             policy,
         )
@@ -305,7 +312,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         if self._only_samples:
             return None, None, None
-        # Within the loss they are the update's own forward pass.
+        # Within the loss they come from the update's own forward pass.
         part = StepPart.LOGPS if self.times.part is StepPart.PREPARING else StepPart.UPDATE
         with self.times.within(part):
             result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
@@ -320,11 +327,11 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return loss
 
     def _mean_ratio(self, inputs: Any) -> float:
-        """Average the ratio of new to old token probabilities; exactly 1 where TRL keeps no old ones."""
+        """Return the mean ratio of new to old token probabilities; exactly 1 if TRL keeps no old ones."""
         old, new = inputs.get("old_per_token_logps"), self._policy_logps
         if old is None or new is None:
             return 1.0
-        mask = correction.written(inputs)
+        mask = correction.own_token_mask(inputs)
         totals = torch.stack([((new - old).exp() * mask).sum(), mask.sum().float()])
         total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
         return float(total / max(count, 1.0))
@@ -332,9 +339,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     # --- start and resume ---------------------------------------------------------------------------------------------
 
     def start_from(self, checkpoint: Path) -> None:
-        """Load a checkpoint's weights, without its optimizer and step. The reference stays the base model."""
+        """Load a checkpoint's weights, without its optimizer and step. The base model remains the reference."""
         if not checkpoint.is_dir():
-            raise SpecError(f"There is no checkpoint to start from in {checkpoint}.")
+            raise SpecError(f"There is no checkpoint in {checkpoint} to start from.")
         self._load_from_checkpoint(str(checkpoint))
 
     def train(self, resume_from_checkpoint: Any = None, **arguments: Any) -> Any:
@@ -367,12 +374,12 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 batches=self._buffered_inputs,
             )
 
-    def end_at_the_last_step(self) -> None:
-        """Save and finish as the training loop does at a stop, when the step that has begun can't be finished."""
+    def end_after_last_step(self) -> None:
+        """Save and end as the training loop does at a stop, for when the current step can't be finished."""
         step = self.state.global_step
-        saved = Path(self._get_output_dir(trial=None), f"checkpoint-{step}").is_dir()
-        self.accelerator.wait_for_everyone()  # before a rank makes that folder
-        if step and not saved:
+        is_saved = Path(self._get_output_dir(trial=None), f"checkpoint-{step}").is_dir()
+        self.accelerator.wait_for_everyone()  # before a rank creates that folder
+        if step and not is_saved:
             self._save_checkpoint(self.model_wrapped, None)
             self.callback_handler.on_save(self.args, self.state, self.control)
         self.callback_handler.on_train_end(self.args, self.state, self.control)
@@ -380,11 +387,11 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     def _note_best(self, trial: Any) -> None:
         """Record the best checkpoint, which is never deleted, with its score for resumed runs."""
         name = self._best_metric
-        figure = evaluation.checkpoint_figure(name, [entry[name] for entry in self.state.log_history if name in entry])
+        value = evaluation.checkpoint_figure(name, [entry[name] for entry in self.state.log_history if name in entry])
         before = self.state.best_metric if self.state.best_model_checkpoint else None
-        if figure is not None and (before is None or evaluation.is_better(name, figure, before)):
+        if value is not None and (before is None or evaluation.is_better(name, value, before)):
             folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
-            self.state.best_metric, self.state.best_model_checkpoint = figure, str(folder)
+            self.state.best_metric, self.state.best_model_checkpoint = value, str(folder)
 
 
 def _finish() -> None:

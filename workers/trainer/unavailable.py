@@ -1,4 +1,4 @@
-"""Reasons why a hub model is unavailable: huggingface_hub's exceptions as sentences."""
+"""Reasons why a hub model is unavailable: sentences for huggingface_hub's exceptions."""
 
 import errno
 import os
@@ -13,11 +13,11 @@ _DISK_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR
 
 
 class ModelUnavailable(Exception):
-    """The model is unavailable; the message is for the user who named it."""
+    """Raised when a model is unavailable; the message is for the user who chose it."""
 
 
 def is_temporary(error: BaseException) -> bool:
-    """Check whether a retry may succeed: a temporary problem of the hub or the network."""
+    """Return whether a retry may succeed because the problem of the hub or the network is temporary."""
     import httpx
 
     status = _status(error)
@@ -28,7 +28,7 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def sentence(error: BaseException, model: str, revision: str | None) -> str:
-    """Explain an error of the hub, the network or the disk in a sentence; "" for errors of other kinds."""
+    """Return a sentence that explains an error of the hub, the network or the disk; "" for other errors."""
     from huggingface_hub import get_token
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -50,13 +50,13 @@ def sentence(error: BaseException, model: str, revision: str | None) -> str:
     if isinstance(error, HFValidationError):
         return f"{model!r} is not a valid name for a model on the hub: {first_line(error)}"
     if caused_by(error, OfflineModeIsEnabled):
-        return f"{model} is not complete in this host's cache, and HF_HUB_OFFLINE keeps it from asking {hub}."
+        return f"{model} is not complete in this host's cache, and HF_HUB_OFFLINE prevents a download from {hub}."
     if status is not None:
-        return f"{hub} answered with status {status} when asked for {model}: start the run again later."
+        return f"{hub} returned status {status} when {model} was requested: start the run again later."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"The disk became full while {model} was fetched into {cache()}: free some, and start the run again."
+        return f"The disk filled up while {model} was fetched into {cache()}: free some space and start the run again."
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
-        return f"{model} could not be written into {cache()}: {os.strerror(error.errno)}."
+        return f"{model} could not be written to {cache()}: {os.strerror(error.errno)}."
     return _network_sentence(error, model, hub)
 
 
@@ -83,12 +83,12 @@ def _network_sentence(error: BaseException, model: str, hub: str) -> str:
 def _status(error: BaseException) -> int | None:
     from huggingface_hub.errors import HfHubHTTPError
 
-    answer = caused_by(error, HfHubHTTPError)
-    return answer.response.status_code if answer is not None else None
+    cause = caused_by(error, HfHubHTTPError)
+    return cause.response.status_code if cause is not None else None
 
 
 def caused_by(error: BaseException, *types: type[E]) -> E | None:
-    """Find the error's cause of one of these types, since huggingface_hub wraps errors; None: there is none."""
+    """Return the error or its first cause that has one of these types, since huggingface_hub wraps errors, or None."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, types):
         cause = cause.__cause__

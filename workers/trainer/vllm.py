@@ -1,4 +1,4 @@
-"""python -m workers.trainer.vllm ARGUMENTS: vLLM's own command line, whose imports take a fifth less here."""
+"""python -m workers.trainer.vllm ARGUMENTS: vLLM's own command line, with imports that take a fifth less time."""
 
 import contextlib
 import importlib
@@ -12,7 +12,7 @@ MODULES = ("vllm.entrypoints.cli.main", "vllm.entrypoints.openai.api_server")
 def main() -> None:
     with imports.quick():
         for name in MODULES:
-            with contextlib.suppress(ImportError):  # the command line says better what is missing
+            with contextlib.suppress(ImportError):  # the command line has a better message about what is missing
                 importlib.import_module(name)
     from vllm.entrypoints.cli.main import main as command_line
 

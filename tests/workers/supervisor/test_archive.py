@@ -18,7 +18,7 @@ from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
 from workers.contract.run.jobs import ARCHIVE
 from workers.contract.run.spec import ModelSpec
 from workers.contract.wire.names import FileName, StopMode
-from workers.supervisor.reports.archive import PART
+from workers.supervisor.reports.archive import MAX_PART_BYTES
 
 pytestmark = pytest.mark.processes
 
@@ -35,7 +35,7 @@ def weights(folder: Path, size: int) -> None:
 
 
 @contextmanager
-def download(tmp_path: Path, size: int = 3 * PART) -> Iterator[Attempt]:
+def download(tmp_path: Path, size: int = 3 * MAX_PART_BYTES) -> Iterator[Attempt]:
     weights(tmp_path / "runs" / SOURCE, size)
     command = ("/usr/bin/env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "workers.trainer")
     with attempt(tmp_path, trainer_command=command) as made:

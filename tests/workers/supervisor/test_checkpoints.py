@@ -98,8 +98,8 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"r": 16}, "has LoRA rank 16, the run has 8"),
-        ({"target_modules": ["q_proj", "v_proj"]}, "on other modules"),
+        ({"r": 16}, "has LoRA rank 16, but the run has 8"),
+        ({"target_modules": ["q_proj", "v_proj"]}, "on different modules"),
         ({"base_model_name_or_path": "/models/other"}, "belongs to the model /models/other"),
     ],
 )
@@ -111,7 +111,7 @@ def test_an_adapter_of_another_run_is_refused(saved: Path, config: dict[str, Any
 
 def test_the_state_must_be_of_the_folders_step(saved: Path) -> None:
     (saved / "trainer_state.json").write_text(json.dumps({"global_step": 3}))
-    with pytest.raises(CheckpointError, match=r"trainer_state\.json is of step 3"):
+    with pytest.raises(CheckpointError, match=r"trainer_state\.json belongs to step 3"):
         checkpoints.check(saved, RUN)
 
 
@@ -120,7 +120,7 @@ def test_another_number_of_ranks_is_refused(saved: Path) -> None:
     for rank in (0, 1):
         archive(saved / f"rng_state_{rank}.pth")
     archive(saved / "global_step4/zero_pp_rank_0_mp_rank_00_optim_states.pt")
-    with pytest.raises(CheckpointError, match="state of 1 ranks, the run has 2"):
+    with pytest.raises(CheckpointError, match="state of 1 rank, but the run has 2"):
         checkpoints.check(saved, two)
     archive(saved / "global_step4/zero_pp_rank_1_mp_rank_00_optim_states.pt")
     checkpoints.check(saved, two)

@@ -31,9 +31,9 @@ def fetched(folder: Path, content: bytes) -> Path:
 
 def test_what_was_kept_is_given_again_as_another_name_of_the_same_file(tmp_path: Path) -> None:
     cache, mine = DatasetCache(tmp_path / "cache", 10_000), fetched(tmp_path, FIRST)
-    assert not cache.give(sha256(FIRST), tmp_path / "part")
+    assert not cache.copy_to(sha256(FIRST), tmp_path / "part")
     cache.keep(sha256(FIRST), mine)
-    assert cache.give(sha256(FIRST), tmp_path / "part")
+    assert cache.copy_to(sha256(FIRST), tmp_path / "part")
     assert (tmp_path / "part").samefile(mine)
 
 
@@ -41,7 +41,7 @@ def test_a_damaged_file_is_thrown_away(tmp_path: Path) -> None:
     cache = DatasetCache(tmp_path / "cache", 10_000)
     cache.keep(sha256(FIRST), fetched(tmp_path, FIRST))
     (tmp_path / "cache" / f"{sha256(FIRST)}.parquet").write_bytes(SECOND)
-    assert not cache.give(sha256(FIRST), tmp_path / "part")
+    assert not cache.copy_to(sha256(FIRST), tmp_path / "part")
     assert list((tmp_path / "cache").glob("*.parquet")) == []
     assert not (tmp_path / "part").exists()
 
@@ -52,11 +52,11 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
         cache.keep(sha256(content), fetched(tmp_path, content))
         there = tmp_path / "cache" / f"{sha256(content)}.parquet"
         os.utime(there, (there.stat().st_mtime - age,) * 2)
-    assert cache.give(sha256(FIRST), tmp_path / "used now")
+    assert cache.copy_to(sha256(FIRST), tmp_path / "used now")
     cache.keep(sha256(THIRD), fetched(tmp_path, THIRD))
-    assert cache.give(sha256(FIRST), tmp_path / "one")
-    assert not cache.give(sha256(SECOND), tmp_path / "two")
-    assert cache.give(sha256(THIRD), tmp_path / "three")
+    assert cache.copy_to(sha256(FIRST), tmp_path / "one")
+    assert not cache.copy_to(sha256(SECOND), tmp_path / "two")
+    assert cache.copy_to(sha256(THIRD), tmp_path / "three")
 
 
 @pytest.mark.parametrize(("limit", "name"), [(0, sha256(FIRST)), (999, sha256(FIRST)), (10_000, "../../escape")])
@@ -64,7 +64,7 @@ def test_nothing_is_kept_that_is_too_large_or_has_no_checksum_for_a_name(limit: 
     cache = DatasetCache(tmp_path / "cache", limit)
     with cache.alone(name, 1.0):
         cache.keep(name, fetched(tmp_path, FIRST))
-        assert not cache.give(name, tmp_path / "part")
+        assert not cache.copy_to(name, tmp_path / "part")
     assert list(tmp_path.glob("**/*.parquet")) == []
 
 
@@ -75,7 +75,7 @@ def test_without_hard_links_it_is_copied(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "link", refused)
     cache = DatasetCache(tmp_path / "cache", 10_000)
     cache.keep(sha256(FIRST), fetched(tmp_path, FIRST))
-    assert cache.give(sha256(FIRST), tmp_path / "part")
+    assert cache.copy_to(sha256(FIRST), tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == FIRST
     assert (tmp_path / "part").stat().st_mode & 0o777 == 0o600
 
@@ -85,7 +85,7 @@ def test_a_folder_that_can_not_be_used_is_no_cache_and_no_error(tmp_path: Path) 
     cache = DatasetCache(tmp_path / "file" / "cache", 10_000)
     with cache.alone(sha256(FIRST), 1.0):
         cache.keep(sha256(FIRST), fetched(tmp_path, FIRST))
-        assert not cache.give(sha256(FIRST), tmp_path / "part")
+        assert not cache.copy_to(sha256(FIRST), tmp_path / "part")
 
 
 def test_a_file_that_can_not_be_read_is_not_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_a_file_that_can_not_be_read_is_not_given(tmp_path: Path, monkeypatch: p
         return opened(path, *how)
 
     monkeypatch.setattr(Path, "open", of_somebody_else)
-    assert not cache.give(sha256(FIRST), tmp_path / "part")
+    assert not cache.copy_to(sha256(FIRST), tmp_path / "part")
     assert not (tmp_path / "part").exists()
 
 
@@ -110,7 +110,7 @@ def test_of_two_that_want_the_same_one_fetches_and_the_other_waits(tmp_path: Pat
         cache = DatasetCache(tmp_path / "cache", 10_000)
         both.wait()
         with cache.alone(sha256(FIRST), 60.0):
-            if not cache.give(sha256(FIRST), tmp_path / name):
+            if not cache.copy_to(sha256(FIRST), tmp_path / name):
                 fetches.append(name)
                 (tmp_path / name).write_bytes(FIRST)
                 cache.keep(sha256(FIRST), tmp_path / name)
@@ -128,7 +128,7 @@ def test_who_waited_long_enough_goes_on_alone(tmp_path: Path) -> None:
     cache = DatasetCache(tmp_path / "cache", 10_000)
     with cache.alone(sha256(FIRST), 1.0), DatasetCache(tmp_path / "cache", 10_000).alone(sha256(FIRST), 0.0):
         cache.keep(sha256(FIRST), fetched(tmp_path, FIRST))
-    assert cache.give(sha256(FIRST), tmp_path / "part")
+    assert cache.copy_to(sha256(FIRST), tmp_path / "part")
 
 
 def test_the_cache_lies_beside_the_runs_unless_it_is_told_otherwise(tmp_path: Path) -> None:

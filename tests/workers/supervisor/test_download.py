@@ -92,7 +92,7 @@ def test_a_size_that_the_hub_does_not_tell_is_left_out(tmp_path: Path) -> None:
     ("fetch", "reason", "says"),
     [
         ("unavailable", "model_unavailable", "some/model is gated: ask for access"),
-        ("crash", "model_unavailable", "The download exited with 1. RuntimeError: the hub's library broke"),
+        ("crash", "model_unavailable", "The download exited with code 1. RuntimeError: the hub's library broke"),
         ("full", "disk_full", "No space left on device"),
     ],
 )

@@ -43,12 +43,12 @@ def test_a_checkpoint_that_is_missing_ends_the_attempt_before_anything_is_starte
     ("trainer", "reason", "detail", "code", "cause"),
     [
         ("crash:1", "trainer_exited", "the reward function returned nothing", 1, "reward_error"),
-        ("silent_exit", "trainer_exited", "never said that training had ended", 0, ""),
+        ("silent_exit", "trainer_exited", "without reporting the end of training", 0, ""),
         ("refuse", "spec_refused", "num_generations must be at least 2.", 3, "generations_too_few"),
         ("no_steps", "no_steps", "12 prompts are fewer than one generation batch of 16.", 4, "no_steps"),
         ("bad_reward", "reward_failed", "The reward judge failed on 8 of 8 completions.", 7, "reward_failed"),
         ("oom", "oom", "CUDA out of memory", 1, "gpu_memory"),
-        ("sigkill", "trainer_exited", "was ended by SIGKILL", 137, "ended_by_kill"),
+        ("sigkill", "trainer_exited", "was killed by SIGKILL", 137, "ended_by_kill"),
         ("steps:0", "no_steps", "step 0", 0, "no_steps"),
     ],
 )
@@ -91,7 +91,7 @@ def test_lines_that_are_torn_invalid_or_huge_do_not_stop_the_tail(tmp_path: Path
         assert made.control.train_steps() == [1, 2, 3, 4]
         assert [line["data"] for line in made.control.of_kind("metrics_left_out")] == [{"names": "kl"}]
         notes = [note["data"]["text"] for note in made.control.of_kind("note")]
-        assert notes == ["Left out 3 of the trainer's lines, which could not be understood."]
+        assert notes == ["Dropped 3 of the trainer's lines because they could not be parsed."]
 
 
 def test_the_figures_of_the_host_are_reported(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_a_driver_that_never_answers_ends_the_attempt_before_anything_is_started
         made.launch()
         ended = made.wait_for_end()
         assert (ended["reason"], ended["receipt"]["free"]) == ("launch_failed", True)
-        assert "The GPUs' driver does not answer" in ended["detail"]
+        assert "The GPU driver isn't responding" in ended["detail"]
         assert made.control.of_kind("process_started") == []
 
 

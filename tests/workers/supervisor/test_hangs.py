@@ -20,7 +20,7 @@ from workers.contract.wire.names import StopMode
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
-from workers.supervisor.processes.witnesses import agent_figures
+from workers.supervisor.processes.witnesses import agent_metrics
 from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.servers.servermetrics import Pulse
 from workers.supervisor.servers.vllm import PAUSE_S
@@ -69,7 +69,7 @@ def test_a_server_that_answers_nothing_any_more_ends_a_trainer_that_waits(tmp_pa
         send(made, "vllm", signal.SIGSTOP)
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_hung"
-        assert "has not answered since" in ended["detail"]
+        assert "has not responded since" in ended["detail"]
         assert ended["receipt"]["survivors"] == []
 
 
@@ -139,9 +139,9 @@ def test_a_pause_of_our_own_is_no_silence_of_an_attached_server(tmp_path: Path) 
     (probe,) = servers._probes
     probe.ready = True
     probe.tick(100.0)  # then the supervisor stands still for a while, and looks before it has asked again
-    assert (servers.lost(after_s=0.0) != "", servers.lost(after_s=60.0)) == (True, "")
+    assert (servers.describe_lost(after_s=0.0) != "", servers.describe_lost(after_s=60.0)) == (True, "")
     probe.tick(161.0)
-    assert "no longer answers" in servers.lost(after_s=60.0)
+    assert "is no longer responding" in servers.describe_lost(after_s=60.0)
 
 
 def test_a_trainers_word_is_no_silence() -> None:
@@ -191,7 +191,7 @@ def test_a_trainer_that_waits_for_vllm_is_told_from_vllm_itself(tmp_path: Path) 
     with server_attempt(tmp_path, trainer=trainer, hang=HangSpec(2.0, stop=True), **HASTY) as made:
         made.launch()
         detail = made.wait_for_end()["detail"]
-        assert " s for completions from vLLM. vLLM answers and has no request" in detail
+        assert " s for completions from vLLM. vLLM is responding but has no requests" in detail
         assert "Its engine is at run_engine (" in detail
         assert "--- " in (made.folder / "logs/stacks.log").read_text()
 
@@ -232,7 +232,7 @@ def test_how_a_trainer_waits_for_agents_is_told_with_each_sample(tmp_path: Path)
     figures = {"gateway/sessions_open": 3, "gateway/waits_s": 7.5, "gateway/quiet_s": "soon", "gpu/0/util_percent": 9}
     record = {"rank": 0, "pid": 1, "doing": ["agents"], "since": 1.0, "steps_since": 0.0, "figures": figures}
     (tmp_path / "activity-0.json").write_text(json.dumps(record))
-    told = agent_figures(AttemptFolder(tmp_path))
+    told = agent_metrics(AttemptFolder(tmp_path))
     assert told == {"gateway/sessions_open": 3.0, "gateway/waits_s": 7.5}
 
 

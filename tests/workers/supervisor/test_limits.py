@@ -11,7 +11,7 @@ from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
 from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec, Spent
 from workers.contract.run.spec import Placement
 from workers.contract.wire.names import EndReason, StopMode
-from workers.supervisor.limits import LimitWatch, Reached
+from workers.supervisor.limits import LimitWatch, ReachedLimit
 
 HOUR = 3600.0
 
@@ -23,15 +23,15 @@ def watch(limits: LimitsSpec, **placement: Any) -> LimitWatch:
 def test_hours_count_over_all_attempts() -> None:
     made = watch(LimitsSpec(hours=2.0), spent=Spent(hours=1.5))
     assert made.reached(0.4 * HOUR) is None
-    assert made.figures(0.4 * HOUR) == {"limits/hours": pytest.approx(1.9)}
-    assert made.reached(0.5 * HOUR) == Reached(EndReason.LIMIT_REACHED, "it has used 2 of 2 hours.")
+    assert made.metrics(0.4 * HOUR) == {"limits/hours": pytest.approx(1.9)}
+    assert made.reached(0.5 * HOUR) == ReachedLimit(EndReason.LIMIT_REACHED, "it has used 2 of 2 hours.")
 
 
 def test_money_is_the_price_of_the_leased_gpus_and_no_limit_without_one() -> None:
     limits = LimitsSpec(money=10.0)
     made = watch(limits, gpu_hour_price=2.0, currency="$", spent=Spent(money=4.0))
     assert made.reached(1.4 * HOUR) is None
-    assert made.reached(1.5 * HOUR) == Reached(EndReason.LIMIT_REACHED, "it has used 10.00 of 10.00 $.")
+    assert made.reached(1.5 * HOUR) == ReachedLimit(EndReason.LIMIT_REACHED, "it has used 10.00 of 10.00 $.")
     assert watch(limits).reached(1e9) is None
 
 
@@ -40,9 +40,9 @@ def test_tokens_are_those_that_trl_counts() -> None:
     made.note(1, {"num_tokens": 999.0})
     assert made.reached(0.0) is None
     made.note(2, {"loss": 1.0})
-    assert made.figures(0.0) == {"limits/tokens": 999.0}
+    assert made.metrics(0.0) == {"limits/tokens": 999.0}
     made.note(3, {"num_tokens": 1200.0})
-    assert made.reached(0.0) == Reached(EndReason.LIMIT_REACHED, "it has used 1,200 of 1,000 tokens.")
+    assert made.reached(0.0) == ReachedLimit(EndReason.LIMIT_REACHED, "it has used 1,200 of 1,000 tokens.")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_metric_that_no_longer_improves_ends_the_run(
         assert made.reached(0.0) is None
         made.note(step, {rule.metric: value})
         made.note(step + 1, {"other": 0.0})  # other metrics don't count its steps
-    assert made.reached(0.0) == Reached(EndReason.EARLY_STOPPED, f"{rule.condition}: {text}.", best)
+    assert made.reached(0.0) == ReachedLimit(EndReason.EARLY_STOPPED, f"{rule.condition}: {text}.", best)
 
 
 def test_a_metric_beyond_its_bound_ends_the_run_after_steps_in_a_row() -> None:
@@ -69,10 +69,10 @@ def test_a_metric_beyond_its_bound_ends_the_run_after_steps_in_a_row() -> None:
     for step, value in enumerate([0.1, 0.6, 0.7, 0.4, 0.6, 0.7], 1):
         made.note(step, {"kl": value})
     assert made.reached(0.0) is None
-    assert made.figures(0.0) == {"limits/beyond": 2.0}
+    assert made.metrics(0.0) == {"limits/beyond": 2.0}
     made.note(7, {"kl": 0.8})
     words = "the metric kl has been above 0.5 for 3 steps: it is 0.8."
-    assert made.reached(0.0) == Reached(EndReason.EARLY_STOPPED, words, 4)
+    assert made.reached(0.0) == ReachedLimit(EndReason.EARLY_STOPPED, words, 4)
 
 
 def test_a_metric_that_never_comes_is_told_once() -> None:

@@ -19,7 +19,7 @@ from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control, ControlError
 from workers.supervisor.reports.outbox import Outbox, line_of
 from workers.supervisor.reports.sync import deliver
-from workers.supervisor.reports.trainerlines import EVENT_BYTES, TrainerProgress, trainer_line
+from workers.supervisor.reports.trainerlines import MAX_EVENT_BYTES, TrainerProgress, trainer_line
 
 
 def line(kind: str, step: int | None, data: dict[str, Any], t: float = 1.0) -> bytes:
@@ -119,7 +119,7 @@ def test_what_a_dead_supervisor_had_read_of_its_trainer_is_counted_not_told_by_t
         assert [{name: row[name] for name in ("t", "kind", "step", "data")} for row in stored] == [
             json.loads(text) for text in WRITTEN
         ]
-        assert "Left out 2 of the trainer's lines, which could not be understood." in made.control.reaped[0]["detail"]
+        assert "Dropped 2 of the trainer's lines because they could not be parsed." in made.control.reaped[0]["detail"]
 
 
 def control_lines(made: Attempt) -> list[dict[str, Any]]:
@@ -204,7 +204,7 @@ GOOD = line("train", 1, {"loss": 1.5})
         line("surprise", None, {}),
         line("stage", None, {"stage": ["x"]}),
         line("stage", None, {"stage": "x", "more": "y"}),
-        line("stage", None, {"stage": "x" * EVENT_BYTES}),
+        line("stage", None, {"stage": "x" * MAX_EVENT_BYTES}),
         line("training", 0, {"max_steps": 2**40, "step": 0}),
         line("checkpoint", 2, {**CHECKPOINT, "bytes": -1}),
         line("checkpoint", 2, {**CHECKPOINT, "kept": ["2"]}),

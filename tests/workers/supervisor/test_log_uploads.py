@@ -16,7 +16,7 @@ from workers.host import reaper
 from workers.settings import HostSettings
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control
-from workers.supervisor.reports.logs import MIN_WINDOW, OVER, LogUploader
+from workers.supervisor.reports.logs import MIN_WINDOW, TOO_LONG_NOTE, LogUploader
 
 CAP = 100
 BUDGET = 30_000
@@ -79,7 +79,7 @@ class Log:
 
 def is_the_file(stored: bytes, file: bytes) -> bool:
     """With as many bytes left out at each line that says so as it says."""
-    at, words = 0, [*GAP.split(stored.replace(OVER, b"")), b"0"]
+    at, words = 0, [*GAP.split(stored.replace(TOO_LONG_NOTE, b"")), b"0"]
     for kept, count in zip(words[::2], words[1::2], strict=True):
         # A line that was cut ends before the words.
         kept = kept if file.startswith(kept, at) else kept.removesuffix(b"\n")
@@ -194,7 +194,7 @@ def test_little_that_was_written_while_nobody_watched_leaves_no_gap(past_head: L
 
 
 def test_the_budget_bounds_what_is_stored_and_its_end_is_said_once(past_head: Log) -> None:
-    while OVER not in past_head.stored:
+    while TOO_LONG_NOTE not in past_head.stored:
         past_head.write_lines(1000)
         past_head.tick()
     said = past_head.stored
@@ -203,7 +203,7 @@ def test_the_budget_bounds_what_is_stored_and_its_end_is_said_once(past_head: Lo
     past_head.tick()
     assert past_head.stored == said
     past_head.end()
-    assert past_head.stored.count(OVER) == 1
+    assert past_head.stored.count(TOO_LONG_NOTE) == 1
     assert past_head.is_the_file()
 
 
@@ -212,9 +212,9 @@ def test_without_a_budget_the_log_says_that_it_is_not_followed(log: Log) -> None
     log.write(HEAD + b"more\n")
     log.tick()
     log.tick()
-    assert log.stored == HEAD + OVER
+    assert log.stored == HEAD + TOO_LONG_NOTE
     log.end()
-    assert log.stored == HEAD + OVER + b"more\n"
+    assert log.stored == HEAD + TOO_LONG_NOTE + b"more\n"
 
 
 @pytest.mark.parametrize("lines", [0, 1, 3, 4, 1000])

@@ -94,7 +94,7 @@ children = Children(AttemptFolder(Path("/nowhere")))
 if os.fork() == 0:
     flee()
 began = time.monotonic()
-kill = Kill(children.descendants, now=began, grace_s=0, deadline_s=15, nobody_left=children.none_left)
+kill = Kill(children.descendants, now=began, grace_s=0, deadline_s=15, nobody_left=children.has_none_left)
 while not kill.tick(time.monotonic()):
     children.reap()
 assert kill.gone_at is not None, "it outlived the kill"

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from workers.supervisor.servers.servermetrics import ServerMetrics, combined
+from workers.supervisor.servers.servermetrics import ServerMetrics, combine
 
 
 class Told(ThreadingHTTPServer):
@@ -73,4 +73,4 @@ def test_a_server_that_was_started_anew_has_no_negative_share(server: Told) -> N
 
 def test_the_share_of_several_servers_is_their_mean() -> None:
     servers = [{"vllm/prefix_hit_percent": 20.0}, {"vllm/prefix_hit_percent": 60.0}]
-    assert combined(servers) == {"vllm/prefix_hit_percent": 40.0}
+    assert combine(servers) == {"vllm/prefix_hit_percent": 40.0}

@@ -65,7 +65,7 @@ def test_one_of_two_servers_that_dies_is_named_and_takes_the_run_with_it(tmp_pat
         kill(started(made)["vllm-2"])
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_exited"
-        assert ended["detail"].startswith("vllm-2: The vLLM server was ended by SIGKILL.")
+        assert ended["detail"].startswith("vllm-2: The vLLM server was killed by SIGKILL.")
         assert ended["receipt"]["survivors"] == []
         assert set(ended["exit_codes"]) == {"vllm", "vllm-2", "trainer"}
 
@@ -75,7 +75,7 @@ def test_one_of_two_servers_that_is_never_ready_is_named(tmp_path: Path) -> None
         made.launch()
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_not_ready"
-        assert ended["detail"].startswith("vllm-2: It did not answer on port")
+        assert ended["detail"].startswith("vllm-2: It didn't respond on port")
         details = [line["data"]["detail"] for line in made.control.of_kind("phase")]
         assert "1 of 2 are ready" in details
     assert made.control.of_kind("training") == []
@@ -183,7 +183,9 @@ def test_an_attached_server_is_asked_and_never_touched(tmp_path: Path) -> None:
             assert ended["exit_codes"] == {"trainer": 0}
         assert theirs.get("/health") == 200
         assert theirs.front.poll() is None
-    (note,) = [n["data"] for n in made.control.of_kind("note") if "Somebody else runs" in n["data"]["text"]]
+    (note,) = [
+        n["data"] for n in made.control.of_kind("note") if "neither starts nor stops that server" in n["data"]["text"]
+    ]
     assert note["level"] == "warning"
     assert theirs.url in note["text"]
     phases = made.control.phases()
@@ -196,7 +198,7 @@ def test_an_attached_server_that_is_away_is_named_with_its_address(tmp_path: Pat
         made.launch()
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_not_ready"
-        assert ended["detail"].startswith(f"{address}: It did not answer")
+        assert ended["detail"].startswith(f"{address}: It didn't respond")
     assert set(started(made)) == {"trainer"}
 
 
@@ -211,7 +213,7 @@ def test_an_attached_server_that_dies_ends_a_trainer_that_waits_for_it(tmp_path:
         theirs.front.kill()
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_exited"
-        assert f"The attached vLLM server {theirs.url} no longer answers." in ended["detail"]
+        assert f"The attached vLLM server {theirs.url} is no longer responding." in ended["detail"]
         assert ended["receipt"]["survivors"] == []
 
 

@@ -65,7 +65,7 @@ def test_a_folder_that_can_not_be_looked_at_is_not_taken_for_lost(tmp_path: Path
 def test_a_file_that_can_not_be_read_has_an_end_and_says_why(tmp_path: Path) -> None:
     tail = Tail(tmp_path, object_of)
     assert tail.read() == []
-    assert tail.at_end()
+    assert tail.is_at_end()
     assert tail.trouble is not None
     tail.close()
 

@@ -43,7 +43,7 @@ class Answers:
 def a_syncer(tmp_path: Path, answers: Any) -> tuple[Syncer, Outbox]:
     outbox = Outbox(tmp_path / "o", first_seq=1)
     settings = replace(SETTINGS, heartbeat_s=2.0, batch_s=1.0, batch_watched_s=0.1)
-    made = Syncer("a", outbox, answers, settings, acked=0, on_answer=lambda a: None, write_ack=lambda seq: None)
+    made = Syncer("a", outbox, answers, settings, acked=0, on_response=lambda a: None, write_ack=lambda seq: None)
     return made, outbox
 
 
@@ -120,7 +120,7 @@ def test_a_control_plane_that_lost_its_last_lines_gets_them_again(tmp_path: Path
     syncer.tick(110.0)
     syncer.tick(120.0)
     assert answers.batches == [[1, 2, 3, 4, 5], [], [3, 4, 5]]
-    assert syncer.drained()
+    assert syncer.is_drained()
 
 
 def test_a_control_plane_that_knows_the_attempt_again_is_not_given_up(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_turns_reach_the_program_once_and_soon_while_somebody_chats(tmp_path: Pa
     settings = replace(SETTINGS, heartbeat_s=2.0, heartbeat_chat_s=0.2)
     outbox, chat = Outbox(tmp_path / "o", first_seq=1), ChatFile(tmp_path / "chat.jsonl")
     ignored: Any = lambda _: None  # noqa: E731
-    syncer = Syncer("a", outbox, answers, settings, acked=0, on_answer=ignored, write_ack=ignored, chat=chat)  # type: ignore[arg-type]
+    syncer = Syncer("a", outbox, answers, settings, acked=0, on_response=ignored, write_ack=ignored, chat=chat)  # type: ignore[arg-type]
     assert syncer.tick(100.0) == pytest.approx(0.2)
     answers.present = False
     assert syncer.tick(100.2) == pytest.approx(2.0)

@@ -14,7 +14,7 @@ import pytest
 from workers.contract.wire import processes
 from workers.supervisor.processes.gpus import GpuReading
 from workers.supervisor.processes.loops import Loop
-from workers.supervisor.processes.system import READ_S, SystemSampler
+from workers.supervisor.processes.system import MAX_INTERVAL_S, SystemSampler
 
 GPU = GpuReading(0, "u", "H100", 81_559, 0, 50, 300.0, 60, "580")
 
@@ -28,7 +28,7 @@ def test_a_sample_has_the_peak_between_it_and_the_one_before() -> None:
     now = 100.0
     for _ in range(5):
         wait = sampler.tick(now)
-        assert 0 < wait <= READ_S
+        assert 0 < wait <= MAX_INTERVAL_S
         now += wait
     assert [sample["gpu/0/memory_mib"] for sample in samples] == [1000, 70_000, 3000]
 

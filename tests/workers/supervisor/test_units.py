@@ -22,7 +22,7 @@ from workers.supervisor.processes.teardown import GpuProof
 from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.outbox import Outbox
 from workers.supervisor.reports.samples import SampleUploader
-from workers.supervisor.reports.tail import LINE_LIMIT, Tail
+from workers.supervisor.reports.tail import MAX_LINE_BYTES, Tail
 from workers.supervisor.reports.trainerlines import TrainerProgress
 
 SETTINGS = HostSettings(runs_dir=Path("/nowhere"), control_url="http://127.0.0.1:1", **QUICK)
@@ -123,12 +123,12 @@ def test_lines_that_are_no_objects_are_counted_and_passed_over(tmp_path: Path) -
 @pytest.mark.parametrize("more", [0, 1, 1 << 19])
 def test_the_limit_of_a_line_is_the_same_however_it_falls_into_chunks(tmp_path: Path, more: int) -> None:
     line = json.dumps({"x": ""})
-    line = line.replace('""', '"' + "x" * (LINE_LIMIT + more - len(line)) + '"')
+    line = line.replace('""', '"' + "x" * (MAX_LINE_BYTES + more - len(line)) + '"')
     path = tmp_path / "m"
     path.write_text(line + '\n{"x": 1}\n')
     tail = Tail(path, object_of)
     found = 0
-    while not tail.at_end():
+    while not tail.is_at_end():
         found += len(tail.read())
     assert (found, tail.bad_lines) == ((2, 0) if more == 0 else (1, 1))
     tail.close()
@@ -136,12 +136,12 @@ def test_the_limit_of_a_line_is_the_same_however_it_falls_into_chunks(tmp_path: 
 
 def test_a_line_without_an_end_takes_no_more_memory_than_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "m"
-    path.write_bytes(b"x" * (LINE_LIMIT + (3 << 20)) + b'\n{"a": 1}\n')
+    path.write_bytes(b"x" * (MAX_LINE_BYTES + (3 << 20)) + b'\n{"a": 1}\n')
     tail = Tail(path, object_of)
     found: list[Any] = []
-    while not tail.at_end():
+    while not tail.is_at_end():
         found += tail.read()
-        assert len(tail._partial) <= LINE_LIMIT
+        assert len(tail._partial) <= MAX_LINE_BYTES
     assert found == [{"a": 1}]
     tail.close()
 
@@ -201,14 +201,14 @@ def proof(**changes: Any) -> GpuProof:
 def test_one_low_sample_proves_nothing_and_two_in_a_row_do() -> None:
     made = proof()
     made.sample(10.1, {0: 700})
-    assert not made.free()
+    assert not made.is_free()
     made.sample(10.2, {0: 5000})
     made.sample(10.3, {0: 800})
     made.sample(10.4, {0: 801})
-    assert not made.free()
+    assert not made.is_free()
     made.sample(10.5, {0: 600})
     made.sample(10.6, {0: 600})
-    assert made.free()
+    assert made.is_free()
     assert made.receipts()[0].seconds_to_free == pytest.approx(0.5)
 
 
@@ -216,8 +216,8 @@ def test_samples_without_the_gpu_prove_nothing() -> None:
     made = proof()
     made.sample(10.1, {})
     made.sample(10.2, {1: 0})
-    assert not made.finished(24.9)
-    assert made.finished(25.0)
+    assert not made.is_finished(24.9)
+    assert made.is_finished(25.0)
     assert made.receipts()[0].seconds_to_free is None
 
 

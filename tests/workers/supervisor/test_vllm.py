@@ -74,7 +74,7 @@ def test_a_server_that_is_never_ready_ends_at_its_deadline(tmp_path: Path) -> No
         made.launch()
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_not_ready"
-        assert "did not answer on port" in ended["detail"]
+        assert "didn't respond on port" in ended["detail"]
         assert set(ended["exit_codes"]) == {"vllm", "trainer"}
         assert made.control.of_kind("training") == []
 
@@ -126,7 +126,7 @@ def test_another_server_on_the_port_is_not_taken_for_ours(tmp_path: Path) -> Non
         made.launch()
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_not_ready"
-        assert "Another server answers" in ended["detail"]
+        assert "Another server is responding" in ended["detail"]
 
 
 def test_a_port_in_use_is_told_before_anything_is_started(tmp_path: Path) -> None:
@@ -202,5 +202,5 @@ def test_the_figures_of_prometheus_are_summed_over_their_labels() -> None:
 def test_the_figures_of_several_servers_are_those_of_one() -> None:
     one = {"vllm/requests_running": 3.0, "vllm/kv_cache_percent": 20.0, "vllm/generated_tokens_per_s": 100.0}
     other = {"vllm/requests_running": 1.0, "vllm/kv_cache_percent": 40.0}
-    assert servermetrics.combined([one, other]) == {"vllm/requests_running": 4.0, "vllm/kv_cache_percent": 30.0}
-    assert servermetrics.combined([]) == {}
+    assert servermetrics.combine([one, other]) == {"vllm/requests_running": 4.0, "vllm/kv_cache_percent": 30.0}
+    assert servermetrics.combine([]) == {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.supervisor.servers.vllm import MAX_BYTES, memory_in_words
+from workers.supervisor.servers.vllm import MAX_BYTES, describe_memory
 
 WEIGHTS = (
     "(EngineCore pid=1) INFO 11-21 10:00:00 [gpu_model_runner.py:4819] Model loading took 14.2717 GiB memory and 3 s"
@@ -28,18 +28,18 @@ GRAPHS = "INFO 11-21 10:00:14 [gpu_model_runner.py:5012] Graph capturing finishe
 def test_its_words_become_a_sentence(tmp_path: Path, lines: list[str], words: str) -> None:
     log = tmp_path / "vllm.log"
     log.write_text("\n".join(lines) + "\n")
-    assert memory_in_words(log) == f"On each of its GPUs vLLM uses {words}."
+    assert describe_memory(log) == f"On each of its GPUs vLLM uses {words}."
 
 
 @pytest.mark.parametrize("text", [b"", b"\0\xff" * 100, b"Model loading took 1.2.3 GiB", b"KV cache size: ,,, tokens"])
 def test_a_log_that_says_nothing_of_it_gives_none(tmp_path: Path, text: bytes) -> None:
     log = tmp_path / "vllm.log"
     log.write_bytes(text)
-    assert memory_in_words(log) == ""
-    assert memory_in_words(tmp_path / "none.log") == ""
+    assert describe_memory(log) == ""
+    assert describe_memory(tmp_path / "none.log") == ""
 
 
 def test_only_the_start_of_a_long_log_is_read(tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     log.write_bytes(b"x" * MAX_BYTES + CACHE.encode())
-    assert memory_in_words(log) == ""
+    assert describe_memory(log) == ""

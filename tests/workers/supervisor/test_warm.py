@@ -123,7 +123,7 @@ def test_another_models_files_end_the_run_before_it_trains_and_then_the_server(t
             assert run.launch() == Launch.STARTED
             ended = run.wait_for_end()
             assert ended["reason"] == "launch_failed"
-            assert "other files of this model" in ended["detail"]
+            assert "files on the host have changed" in ended["detail"]
             assert run.control.train_steps() == []
         lease.control.warm = {"user": "", "leave": ""}
         assert lease.wait_for_end()["reason"] == "completed"
@@ -140,6 +140,6 @@ def test_a_server_on_the_port_that_is_not_the_leases_is_refused(tmp_path: Path) 
             run.launch()
             ended = run.wait_for_end()
             assert ended["reason"] == "vllm_not_ready"
-            assert "Another server answers" in ended["detail"]
+            assert "Another server is responding" in ended["detail"]
         lease.ask_to_stop(StopMode.NOW)
         lease.wait_for_end()

@@ -43,7 +43,7 @@ ENGINE = Witness("vllm", 700, "VLLM::EngineCore", "S", threads=(STEP,))
         ),
         (
             Scene([rank(0, "update", "weight_sync")], [ServerState("vllm", 85.0, 0, 0, 0.0)]),
-            "The trainer has waited 90 s for vLLM to take its weights. vLLM has not answered for 85 s.",
+            "The trainer has waited 90 s for vLLM to receive its weights. vLLM has not responded for 85 s.",
         ),
         (
             Scene([rank(0, "evaluation", "rewards", "judge", at=POST)]),
@@ -53,18 +53,18 @@ ENGINE = Witness("vllm", 700, "VLLM::EngineCore", "S", threads=(STEP,))
         (
             Scene([rank(0, "update", at=GATHER), rank(1, "update", "rewards", "slow", at=POST)]),
             "The reward slow of rank 1 of the trainer (pid 501) has not returned for 90 s. It is at post "
-            "(site-packages/httpx/_client.py:7), sleeping. The other rank waits for it.",
+            "(site-packages/httpx/_client.py:7), sleeping. The other rank is waiting for it.",
         ),
         (
             Scene([rank(0, "update", at=GATHER), rank(1, "generation", at=GATHER)]),
-            "All ranks wait for each other in collective operations, perhaps in different ones: rank 0 in "
+            "All ranks are waiting for each other, perhaps in different collective operations: rank 0 in "
             "all_gather (torch/distributed/distributed_c10d.py:3); rank 1 in all_gather "
             "(torch/distributed/distributed_c10d.py:3).",
         ),
         (
             Scene([rank(0, "update", at=GATHER), rank(1, "update", state="T")]),
             "Rank 1 of the trainer (pid 501) is stopped, perhaps by SIGSTOP or a debugger. The rest of the run "
-            "waits for it.",
+            "is waiting for it.",
         ),
         (
             Scene([rank(0, "saving", state="D")], gpus={0: 0.0, 1: 3.2}),

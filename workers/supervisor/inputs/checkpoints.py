@@ -1,4 +1,4 @@
-"""Checks the checkpoint from which an attempt resumes or starts, before anything slow is started.
+"""Checks of the checkpoint from which an attempt resumes or starts, before anything slow is started.
 
 Nothing is unpickled: a torch file is a zip archive, whose end shows whether it is complete.
 """
@@ -16,15 +16,15 @@ from workers.models.files import InspectionError, header_length, json_object, sh
 STATE = "trainer_state.json"
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-LONGEST_HEADER = 100 * 2**20
-"""The limit of the safetensors library, in bytes."""
+MAX_HEADER_BYTES = 100 * 2**20
+"""Upper bound of a header's length, as in the safetensors library."""
 
 MAX_TARGETS = 20
 SHARDED = ZERO | {Strategy.FSDP2}
 
 
 class CheckpointError(Exception):
-    """The checkpoint can't be resumed from; the message names the file."""
+    """Raised when the attempt can't resume or start from a checkpoint; the message names the file."""
 
 
 def check(folder: Path, run: RunSpec) -> None:
@@ -32,7 +32,7 @@ def check(folder: Path, run: RunSpec) -> None:
     with _readable(folder):
         step = _json(folder / STATE).get("global_step")
         if step != _step_of(folder):
-            raise _error(folder / STATE, f"is of step {step}.")
+            raise _error(folder / STATE, f"belongs to step {step}.")
         _check_model(folder, run)
         for name in _torch_files(folder, run):
             _check_torch_file(folder / name)
@@ -64,12 +64,14 @@ def _check_model(folder: Path, run: RunSpec) -> None:
 def _check_adapter(folder: Path, lora: LoraSpec, model: str) -> None:
     config = _json(folder / ADAPTER_CONFIG)
     if config.get("r") != lora.r:
-        raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has LoRA rank {config.get('r')}, the run has {lora.r}.")
-    saved, targets = config.get("target_modules"), set(lora.target_modules)
+        raise CheckpointError(
+            f"{folder.name}/{ADAPTER_CONFIG} has LoRA rank {config.get('r')}, but the run has {lora.r}."
+        )
+    saved_targets, targets = config.get("target_modules"), set(lora.target_modules)
     # PEFT stores a long list, and all-linear, in another form.
     comparable = targets != {"all-linear"} and len(targets) < MAX_TARGETS
-    if comparable and isinstance(saved, list) and set(saved) != targets:
-        raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has adapters on other modules than the run.")
+    if comparable and isinstance(saved_targets, list) and set(saved_targets) != targets:
+        raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} has adapters on different modules than the run.")
     base = config.get("base_model_name_or_path")
     if isinstance(base, str) and Path(base).name != Path(model).name:
         raise CheckpointError(f"{folder.name}/{ADAPTER_CONFIG} belongs to the model {base}.")
@@ -88,7 +90,7 @@ def _check_weights(folder: Path, run: RunSpec) -> None:
 
 
 def _torch_files(folder: Path, run: RunSpec) -> Iterator[str]:
-    """Yield the names of a checkpoint's files other than the weights."""
+    """Yield the names of a checkpoint's torch files, which hold everything except the weights."""
     count = run.hardware.processes
     if run.grpo.get("save_only_model"):
         return
@@ -101,9 +103,8 @@ def _torch_files(folder: Path, run: RunSpec) -> Iterator[str]:
     step = _step_of(folder)
     shards = sorted(folder.glob(f"global_step{step}/*zero_pp_rank_*_optim_states.pt"))
     if len(shards) != count:
-        raise CheckpointError(
-            f"{folder.name}/global_step{step} has the state of {len(shards)} ranks, the run has {count}."
-        )
+        found = f"{len(shards)} rank{'s' * (len(shards) != 1)}"
+        raise CheckpointError(f"{folder.name}/global_step{step} has the state of {found}, but the run has {count}.")
     yield from (str(shard.relative_to(folder)) for shard in shards)
 
 
@@ -113,15 +114,15 @@ def _json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise _error(path, "is missing.") from None
     except (InspectionError, ValueError):
-        raise _error(path, "is not complete: it is no valid JSON.") from None
+        raise _error(path, "is not complete: it isn't valid JSON.") from None
 
 
 def _check_tensor_file(path: Path) -> None:
-    """Check that a safetensors file is as long as its header says."""
+    """Check that a safetensors file has the length that its header implies."""
     if not path.is_file():
         raise _error(path, "is missing.")
     with open(path, "rb") as file:
-        length = header_length(file.read(8), path.name, limit=LONGEST_HEADER)
+        length = header_length(file.read(8), path.name, limit=MAX_HEADER_BYTES)
         _, end = tensors_of(file.read(length), path.name)
     size = path.stat().st_size
     if size != 8 + length + end:

@@ -1,7 +1,7 @@
 """A cache of this host's datasets and corpora, by sha256. Each file is verified whenever it is used.
 
 Several supervisors share the folder. A cached file is a hard link to the file in a run's folder, or a copy if the file
-system has no hard links. After any failure here a run just fetches its dataset from the control plane.
+system has no hard links. If anything here fails, the run simply fetches its dataset from the control plane.
 """
 
 import fcntl
@@ -21,7 +21,8 @@ _RETRY_S = 0.05
 
 
 class DatasetCache:
-    """The cache in one folder, of which the least recently used files are removed first. `limit_bytes`: 0: no cache."""
+    """The cache in one folder; the least recently used files are removed first. With `limit_bytes` 0 nothing is
+    cached."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
@@ -29,9 +30,9 @@ class DatasetCache:
 
     @contextmanager
     def alone(self, sha256: str, wait_s: float) -> Iterator[None]:
-        """Keep other processes on this host from fetching the same dataset. Continues without the lock after `wait_s`,
-        or if locking fails: concurrent fetches do no harm."""
-        lock = self._lock(f"lock-{sha256[:1]}") if self._usable(sha256) else None
+        """Keep other processes on this host from fetching the same dataset. After `wait_s`, or if locking fails,
+        continue without the lock: concurrent fetches do no harm."""
+        lock = self._lock(f"lock-{sha256[:1]}") if self._is_usable(sha256) else None
         try:
             until = time.monotonic() + wait_s
             while lock is not None and not _acquire(lock) and time.monotonic() < until:
@@ -41,10 +42,10 @@ class DatasetCache:
             if lock is not None:
                 os.close(lock)
 
-    def give(self, sha256: str, target: Path) -> bool:
-        """Put the dataset at `target`, which must not exist. Raises OSError if `target` can't be written. Returns False
-        if the dataset is not cached, or was damaged and therefore removed."""
-        if not self._usable(sha256):
+    def copy_to(self, sha256: str, target: Path) -> bool:
+        """Put the dataset at `target`, which must not exist, and return True; return False if the dataset is not
+        cached, or was damaged and therefore removed. Raises OSError if `target` can't be written."""
+        if not self._is_usable(sha256):
             return False
         cached = self._path(sha256)
         if not cached.is_file() or cached.is_symlink():
@@ -69,8 +70,8 @@ class DatasetCache:
         return True
 
     def keep(self, sha256: str, source: Path) -> None:
-        """Add `source`, a verified dataset, and remove others to stay within the limit."""
-        if not self._usable(sha256) or source.stat().st_size > self._limit:
+        """Add `source`, a verified dataset, to the cache, and remove others to stay within the limit."""
+        if not self._is_usable(sha256) or source.stat().st_size > self._limit:
             return
         draft = self._folder / f"{sha256}.{os.getpid()}.part"
         try:
@@ -83,7 +84,7 @@ class DatasetCache:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
 
-    def _usable(self, sha256: str) -> bool:
+    def _is_usable(self, sha256: str) -> bool:
         if self._limit <= 0 or not _SHA256.fullmatch(sha256):
             return False
         with suppress(OSError):
@@ -120,7 +121,7 @@ class DatasetCache:
 
 
 def _cached_files(folder: Path, pattern: str) -> Iterator[tuple[float, int, Path]]:
-    """Yield (time of last use, size in bytes, path)."""
+    """Yield (time of last use, size in bytes, path) of each cached file."""
     for path in folder.glob(pattern):
         with suppress(FileNotFoundError):
             status = path.stat()
@@ -138,7 +139,8 @@ def _acquire(lock: int) -> bool:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Link or copy. Raises FileNotFoundError without a source, another OSError if the target can't be written."""
+    """Link or copy a file. Raises FileNotFoundError if there is no source, other OSErrors if the target can't be
+    written."""
     try:
         os.link(source, target)
     except FileNotFoundError:

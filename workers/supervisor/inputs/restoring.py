@@ -1,4 +1,4 @@
-"""Fetches checkpoints that other hosts saved from the artifact store, and verifies them before use."""
+"""Checkpoints that other hosts saved: fetched from the artifact store and verified before use."""
 
 import fcntl
 import os
@@ -14,12 +14,12 @@ from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
 from workers.supervisor.reports.control import Control, ControlRefused
 
-TRIES = 4
+MAX_TRIES = 4
 
 
 def restore_missing(spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
     """Fetch the checkpoint from which the attempt resumes or starts, and checkpoints that it uses as models.
-    Checkpoints that are on this host, or not in the store, are skipped. Raises StoreError."""
+    Checkpoints that are already on this host, or not in the store, are skipped. Raises StoreError."""
     for folder in _checkpoint_folders(spec, settings):
         target = settings.runs_dir / folder
         if not target.exists():
@@ -31,7 +31,7 @@ def restore_missing(spec: AttemptSpec, settings: HostSettings, control: Control)
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other attempt on this host fetches into the folder. A killed one holds no lock."""
+    """Hold the folder's lock, so that no other attempt on this host fetches into it. A killed one doesn't keep it."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -57,15 +57,15 @@ def _fetch_with_retries(spec: AttemptSpec, folder: str, target: Path, settings: 
             raise
         except StoreError:
             wait = backoff.failed()
-            if backoff.failures >= TRIES:
+            if backoff.failures >= MAX_TRIES:
                 raise
             time.sleep(wait)
 
 
 def _fetch(spec: AttemptSpec, folder: str, target: Path, control: Control) -> None:
     try:
-        answer = control.ask_store(spec.attempt_id, folder=folder)
+        response = control.ask_store(spec.attempt_id, folder=folder)
     except ControlRefused as error:
-        raise StoreError(f"The control plane doesn't hand out the store's keys: {error.text}") from error
-    if answer.store is not None and answer.manifest:
-        ArtifactStore(answer.store).download(folder, target, manifest_sha256=answer.manifest)
+        raise StoreError(f"The control plane didn't provide the artifact store's keys: {error.text}") from error
+    if response.store is not None and response.manifest:
+        ArtifactStore(response.store).download(folder, target, manifest_sha256=response.manifest)

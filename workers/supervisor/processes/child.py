@@ -1,4 +1,4 @@
-"""Starts, checks and reaps child processes and their descendants. For the main thread only.
+"""Child processes and their descendants: start, record and reap. For the main thread only.
 
 Children get no PR_SET_PDEATHSIG: it would need code between fork and exec in a process with threads, and would reach
 only direct children. If a supervisor is killed, the reaper ends its processes.
@@ -20,7 +20,7 @@ from workers.supervisor.processes.procfs import Identity, Process
 TRAINER = "trainer"
 DOWNLOAD = "download"
 STORING = "storing"
-"""Roles of children other than contract.SERVER_ROLES; a role is also its log's name."""
+"""Roles of children, in addition to contract.SERVER_ROLES; a role is also the name of its log."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ChildExit:
     role: str
     pid: int
     code: int
-    """The exit code as in a shell: 128 + number for a signal."""
+    """Exit code as in a shell: 128 + the signal's number after a signal."""
     signal: str | None
 
 
@@ -36,7 +36,7 @@ def spawn(
     argv: Sequence[str], environment: Mapping[str, str], folder: AttemptFolder, log_name: str, *, stdin: bytes = b""
 ) -> subprocess.Popen[bytes]:
     """Start a program in the attempt's folder, in its own session, with its output in its log. `stdin`: a few bytes for
-    its standard input, for secrets that no process listing may show."""
+    its standard input, such as secrets that must not appear in process listings."""
     with open(folder.log(log_name), "ab") as log_file:
         process = subprocess.Popen(
             argv,
@@ -54,20 +54,17 @@ def spawn(
 
 
 class Children:
-    """The processes started by the supervisor, and their descendants."""
-
     def __init__(self, folder: AttemptFolder) -> None:
         self._folder = folder
         self._started: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
         self._groups: set[int] = set()
         self._written: list[Identity] | None = None
         self.baselines: dict[int, int] = {}
-        """GPU index -> MiB used before anything was started. Written down because the reaper needs it too."""
+        """GPU index -> MiB used before anything was started. Recorded in pids.json because the reaper needs it too."""
         self.exits: dict[str, ChildExit] = {}
-        """Role -> exit, in the order in which they were noticed."""
+        """Role -> exit, in the order in which exits were noticed."""
 
     def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str], *, stdin: bytes = b"") -> int:
-        """Start a child; return its pid."""
         self.record(self.descendants())  # the GPUs' baselines, before anything can use them
         child = spawn(argv, environment, self._folder, role, stdin=stdin)
         self._started[child.pid] = (role, child)
@@ -83,19 +80,19 @@ class Children:
         return procfs.descendants([os.getpid()], procfs.table())
 
     def trees(self) -> dict[str, list[Process]]:
-        """Return role -> the child and its descendants."""
+        """Return a map of role -> the child with that role and its descendants."""
         rows = procfs.table()
         roots = {pid: role for pid, (role, _) in self._started.items()}
-        own = {row.pid: row for row in rows if row.pid in roots}
-        return {roots[pid]: [row, *procfs.descendants([pid], rows)] for pid, row in own.items()}
+        root_rows = {row.pid: row for row in rows if row.pid in roots}
+        return {roots[pid]: [row, *procfs.descendants([pid], rows)] for pid, row in root_rows.items()}
 
     def is_orphan(self, process: Process) -> bool:
-        """Return whether the process left the process groups that we started, so that killpg would miss it."""
+        """Return whether the process has left the process groups that we started, so that killpg would miss it."""
         return process.group not in self._groups
 
-    def none_left(self) -> bool:
-        """Return whether no descendant is left, as the kernel reports it: a process table may change while it is read.
-        As the subreaper we inherit every orphan, so there are no descendants if we have no child, alive or dead."""
+    def has_none_left(self) -> bool:
+        """Return whether no descendant is left, according to the kernel: a process table may change while it is read.
+        As the subreaper we inherit every orphan, so without a child, alive or dead, there are no descendants."""
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:

@@ -37,7 +37,7 @@ class AttemptFolder:
 
     @classmethod
     def of(cls, runs_dir: Path, run_id: str, number: int) -> "AttemptFolder":
-        """Return the folder of an attempt, which may not exist. Raises ValueError for an invalid run id."""
+        """Return an attempt's folder, which needn't exist. Raises ValueError for an invalid run id."""
         if not _RUN_ID.fullmatch(run_id):
             raise ValueError(f"{run_id!r} is not a run id")
         return cls(runs_dir / run_id / str(int(number)))
@@ -49,7 +49,7 @@ class AttemptFolder:
         return self.path / FileName.LOGS / f"{name}.log"
 
     def hold(self) -> None:
-        """Hold this folder, to recognise another folder that is created later under the same name."""
+        """Keep this folder open, so that check() recognises a folder created later under the same name."""
         self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def check(self) -> bool:
@@ -61,7 +61,7 @@ class AttemptFolder:
         except (FileNotFoundError, NotADirectoryError):
             self.lost = True
         except OSError:
-            pass  # the file system fails, which says nothing about the folder
+            pass  # an error of the file system says nothing about the folder
         else:
             self.lost = (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino)
         return not self.lost
@@ -71,7 +71,7 @@ class AttemptFolder:
         self.path.chmod(0o700)
 
     def write_spec_once(self, text: str) -> None:
-        """Write the spec; a second delivery of the same launch leaves the existing one."""
+        """Write the spec unless it exists, as at a second delivery of the same launch."""
         if (self.path / FileName.SPEC).exists():
             return
         temporary = self._temporary(FileName.SPEC)
@@ -103,7 +103,7 @@ class AttemptFolder:
         return self.path / f".{name}.{os.getpid()}.{threading.get_ident()}"
 
     def write_if_possible(self, name: str, text: str) -> None:
-        """Write an optional file that only saves work later: a full disk is no reason to stop."""
+        """Write an optional file that only saves work later; ignore errors such as a full disk."""
         try:
             self.write(name, text)
         except OSError:
@@ -118,14 +118,14 @@ class AttemptFolder:
         return value if isinstance(value, dict) else None
 
     def recorded(self) -> set[Identity]:
-        """Return the processes in FileName.PIDS; none if it was written before a reboot, since pids are reused."""
+        """Return the processes in FileName.PIDS; an empty set if it was written before a reboot, as pids are reused."""
         pids = self.read_json(FileName.PIDS) or {}
         if pids.get("boot_id") != procfs.boot_id():
             return set()
         return {Identity(int(pid), int(start)) for pid, start in pids.get("processes", [])}
 
     def remove_unfinished(self) -> None:
-        """Remove a job's unfinished files, and the corpora's indexes, which nobody uses once the processes are gone."""
+        """Remove a job's unfinished files and the corpora's indexes, which nothing uses once the processes are gone."""
         for path in (self.path / FileName.UNFINISHED, *corpora.index_folders(self.path)):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -143,8 +143,8 @@ class AttemptFolder:
         return any(line is not None and line.kind == EventKind.ENDED for line in lines)
 
     def request_stop(self, mode: StopMode) -> bool:
-        """Leave a stop request, which the supervisor reads at each tick. Returns False if the attempt is not on this
-        host (yet): the answer to its claim will include the stop."""
+        """Write a stop request, which the supervisor checks for at each tick; return False if the attempt is not on
+        this host (yet): the response to its claim will then include the stop."""
         if not self.path.is_dir():
             return False
         if self.stop_request() != StopMode.NOW:
@@ -159,14 +159,15 @@ class AttemptFolder:
         return StopMode(text) if text in tuple(StopMode) else None
 
     def mark_watched(self) -> bool:
-        """Record that somebody has opened the run's page. False if the attempt is not on this host or has ended."""
+        """Record that somebody has opened the run's page; return False if the attempt is not on this host or has
+        ended."""
         if not self.path.is_dir() or self.has_ended():
             return False
         self.write_if_possible(FileName.WATCHED, "")
         return True
 
     def take_watched(self) -> bool:
-        """Return whether somebody has opened the run's page since the last call."""
+        """Return whether somebody has opened the run's page since the last call, and clear that mark."""
         try:
             (self.path / FileName.WATCHED).unlink()
         except OSError:
@@ -174,7 +175,7 @@ class AttemptFolder:
         return True
 
     def host_stop(self) -> "HostStop":
-        """Read why and how the host stops the attempt. Without such a file somebody else has sent the SIGTERM."""
+        """Read why and how the host stops the attempt. Without that file, something else sent the SIGTERM."""
         content = self.read_json(FileName.HOST_STOP) or {}
         reason, within_s = content.get("reason"), content.get("within_s")
         if reason not in (EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED):
@@ -188,16 +189,15 @@ class HostStop(NamedTuple):
     saves: bool
     """True if the trainer saves first."""
     within_s: float | None = None
-    """Seconds until everything must be over; None: unknown."""
+    """Seconds until the attempt must be over; None if unknown."""
 
 
 class Lock:
-    """The lock of the one process that may act on this attempt. It ends with its holder, however the holder dies.
-
+    """The lock of the one process that may act on this attempt. It is released when its holder dies, however it dies.
     It consists of two locks. supervisor.lock shows people which process uses the folder; but a folder can be removed
     during a run, and recreated by a repeated launch. So its path is also bound as the name of an abstract Unix socket,
-    which no removal of files affects. Any user may bind such a name: only root's, ours and the folder's owner's count.
-    """
+    which the removal of files doesn't affect. Any user may bind such a name, so it is respected only if its holder is
+    root, this user or the folder's owner."""
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._path = folder / FileName.LOCK
@@ -206,7 +206,8 @@ class Lock:
         self._socket: socket.socket | None = None
 
     def acquire(self) -> bool:
-        """Acquire the lock; return False if it is held. Without a usable folder only the name is locked."""
+        """Acquire the lock and return True, or return False if it is held. Without a usable folder, only the name is
+        locked."""
         name_socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             name_socket.bind(self._name)
@@ -227,7 +228,7 @@ class Lock:
         return True
 
     def sign(self) -> None:
-        """Write the holder's identity to the file. A full disk is noticed elsewhere."""
+        """Write the holder's identity to the lock file, if possible."""
         assert self._fd is not None, "sign() needs the lock"  # noqa: S101
         me = procfs.identity(os.getpid())
         holder = {"boot_id": procfs.boot_id(), "pid": os.getpid(), "start_time": me.start_time if me else 0}
@@ -246,7 +247,7 @@ class Lock:
             self._socket = None
 
     def is_held(self) -> bool:
-        """Return whether another process holds the lock. Creates no file. It takes the file's lock for an instant,
+        """Return whether another process holds the lock, without creating a file. Acquires the file's lock briefly,
         which does no harm: a starting supervisor retries."""
         return self._is_named() or _is_flocked(self._path)
 
@@ -257,7 +258,7 @@ class Lock:
         try:
             holder = localsockets.owner(self._name)
         except OSError as error:
-            log.warning("who holds the name of %s can't be read: %s", self._path, error)
+            log.warning("can't determine who holds the name of %s: %s", self._path, error)
             return True
         return holder in {0, os.getuid(), _owner(self._path.parent)}
 
@@ -288,7 +289,8 @@ def _owner(path: Path) -> int | None:
 
 
 def _flocked(path: Path) -> int | None:
-    """Lock the file; None if it can't be opened or locked. Raises BlockingIOError if another process has the lock."""
+    """Lock the file and return its descriptor, or None if it can't be opened or locked. Raises BlockingIOError if
+    another process has the lock."""
     fd = _open_lock(path, os.O_CREAT)
     if fd is None:
         return None
@@ -303,7 +305,7 @@ def _flocked(path: Path) -> int | None:
 
 
 def _open_lock(path: Path, create: int = 0) -> int | None:
-    # Unwritable files can still be locked; for unreadable ones the name must do.
+    # Unwritable files can still be locked; unreadable ones can't, so only the name is.
     for flags in (os.O_RDWR | create, os.O_RDONLY):
         try:
             return os.open(path, flags | os.O_CLOEXEC, 0o600)
@@ -328,7 +330,7 @@ def _is_flocked(path: Path) -> bool:
 
 
 def last_lines(path: Path, *, limit: int = 65_536, whole: bool = True) -> list[bytes]:
-    """Read the lines within the last `limit` bytes of a file; with `whole`, without an incomplete last line."""
+    """Return the lines within the last `limit` bytes of a file; with `whole`, omit an incomplete last line."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)

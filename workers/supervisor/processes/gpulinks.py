@@ -1,4 +1,4 @@
-"""Reads the connections between this host's GPUs by NVML: NVLinks, or paths over PCIe."""
+"""Connections between this host's GPUs, read through NVML: NVLinks, or paths over PCIe."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ _PATHS = {
     pynvml.NVML_TOPOLOGY_NODE: "NODE",
     pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
 }
-"""NVML's levels -> the names of `nvidia-smi topo`: one PCIe switch, several, the CPU's bridge, one NUMA node, between
-CPUs."""
+"""NVML's levels -> the names in `nvidia-smi topo`: one PCIe switch, several switches, the CPU's bridge, one NUMA node,
+between CPUs."""
 
 BusId = tuple[int, ...]
 
@@ -28,9 +28,9 @@ class Link:
     kind: str
     """NVLink or PCIe."""
     lanes: int | None
-    """The number of NVLinks between the two; None if unknown."""
+    """Number of NVLinks between the two; None if unknown."""
     path: str | None
-    """The path over PCIe, as in _PATHS."""
+    """Path over PCIe, as in _PATHS."""
 
 
 @dataclass
@@ -39,12 +39,12 @@ class _Device:
     bus: BusId | None
     peers: Counter[BusId] = field(default_factory=Counter)
     """Bus id of another GPU -> number of NVLinks to it."""
-    elsewhere: int = 0
+    other_links: int = 0
     """Number of NVLinks to a switch or an unnamed device."""
 
 
 def read() -> dict[int, list[Link]]:
-    """Return each GPU's links to the others; {} without NVML or with fewer than two GPUs."""
+    """Return a map of GPU -> its links to the others; {} without NVML or with fewer than two GPUs."""
     with nvml() as available:
         devices = _devices() if available else {}
         return {a: [_link(devices, a, b) for b in devices if b != a] for a in devices if len(devices) > 1}
@@ -73,7 +73,7 @@ def _count_nvlinks(device: _Device, bus_ids: set[BusId | None]) -> None:
         if remote is not None and remote in bus_ids:
             device.peers[remote] += 1
         else:
-            device.elsewhere += 1
+            device.other_links += 1
 
 
 def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
@@ -82,7 +82,7 @@ def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
     direct = device.peers[peer.bus] if peer.bus is not None else 0
     status = optional(pynvml.nvmlDeviceGetP2PStatus, device.handle, peer.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
     # Through a switch every GPU reaches every other with all its lanes, if the driver allows it.
-    switched = min(device.elsewhere, peer.elsewhere)
+    switched = min(device.other_links, peer.other_links)
     joined = status == pynvml.NVML_P2P_STATUS_OK if status is not None else switched > 0
     if direct or joined:
         return Link(b, "NVLink", direct or switched or None, path)
@@ -90,11 +90,11 @@ def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
 
 
 def _bus(info: Any) -> BusId | None:
-    """Parse a bus id: 00000000:1B:00.0 and 0000:1b:00.0 are the same."""
+    """Parse a bus id, so that 00000000:1B:00.0 equals 0000:1b:00.0; None if it can't be parsed."""
     if info is None:
         return None
-    text = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
+    bus_id = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
     try:
-        return tuple(int(part, 16) for part in text.replace(".", ":").split(":"))
+        return tuple(int(part, 16) for part in bus_id.replace(".", ":").split(":"))
     except ValueError:
         return None

@@ -1,7 +1,7 @@
-"""Reads the GPUs by NVML. A host without a driver has no GPUs, which is no error.
+"""Readings of the GPUs through NVML. A host without a driver has no GPUs, which is not an error.
 
-Calls may hang if a driver fails, so they are made in threads. NVML names processes by the host's pids, which are wrong
-inside containers, so GPUs are proved free by memory and never by pid.
+Calls may hang if a driver fails, so they are made in threads. NVML identifies processes by the host's pids, which are
+wrong inside containers, so GPUs are proved free by memory and never by pid.
 """
 
 import os
@@ -28,7 +28,7 @@ class GpuReading:
     temperature_c: int | None
     driver: str
     trouble: str = ""
-    """The reason why its memory can't be read."""
+    """Reason why its memory can't be read; empty if it can."""
     capability: str = ""
     """CUDA's compute capability, such as 9.0; GPUs from 8.0 support bf16."""
 
@@ -37,12 +37,12 @@ ReadGpus = Callable[[], list[GpuReading]]
 
 
 class GpuError(Exception):
-    """NVML is installed but doesn't respond."""
+    """Raised when NVML is installed but fails."""
 
 
 _lock = threading.Lock()
 _initialised_in: int | None = None
-"""The pid that initialised NVML, whose handles don't survive a fork."""
+"""Pid of the process that initialised NVML, whose handles don't survive a fork."""
 
 
 def _after_fork() -> None:
@@ -57,7 +57,7 @@ _ABSENT = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOA
 
 
 def read() -> list[GpuReading]:
-    """Read all GPUs of this host, in the order of the PCI bus. A failing GPU doesn't affect the others."""
+    """Return readings of all GPUs of this host, in PCI bus order. A failing GPU doesn't affect the others."""
     with nvml() as available:
         if not available:
             return []
@@ -67,7 +67,7 @@ def read() -> list[GpuReading]:
 
 @contextmanager
 def nvml() -> Iterator[bool]:
-    """Allow NVML calls by one thread at a time; yield whether NVML is installed. Raises GpuError."""
+    """Hold the lock for NVML calls, and yield whether NVML is installed. Raises GpuError."""
     try:
         with _lock:
             yield _initialise()
@@ -112,7 +112,7 @@ def _read_gpu(index: int, driver: str) -> GpuReading:
 
 
 def _memory(device: Any) -> Any:
-    """Read the memory in use without the driver's own reserve, which the first version of the call includes."""
+    """Read the memory in use, excluding the driver's own reserve, which version 1 of the call includes."""
     try:
         return pynvml.nvmlDeviceGetMemoryInfo(device, version=pynvml.nvmlMemory_v2)
     except pynvml.NVMLError_FunctionNotFound:
@@ -120,7 +120,7 @@ def _memory(device: Any) -> Any:
 
 
 def optional(call: Callable[..., T], *arguments: Any) -> T | None:
-    """Return the answer of a query by NVML; None if the card, virtual GPU or driver doesn't support it."""
+    """Return the result of an NVML call; None if the card, virtual GPU or driver doesn't support it."""
     try:
         return call(*arguments)
     except pynvml.NVMLError:
@@ -128,5 +128,5 @@ def optional(call: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def used_mib(readings: Sequence[GpuReading]) -> dict[int, int]:
-    """Return GPU index -> memory in use in MiB, for the GPUs that could be read."""
+    """Return a map of GPU index -> memory in use in MiB, for the GPUs that could be read."""
     return {gpu.index: gpu.used_mib for gpu in readings if gpu.used_mib is not None}

@@ -1,7 +1,7 @@
-"""Ends a process tree and verifies its end: sends SIGKILL to every process found, and repeats this until none is found
-twice in a row and, if the kernel can tell, none is left.
+"""Termination of a process tree: SIGKILL is sent to every process found, until two scans in a row find none and, if the
+kernel can tell, none is left.
 
-The supervisor ends its descendants with this, and the reaper those of a dead supervisor.
+The supervisor uses it for its descendants, and the reaper for those of a dead supervisor.
 """
 
 import logging
@@ -14,12 +14,12 @@ from workers.supervisor.processes.procfs import Identity, Process
 
 log = logging.getLogger(__name__)
 
-ROUNDS_A_TICK = 25
-"""Rounds without pauses, so that a process that forks while it is killed can't escape."""
+MAX_ROUNDS_PER_TICK = 25
+"""Maximum number of rounds without a pause, so that a process that forks while it is being killed can't escape."""
 
 
 class Kill:
-    """The end of one process tree, as a tick() of the main thread."""
+    """Termination of one process tree, driven by tick() from the main thread."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class Kill:
         self._nobody_left = nobody_left
         self._kill_at = now + grace_s
         self._deadline = now + deadline_s + grace_s
-        self._termed: set[Identity] = set()
-        self._empty = 0
+        self._terminated: set[Identity] = set()
+        self._empty_scans = 0
         self._alive: list[Process] = []
         self.started_at = now
         self.gone_at: float | None = None
@@ -45,10 +45,10 @@ class Kill:
         self.orphans: set[Identity] = set()
 
     def tick(self, now: float) -> bool:
-        """Continue; return True once the tree is gone or the deadline has passed, which `gone_at` distinguishes."""
+        """Continue; return True once the tree is gone, which sets `gone_at`, or the deadline has passed."""
         if self.gone_at is not None:
             return True
-        for _ in range(ROUNDS_A_TICK):
+        for _ in range(MAX_ROUNDS_PER_TICK):
             self._alive = [process for process in self._find() if process.alive]
             if self._round(now):
                 self.gone_at = time.monotonic()  # the rounds of a tick take time
@@ -65,15 +65,15 @@ class Kill:
         return tuple(process.pid for process in self._alive)
 
     def _round(self, now: float) -> bool:
-        self._empty = 0 if self._alive else self._empty + 1
+        self._empty_scans = 0 if self._alive else self._empty_scans + 1
         for process in self._alive:
             self.ended.add(process.identity)
             if self._is_orphan(process):
                 self.orphans.add(process.identity)
-            if process.identity not in self._termed:
-                self._termed.add(process.identity)
+            if process.identity not in self._terminated:
+                self._terminated.add(process.identity)
                 procfs.send(process.identity, signal.SIGTERM)
             if now >= self._kill_at:
                 procfs.send(process.identity, signal.SIGKILL)
         # Reading /proc takes time, and a process that keeps forking and exiting may be missed.
-        return self._empty >= 2 and self._nobody_left()
+        return self._empty_scans >= 2 and self._nobody_left()

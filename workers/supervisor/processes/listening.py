@@ -1,4 +1,4 @@
-"""Finds the listeners on this host's TCP ports, as the kernel reports them."""
+"""Listeners on this host's TCP ports, as the kernel reports them."""
 
 import os
 import socket
@@ -12,9 +12,8 @@ _LISTEN = "0A"
 
 
 def port_is_free(port: int) -> bool:
-    """Return whether a server could listen on the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # Like servers: a recent connection in TIME_WAIT doesn't occupy the port.
+        # As servers do, so that a recent connection in TIME_WAIT doesn't occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -31,7 +30,7 @@ def ports() -> list[int]:
 def is_listening(port: int, pids: set[int]) -> bool:
     """Return whether one of these processes listens on the port."""
     inodes = {inode for listening, inode in _sockets() if listening == port}
-    return bool(inodes) and any(_holds(pid, inodes) for pid in pids)
+    return bool(inodes) and any(_holds_socket(pid, inodes) for pid in pids)
 
 
 def _sockets() -> Iterator[tuple[int, str]]:
@@ -46,12 +45,12 @@ def _sockets() -> Iterator[tuple[int, str]]:
                 yield int(fields[1].rsplit(":", 1)[1], 16), f"socket:[{fields[9]}]"
 
 
-def _holds(pid: int, inodes: set[str]) -> bool:
+def _holds_socket(pid: int, inodes: set[str]) -> bool:
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)
     except OSError:
-        return False  # gone meanwhile
+        return False  # the process has exited
     for name in names:
         with suppress(OSError):
             if os.readlink(f"{folder}/{name}") in inodes:

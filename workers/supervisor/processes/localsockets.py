@@ -1,4 +1,4 @@
-"""Finds the user who holds an abstract Unix socket, by the kernel's sock_diag interface."""
+"""Owners of abstract Unix sockets, queried through the kernel's sock_diag interface."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ _READ_BYTES = 1 << 16
 
 
 def owner(name: bytes) -> int | None:
-    """Return the uid of the process that has bound `name`; None: no process has. Raises OSError."""
+    """Return the uid of the process that has bound `name`; None if no process has. Raises OSError."""
     request = _REQUEST.pack(socket.AF_UNIX, 0, 0, _ANY, 0, _SHOW_NAME_AND_UID, _ANY, _ANY)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as kernel:
         kernel.send(_HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _DUMP, 1, 0) + request)
@@ -27,7 +27,6 @@ def owner(name: bytes) -> int | None:
 
 
 def _sockets(kernel: socket.socket) -> Iterator[dict[int, bytes]]:
-    """Yield the attributes of each Unix socket."""
     while True:
         data = kernel.recv(_READ_BYTES)
         while data:

@@ -17,9 +17,9 @@ ERROR_WAIT_S = 5.0
 
 
 class Loop(threading.Thread):
-    """A thread that calls `tick(now)` forever; each call returns the seconds until the next. A daemon, so that a
-    hanging thread (NVML with a broken driver) can't keep the supervisor alive. It has a lower priority than the trainer
-    and its servers. The main thread doesn't, because its children would inherit its niceness."""
+    """A thread that calls `tick(now)` forever; each call returns the seconds until the next. It is a daemon, so that a
+    hanging call (NVML with a broken driver) can't keep the supervisor alive, and has a lower priority than the trainer
+    and its servers. The main thread keeps its priority, because its children would inherit its niceness."""
 
     def __init__(self, name: str, tick: Callable[[float], float]) -> None:
         super().__init__(name=name, daemon=True)
@@ -28,7 +28,7 @@ class Loop(threading.Thread):
         self._stopped = False
 
     def run(self) -> None:
-        give_way()
+        lower_priority()
         while not self._stopped:
             try:
                 wait = self._tick(time.monotonic())
@@ -46,7 +46,7 @@ class Loop(threading.Thread):
         self._wake.set()
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Lower the calling thread's priority; on Linux each thread has its own."""
     thread = threading.get_native_id()
     with suppress(OSError):
@@ -87,14 +87,14 @@ class BackgroundCall(Generic[T]):
 
 class Backoff:
     """Delays that double from a quarter of a second up to a limit. They are randomised, so that a hundred supervisors
-    don't return at once."""
+    don't all reconnect at once."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self.failures = 0
 
     def failed(self) -> float:
-        """Record a failure; return the seconds until the next try."""
+        """Record a failure and return the seconds until the next try."""
         self.failures += 1
         return float(min(self._limit_s, 0.25 * 2 ** min(self.failures - 1, 12)) * random.uniform(0.8, 1.2))  # noqa: S311
 

@@ -1,4 +1,4 @@
-"""Reads processes from /proc: identities that survive pid reuse, process trees, and signals to exactly one process."""
+"""Processes in /proc: identities that survive pid reuse, process trees, and signals to exactly one process."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ class Identity(NamedTuple):
 
     pid: int
     start_time: int
-    """The time of the start, in clock ticks since boot."""
+    """Time of the process's start, in clock ticks since boot."""
 
 
 class Process(NamedTuple):
@@ -47,7 +47,7 @@ def boot_id() -> str:
 
 
 def read(pid: int) -> Process | None:
-    """Read a process; None if the pid doesn't exist."""
+    """Read a process from /proc; return None if the pid doesn't exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -58,16 +58,16 @@ def read(pid: int) -> Process | None:
 
 
 def table() -> list[Process]:
-    """Read all processes. The listing repeats until it shows no new pid: otherwise a process that forks and exits
-    between listing and reading would be missed together with its child."""
+    """Return all processes. The listing is repeated until it shows no new pid: otherwise a process that forks and
+    exits between listing and reading would be missed together with its child."""
     rows: list[Process | None] = []
     listed: set[str] = set()
     for _ in range(_LISTINGS):
-        fresh = [name for name in os.listdir("/proc") if name.isdigit() and name not in listed]
-        if not fresh:
+        new_names = [name for name in os.listdir("/proc") if name.isdigit() and name not in listed]
+        if not new_names:
             break
-        listed.update(fresh)
-        rows += [read(int(name)) for name in fresh]
+        listed.update(new_names)
+        rows += [read(int(name)) for name in new_names]
     return [row for row in rows if row is not None]
 
 
@@ -77,31 +77,31 @@ def identity(pid: int) -> Identity | None:
 
 
 def descendants(roots: Iterable[int], rows: list[Process]) -> list[Process]:
-    """Return all descendants of the roots, without the roots."""
+    """Return all descendants of the roots, excluding the roots themselves."""
     children: dict[int, list[Process]] = {}
     for row in rows:
         children.setdefault(row.ppid, []).append(row)
-    below: list[Process] = []
+    found: list[Process] = []
     visited: set[int] = set(roots)
-    waiting = list(visited)
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
+    unvisited = list(visited)
+    while unvisited:
+        for child in children.get(unvisited.pop(), ()):
             if child.pid not in visited:
                 visited.add(child.pid)
-                below.append(child)
-                waiting.append(child.pid)
-    return below
+                found.append(child)
+                unvisited.append(child.pid)
+    return found
 
 
 def send(target: Identity, number: signal.Signals) -> bool:
-    """Signal exactly this process. Returns False if it is gone, even if its pid was reused, or if it belongs to another
-    user whom we may not signal."""
+    """Signal exactly this process and return True. Return False if it is gone, even if its pid has been reused, or if
+    we may not signal it because it belongs to another user."""
     try:
         fd = os.pidfd_open(target.pid)
     except ProcessLookupError:
         return False
     try:
-        # The descriptor refers to one process: the recorded one if the start time matches after opening it.
+        # The descriptor refers to one process: the intended one if the start time matches after opening it.
         if identity(target.pid) != target:
             return False
         signal.pidfd_send_signal(fd, number)
@@ -135,7 +135,7 @@ def become_subreaper() -> None:
 
 
 def become_undumpable() -> None:
-    """Keep other processes of the same user from reading our memory, with the token, and our environment."""
+    """Keep other processes of the same user from reading our environment and our memory, which contains the token."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 

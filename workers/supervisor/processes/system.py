@@ -1,6 +1,6 @@
-"""Samples the machine in a thread: CPU, memory, and each leased GPU.
+"""Sampling of the host in a thread: CPU, memory, and each leased GPU.
 
-GPUs are read more often than samples are sent: a sample has the peak memory in use since the previous one.
+GPUs are read more often than samples are sent, so that a sample has the peak memory in use since the previous one.
 """
 
 import logging
@@ -12,8 +12,8 @@ from workers.supervisor.processes.gpus import GpuError, GpuReading, ReadGpus
 
 log = logging.getLogger(__name__)
 
-READ_S = 1.0
-"""The longest time between two readings of the GPUs."""
+MAX_INTERVAL_S = 1.0
+"""Maximum number of seconds between two readings of the GPUs."""
 
 
 class SystemSampler:
@@ -31,15 +31,15 @@ class SystemSampler:
         self._on_sample = on_sample
         self._gpu_trouble = False
         self._peaks: dict[str, float] = {}
-        """The peaks of memory in use since the last sample."""
+        """Peaks of the memory in use since the last sample."""
         self._due = float("-inf")
         psutil.cpu_percent(None)  # the first call has nothing to compare with
 
     def tick(self, now: float) -> float:
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for gpu in self._leased():
-            figures |= _figures(gpu)
-        for name, value in figures.items():
+            metrics |= _gpu_metrics(gpu)
+        for name, value in metrics.items():
             if name.endswith("/memory_mib"):
                 self._peaks[name] = max(value, self._peaks.get(name, 0.0))
         if now >= self._due:
@@ -47,10 +47,10 @@ class SystemSampler:
                 "host/cpu_percent": psutil.cpu_percent(None),
                 "host/memory_mib": float(psutil.virtual_memory().used >> 20),
             }
-            self._on_sample({**host, **figures, **self._peaks})
+            self._on_sample({**host, **metrics, **self._peaks})
             self._peaks = {}
             self._due = now + self._interval_s
-        return min(READ_S, max(self._due - now, 0.0))
+        return min(MAX_INTERVAL_S, max(self._due - now, 0.0))
 
     def _leased(self) -> list[GpuReading]:
         if not self._gpus:
@@ -59,13 +59,13 @@ class SystemSampler:
             readings = self._read_gpus()
         except GpuError as error:
             if not self._gpu_trouble:
-                log.warning("NVML does not answer: %s", error)
+                log.warning("NVML isn't responding: %s", error)
             self._gpu_trouble = True
             return []
         return [gpu for gpu in readings if gpu.index in self._gpus]
 
 
-def _figures(gpu: GpuReading) -> dict[str, float]:
+def _gpu_metrics(gpu: GpuReading) -> dict[str, float]:
     values = {
         "memory_mib": gpu.used_mib,
         "util_percent": gpu.util_percent,

@@ -1,4 +1,5 @@
-"""Ends an attempt's processes: kills them, verifies that, proves the GPUs free, and makes the receipt.
+"""Teardown of an attempt: kills its processes, verifies that they are gone, proves the GPUs free, and writes the
+receipt.
 
 Used by the supervisor, and by the reaper after a supervisor has died.
 """
@@ -20,7 +21,7 @@ GPU_INTERVAL_S = 0.15
 
 
 class Teardown:
-    """The end of one attempt's processes, as a tick() of the main thread."""
+    """Teardown of one attempt, driven by tick() from the main thread."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class Teardown:
         )
 
     @property
-    def verifying(self) -> bool:
+    def is_verifying(self) -> bool:
         return self._proof is not None
 
     def tick(self, now: float) -> Receipt | None:
@@ -65,7 +66,7 @@ class Teardown:
             self._proof = self._begin_proof(now)
         while not self._samples.empty():
             self._proof.sample(*self._samples.get())
-        if not self._proof.finished(now):
+        if not self._proof.is_finished(now):
             return None
         if self._sampler is not None:
             self._sampler.stop()
@@ -84,7 +85,7 @@ class Teardown:
         )
 
     def _sample(self, now: float) -> float:
-        # In its own thread, because a failing driver may never answer.
+        # In its own thread, because a failing driver may never respond.
         try:
             self._samples.put((time.monotonic(), used_mib(self._read_gpus())))
         except GpuError:
@@ -100,7 +101,7 @@ class Teardown:
             survivors=self._kill.survivors,
             gpus=proof.receipts(),
             port_free=all(listening.port_is_free(port) for port in self._ports) if self._ports else None,
-            free=gone_at is not None and proof.free(),
+            free=gone_at is not None and proof.is_free(),
         )
 
 
@@ -115,8 +116,8 @@ class _Gpu:
 
 @dataclass
 class GpuProof:
-    """The proof that the GPUs are free: two consecutive samples within a margin of the baseline, before a deadline.
-    Without samples nothing is proved."""
+    """Proof that the GPUs are free: two consecutive samples within a margin of the baseline, before a deadline. Without
+    samples nothing is proved."""
 
     baselines: Mapping[int, int]
     peaks: Mapping[int, int]
@@ -131,8 +132,8 @@ class GpuProof:
             for index, before in self.baselines.items()
         }
 
-    def sample(self, at: float, used_mib: Mapping[int, int]) -> None:
-        """Take a sample: GPU index -> MiB in use."""
+    def sample(self, time_s: float, used_mib: Mapping[int, int]) -> None:
+        """Take a sample into account. `used_mib`: GPU index -> MiB in use."""
         for index, gpu in self._gpus.items():
             if index not in used_mib:
                 continue
@@ -141,14 +142,14 @@ class GpuProof:
             if gpu.after_mib > gpu.before_mib + self.margin_mib:
                 gpu.low_since, gpu.low_samples = None, 0
                 continue
-            gpu.low_since = at if gpu.low_since is None else gpu.low_since
+            gpu.low_since = time_s if gpu.low_since is None else gpu.low_since
             gpu.low_samples += 1
 
-    def free(self) -> bool:
+    def is_free(self) -> bool:
         return all(gpu.low_samples >= 2 for gpu in self._gpus.values())
 
-    def finished(self, now: float) -> bool:
-        return self.free() or now >= self.deadline
+    def is_finished(self, now: float) -> bool:
+        return self.is_free() or now >= self.deadline
 
     def receipts(self) -> tuple[GpuReceipt, ...]:
         return tuple(

@@ -1,6 +1,6 @@
-"""Examines an attempt's processes while no step ends: their activity, state, connections and stacks.
+"""Examination of an attempt's processes during a hang: their activity, state, connections and stacks.
 
-Nothing here stops a process or needs its help, except the fallback for stacks.
+Nothing here stops a process or needs its cooperation, except the fallback for stacks.
 """
 
 import json
@@ -27,18 +27,18 @@ from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.procfs import Process
 
 PY_SPY_S = 10.0
-MEASURED_S = 1.0
-"""The interval in which processor time is measured."""
+CPU_INTERVAL_S = 1.0
+"""Seconds over which CPU use is measured."""
 MAX_PROCESSES = 24
-LONGEST_ACTIVITY = 4096
+MAX_ACTIVITY_BYTES = 4096
 _LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
 _COLLECTIVE = re.compile(r"distributed_c10d\.py|deepspeed/comm/|pynccl")
 _COLLECTIVE_DEPTH = 8
-"""The number of innermost frames among which an operation of torch.distributed is searched."""
+"""Number of innermost frames that are searched for an operation of torch.distributed."""
 
 
 class RankActivity(NamedTuple):
-    """The activity that a trainer rank has reported. Times are by time.monotonic()."""
+    """Activity that a trainer rank has reported. Times are those of time.monotonic()."""
 
     rank: int
     pid: int
@@ -46,9 +46,9 @@ class RankActivity(NamedTuple):
     """Parts of a step, from the outermost to the innermost."""
     since: float
     steps_since: float
-    """When the last evaluation, save or wait for agents ended; 0: there was none."""
+    """Time when the last evaluation, save or wait for agents ended; 0 if there was none."""
     figures: Mapping[str, float] = {}
-    """Figures of a wait for agents."""
+    """Metrics of a wait for agents."""
 
 
 class Frame(NamedTuple):
@@ -63,46 +63,45 @@ class Frame(NamedTuple):
 class Thread(NamedTuple):
     name: str
     frames: tuple[Frame, ...]
-    """The innermost first."""
+    """Innermost frame first."""
 
 
 @dataclass(frozen=True)
 class Witness:
-    """A process of an attempt that hangs."""
+    """A process of an attempt, examined during a hang."""
 
     role: str
     pid: int
     name: str
     state: str
-    """The state by /proc: R runs, S sleeps, D waits in the kernel, T is stopped."""
+    """State from /proc: R runs, S sleeps, D waits in the kernel, T is stopped."""
     cpu_percent: float = 0.0
-    """Percent of one core."""
     peers: tuple[str, ...] = ()
-    """The remote addresses of its connections to other machines."""
+    """Remote addresses of its connections to other machines."""
     activity: RankActivity | None = None
     threads: tuple[Thread, ...] = ()
-    """The main one first; empty if they couldn't be read."""
+    """Main thread first; empty if the stacks couldn't be read."""
 
     @property
     def frame(self) -> Frame | None:
-        """The innermost frame outside Python's own library."""
+        """The innermost frame outside Python's standard library."""
         frames = self.threads[0].frames if self.threads else ()
         return next((frame for frame in frames if not _LIBRARY.search(frame.file)), next(iter(frames), None))
 
     @property
     def collective(self) -> Frame | None:
-        """The collective operation in which it waits for the other ranks."""
+        """The frame of the collective operation in which it waits for the other ranks, or None."""
         frames = self.threads[0].frames[:_COLLECTIVE_DEPTH] if self.threads else ()
         return next((frame for frame in reversed(frames) if _COLLECTIVE.search(frame.file)), None)
 
 
 def activities(folder: AttemptFolder) -> list[RankActivity]:
-    """Read the activities of all ranks that have reported one, in the order of the ranks."""
+    """Read the activities of all ranks that have reported one, in rank order."""
     ranks = []
     for path in folder.path.glob(FileName.ACTIVITY.format(rank="*")):
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             with path.open("rb") as file:
-                value = json.loads(file.read(LONGEST_ACTIVITY))
+                value = json.loads(file.read(MAX_ACTIVITY_BYTES))
             doing = tuple(str(part) for part in value["doing"])
             times = float(value["since"]), float(value["steps_since"])
             reported = value.get("figures", {})
@@ -111,52 +110,54 @@ def activities(folder: AttemptFolder) -> list[RankActivity]:
     return sorted(ranks)
 
 
-def agent_figures(folder: AttemptFolder) -> dict[str, float]:
-    """Return the figures of a run's wait for the agents that drive its episodes; {} if it has not waited."""
+def agent_metrics(folder: AttemptFolder) -> dict[str, float]:
+    """Return the metrics of a run's wait for the agents that drive its episodes; {} if it has not waited."""
     return {name: value for rank in activities(folder) for name, value in rank.figures.items()}
 
 
 def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity]) -> tuple[list[Witness], str]:
-    """Examine the attempt's Python processes and those that are stopped, ranks first. Also returns why stacks are
-    missing; "" if none are. Takes a second, so call it in a thread."""
-    of_pid = {activity.pid: activity for activity in ranks}
-    candidates = [_witness(role, row.pid, of_pid) for role, rows in trees.items() for row in rows if row.alive]
-    chosen = [process for process in candidates if process is not None]
-    chosen = sorted(chosen, key=lambda process: (process.activity is None, process.pid))[:MAX_PROCESSES]
-    before = {process.pid: _cpu_seconds(process.pid) for process in chosen}
-    began = time.monotonic()
-    time.sleep(MEASURED_S)
-    took = time.monotonic() - began
+    """Examine the attempt's Python processes and its stopped processes, ranks first; return them and why stacks are
+    missing, or "" if none are. Takes a second, so call it in a thread."""
+    activity_by_pid = {activity.pid: activity for activity in ranks}
+    candidates = [_witness(role, row.pid, activity_by_pid) for role, rows in trees.items() for row in rows if row.alive]
+    selected = [process for process in candidates if process is not None]
+    selected = sorted(selected, key=lambda process: (process.activity is None, process.pid))[:MAX_PROCESSES]
+    cpu_before = {process.pid: _cpu_seconds(process.pid) for process in selected}
+    started_at = time.monotonic()
+    time.sleep(CPU_INTERVAL_S)
+    duration = time.monotonic() - started_at
     py_spy, missing = _py_spy(), ""
     processes = []
-    for process in chosen:
+    for process in selected:
         pid = process.pid
-        used = max(0.0, _cpu_seconds(pid) - before[pid])
-        threads, problem = _stacks(py_spy, pid) if py_spy else ((), "py-spy is not installed beside the worker.")
+        cpu_seconds = max(0.0, _cpu_seconds(pid) - cpu_before[pid])
+        threads, problem = (
+            _stacks(py_spy, pid) if py_spy else ((), "py-spy is not installed in the worker's environment.")
+        )
         missing = missing or problem
-        processes.append(replace(process, cpu_percent=100 * used / took, peers=_peers(pid), threads=threads))
+        processes.append(replace(process, cpu_percent=100 * cpu_seconds / duration, peers=_peers(pid), threads=threads))
     return processes, missing
 
 
 def request_stacks(ranks: Iterable[RankActivity], trees: Mapping[str, Sequence[Process]]) -> None:
-    """Make each rank write its own stacks to the trainer's log, as a fallback. Signals only processes of the trainer's
-    tree that have reported an activity: others would die of the signal."""
+    """Make each rank write its own stacks to the trainer's log, as a fallback. Only processes of the trainer's tree
+    that have reported an activity are signalled: the signal would kill others."""
     identities = {row.pid: row.identity for row in trees.get(TRAINER, ())}
     for activity in ranks:
         if activity.pid in identities:
             procfs.send(identities[activity.pid], signal.SIGUSR1)
 
 
-def _witness(role: str, pid: int, of_pid: Mapping[int, RankActivity]) -> Witness | None:
+def _witness(role: str, pid: int, activity_by_pid: Mapping[int, RankActivity]) -> Witness | None:
     row = procfs.read(pid)
     try:
         process = psutil.Process(pid)
-        python, name = Path(process.exe()).name.startswith("python"), process.name()
+        is_python, name = Path(process.exe()).name.startswith("python"), process.name()
     except (psutil.Error, OSError):
         return None
-    if row is None or not (python or row.state in "Tt"):
+    if row is None or not (is_python or row.state in "Tt"):
         return None
-    return Witness(role, pid, name, row.state, activity=of_pid.get(pid))
+    return Witness(role, pid, name, row.state, activity=activity_by_pid.get(pid))
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -178,19 +179,19 @@ def _peers(pid: int) -> tuple[str, ...]:
 
 
 def _py_spy() -> str | None:
-    beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.exists() else shutil.which("py-spy")
+    installed = Path(sys.executable).with_name("py-spy")
+    return str(installed) if installed.exists() else shutil.which("py-spy")
 
 
 def _stacks(program: str, pid: int) -> tuple[tuple[Thread, ...], str]:
-    """Read a process's stacks, or the problem with them. Non-blocking, because py-spy would otherwise stop the process,
-    and leave it stopped if it were killed itself."""
+    """Return a process's stacks and the problem with reading them, or "". They are read without blocking, because
+    py-spy would otherwise stop the process, and leave it stopped if py-spy itself were killed."""
     argv = [program, "dump", "--json", "--full-filenames", "--nonblocking", "--pid", str(pid)]
     try:
         finished = subprocess.run(argv, capture_output=True, timeout=PY_SPY_S, check=False)
         return _threads(json.loads(finished.stdout), pid), ""
     except subprocess.TimeoutExpired:
-        return (), f"py-spy has read no stacks of process {pid} within {PY_SPY_S:g} s."
+        return (), f"py-spy didn't read the stacks of process {pid} within {PY_SPY_S:g} s."
     except OSError as error:
         return (), f"py-spy can't be started: {error.strerror}."
     except (ValueError, KeyError, TypeError):

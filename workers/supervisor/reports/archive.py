@@ -1,4 +1,4 @@
-"""Uploads a model's archive part by part from the model's own files, without a copy of the archive on this host."""
+"""Upload of a model's archive in parts, read from the model's own files, without a copy of the archive on this host."""
 
 import hashlib
 import json
@@ -16,14 +16,15 @@ from workers.supervisor.reports.control import Control, ControlError, ControlRef
 
 log = logging.getLogger(__name__)
 
-PART = 2 << 20
-"""Bytes of one request: its time-out allows for 1.7 Mbit/s, and Django keeps a body of this size in memory."""
+MAX_PART_BYTES = 2 << 20
+"""Maximum size of one request: its time-out requires 1.7 Mbit/s, and Django keeps a body of this size in memory."""
 POLL_S = 0.1
 DONE_S = 3600.0
 
 
 class ArchiveUploader:
-    """Uploads once the trainer has found the model complete, and writes its progress to FileName.ARCHIVE_SENT."""
+    """The uploader of one archive. It starts once the trainer has found the model complete, and writes its progress to
+    FileName.ARCHIVE_SENT."""
 
     def __init__(self, folder: AttemptFolder, spec: AttemptSpec, settings: HostSettings, control: Control) -> None:
         self._folder = folder
@@ -34,7 +35,7 @@ class ArchiveUploader:
         self._archive: ModelArchive | None = None
         self._stored = 0
         self._digest = hashlib.sha256()
-        """The hash of the bytes that the control plane has stored."""
+        """Hash of the bytes that the control plane has stored."""
         self._ended = False
 
     def tick(self, now: float) -> float:
@@ -59,7 +60,7 @@ class ArchiveUploader:
         return 0.0
 
     def _send(self, archive: ModelArchive) -> None:
-        data = archive.read(self._stored, PART)
+        data = archive.read(self._stored, MAX_PART_BYTES)
         size = self._control.send_archive(self._spec.attempt_id, offset=self._stored, of=archive.size, data=data)
         if not self._stored <= size <= self._stored + len(data):
             raise ArchiveError(f"The control plane has {size:,} bytes of the archive, but {self._stored:,} were sent.")

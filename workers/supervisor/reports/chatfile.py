@@ -1,4 +1,4 @@
-"""Passes the turns of a served model's chat from the control plane's answers to the serving program."""
+"""The file that passes the turns of a served model's chat from the control plane's responses to the serving program."""
 
 import logging
 import os
@@ -12,21 +12,20 @@ log = logging.getLogger(__name__)
 
 
 class ChatFile:
-    """The file chat.jsonl. For the sync thread only; a turn that can't be written is requested again."""
+    """The writer of chat.jsonl. For the sync thread only; a turn that can't be written is requested again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written = ChatNews()
-        self.last = 0
-        """The number of the last turn written."""
+        self.last_turn = 0
 
     @property
-    def present(self) -> bool:
+    def is_open(self) -> bool:
         """True if somebody has the chat open."""
         return self._written.present
 
-    def take(self, news: ChatNews) -> None:
-        news = replace(news, turns=tuple(turn for turn in news.turns if turn.number > self.last))
+    def write(self, news: ChatNews) -> None:
+        news = replace(news, turns=tuple(turn for turn in news.turns if turn.number > self.last_turn))
         if not news.turns and replace(news, turns=()) == self._written:
             return
         try:
@@ -37,4 +36,4 @@ class ChatFile:
             log.warning("a turn of the chat could not be written: %s", error)
             return
         self._written = replace(news, turns=())
-        self.last = max([self.last, *(turn.number for turn in news.turns)])
+        self.last_turn = max([self.last_turn, *(turn.number for turn in news.turns)])

@@ -1,4 +1,4 @@
-"""The client of the control plane: HTTP with a bearer token and a time-out for each call.
+"""The client for the control plane: HTTP with a bearer token and a time-out for each call.
 
 For threads and Celery's short tasks only, never the supervisor's main thread.
 """
@@ -21,22 +21,22 @@ from workers.contract.wire.documents import ContractError, from_dict
 from workers.contract.wire.joining import JOIN, LEAVE, REVOKED, Leaving
 from workers.settings import HostSettings
 
-GZIP_FROM = 4096
-"""The size in bytes from which compressing saves more than it costs."""
+MIN_GZIP_BYTES = 4096
+"""Size from which compressing a body saves more than it costs."""
 
 T = TypeVar("T")
 
 
 class ControlError(Exception):
-    """The control plane could not be reached, or refused the request."""
+    """Raised when the control plane can't be reached or refuses a request."""
 
 
 class Unreachable(ControlError):
-    """The control plane did not answer, or something else did, such as a proxy: try again later."""
+    """Raised when the control plane didn't respond, or something else did, such as a proxy: try again later."""
 
 
 class ControlRefused(ControlError):
-    """The control plane refused the request, and would refuse it again."""
+    """Raised when the control plane refused the request and would refuse it again."""
 
     def __init__(self, status: int, text: str, *, where: str = "") -> None:
         super().__init__(f"HTTP {status}: {text}")
@@ -45,13 +45,14 @@ class ControlRefused(ControlError):
         self.where = where
 
     @property
-    def revoked(self) -> bool:
+    def is_revoked(self) -> bool:
         """True if this host's credentials were revoked, so that its runs must end."""
         return self.where == REVOKED
 
 
 class Control:
-    """A client for one thread. All requests raise ControlError. `alive`: a sync is the supervisor's heartbeat."""
+    """A client for one thread. All requests raise ControlError. `alive`: whether a sync is the supervisor's
+    heartbeat."""
 
     def __init__(
         self,
@@ -77,7 +78,8 @@ class Control:
 
     @classmethod
     def of(cls, settings: HostSettings, token: str, *, follow: bool = False, alive: bool = True) -> "Control":
-        """Return a client. `follow`: follow a control plane that moves, by the file that the host's worker writes."""
+        """Create a client. `follow`: whether to follow a control plane that moves, using the file with its current
+        address that the host's worker writes."""
         return cls(
             url=settings.control_url,
             token=token,
@@ -95,11 +97,11 @@ class Control:
         return _parsed(ClaimAnswer, self._post(f"/api/attempts/{attempt_id}/claim", body))
 
     def fetch_dataset(self, attempt_id: str, path: Path) -> str:
-        """Stream the dataset to `path`; return its sha256."""
+        """Stream the dataset to `path` and return the sha256 of the received bytes."""
         return self._fetch(f"/api/attempts/{attempt_id}/dataset", path)
 
     def fetch_corpus(self, attempt_id: str, sha256: str, path: Path) -> str:
-        """Stream a corpus of the run to `path`; return the sha256 of the received bytes."""
+        """Stream a corpus of the run to `path` and return the sha256 of the received bytes."""
         return self._fetch(f"/api/attempts/{attempt_id}/corpora/{sha256}", path)
 
     def _fetch(self, address: str, path: Path) -> str:
@@ -118,25 +120,25 @@ class Control:
         return digest.hexdigest()
 
     def sync(self, attempt_id: str, lines: Sequence[bytes], *, turns_after: int | None = None) -> SyncAnswer:
-        """Send lines of the outbox. `turns_after`: the last turn that has arrived of a served model's chat."""
+        """Send lines of the outbox. `turns_after`: the last turn received of a served model's chat."""
         body = {"seen": self._alive, "paced": True, **({} if turns_after is None else {"turns_after": turns_after})}
         return _parsed(SyncAnswer, self._post_lines(f"/api/attempts/{attempt_id}/sync", body, lines))
 
     def send_samples(self, attempt_id: str, *, first_line: int, lines: Sequence[bytes]) -> int:
-        """Send lines of completions; return how many lines the control plane has."""
+        """Send lines of completions and return how many lines the control plane has."""
         return _number(
             self._post_lines(f"/api/attempts/{attempt_id}/samples", {"first_line": first_line}, lines), "ack"
         )
 
     def send_log(self, attempt_id: str, name: str, *, offset: int, data: bytes) -> int:
-        """Send bytes of a log; return how many bytes the control plane has."""
-        answer = self._request(
+        """Send bytes of a log and return how many bytes the control plane has."""
+        document = self._request(
             f"/api/attempts/{attempt_id}/logs/{name}?offset={offset}", data, "application/octet-stream"
         )
-        return _number(answer, "size")
+        return _number(document, "size")
 
     def send_archive(self, attempt_id: str, *, offset: int, of: int, data: bytes) -> int:
-        """Send a part of a model's archive of `of` bytes; return how many bytes the control plane has."""
+        """Send a part of a model's archive of `of` bytes and return how many bytes the control plane has."""
         path = f"/api/attempts/{attempt_id}/archive?offset={offset}&of={of}"
         return _number(self._request(path, data, "application/octet-stream", compress=False), "size")
 
@@ -148,7 +150,8 @@ class Control:
         self._post(f"/api/attempts/{attempt_id}/not_launched", body, compress=False)
 
     def send_deleted(self, attempt_id: str, *, path: str, problem: str) -> None:
-        """Report a deletion. `path`: the checkpoint's, or "". `problem`: why it isn't deleted, or ""."""
+        """Report a deletion. `path`: the deleted checkpoint, or "" for the whole attempt. `problem`: why it could not
+        be deleted, or ""."""
         self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
 
     def ask_store(self, attempt_id: str, *, folder: str = "") -> StoreAnswer:
@@ -171,12 +174,12 @@ class Control:
         self._post(LEAVE, {"name": name, "how": how}, compress=False)
 
     def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
-        """Answer an inspection; return whether the control plane wants the tokenizer that the answer names."""
+        """Send the result of an inspection; return whether the control plane wants the tokenizer that it names."""
         reply = self._post(f"/api/inspections/{inspection_id}", {"answer": answer}, compress=False)
         return reply.get("want_tokenizer") is True
 
     def send_tokenizer(self, host: str, inspection_id: int, body: Iterable[bytes], size: int) -> None:
-        """Send a tokenizer: `body` has `size` bytes, in the format of workers.contract.wire.tokenizers."""
+        """Send a tokenizer. `body`: its `size` bytes, in the format of workers.contract.wire.tokenizers."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         self._send(f"/api/hosts/{host}/inspections/{inspection_id}/tokenizer", body, headers)
 
@@ -190,16 +193,16 @@ class Control:
 
     def _request(self, path: str, data: bytes, content_type: str, *, compress: bool = True) -> dict[str, Any]:
         headers = {"Content-Type": content_type}
-        if compress and len(data) >= GZIP_FROM:
+        if compress and len(data) >= MIN_GZIP_BYTES:
             data, headers["Content-Encoding"] = gzip.compress(data, compresslevel=3), "gzip"
         response = self._send(path, data, headers)
         try:
-            answer = response.json()
+            document = response.json()
         except ValueError as error:
             raise Unreachable(f"invalid JSON from {self._url}") from error
-        if not isinstance(answer, dict):
+        if not isinstance(document, dict):
             raise Unreachable(f"JSON that isn't an object from {self._url}")
-        return answer
+        return document
 
     def _send(self, path: str, content: bytes | Iterable[bytes], headers: dict[str, str]) -> httpx.Response:
         try:
@@ -211,7 +214,7 @@ class Control:
         return response
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
-        """Make an error, and read the address again: the control plane may have moved."""
+        """Create an error, and read the address again, as the control plane may have moved."""
         url = self._url
         if self._url_file is not None:
             with suppress(FileNotFoundError):  # no worker has written it: keep the initial address
@@ -228,7 +231,7 @@ def _error(response: httpx.Response) -> ControlError:
         target = response.headers.get("Location", "")[:200]
         return Unreachable(
             f"{response.url.copy_with(path=None, query=None)} redirects to {target}. Redirects are not followed, "
-            "because a token goes to one address only. Use the address that answers without a redirect."
+            "because the token is sent to one address only. Use the address that responds without a redirect."
         )
     text, where = _message(response)
     if response.status_code in (408, 425, 429) or response.status_code >= 500:
@@ -237,7 +240,7 @@ def _error(response: httpx.Response) -> ControlError:
 
 
 def _message(response: httpx.Response) -> tuple[str, str]:
-    """Return an error's text, and the field or place that it is about, if the control plane gave one."""
+    """Return an error's message, and the field or place that the control plane named, or ""."""
     try:
         error = response.json()["error"]
         return " ".join(part for part in (str(error["what"]), str(error["fix"])) if part), str(error["where"])
@@ -245,17 +248,17 @@ def _message(response: httpx.Response) -> tuple[str, str]:
         return response.text[:300], ""
 
 
-def _parsed(cls: type[T], answer: dict[str, Any]) -> T:
+def _parsed(cls: type[T], document: dict[str, Any]) -> T:
     try:
-        return from_dict(cls, answer)
+        return from_dict(cls, document)
     except ContractError as error:
-        raise Unreachable(f"an answer that breaks the contract: {error}") from error
+        raise Unreachable(f"a response that violates the contract: {error}") from error
 
 
-def _number(answer: dict[str, Any], name: str) -> int:
-    value = answer.get(name)
+def _number(document: dict[str, Any], name: str) -> int:
+    value = document.get(name)
     if not isinstance(value, int):
-        raise Unreachable(f"an answer without {name!r}")
+        raise Unreachable(f"a response without {name!r}")
     return value
 
 

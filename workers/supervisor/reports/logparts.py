@@ -1,7 +1,7 @@
-"""The sections of a log file that make up its stream, in order, each after a note about the bytes left out before it.
+"""The sections of a log file that make up its stream, in order, each after a note about the bytes omitted before it.
 
-The stream is the bytes that the control plane stores, counted from 0. Each section is recorded before any of it is
-sent, so that a reaper can also map the stream's bytes to the file's.
+The stream consists of the bytes that the control plane stores, counted from 0. Each section is recorded before any of
+it is sent, so that a reaper can also map positions in the stream to positions in the file.
 """
 
 import json
@@ -26,15 +26,15 @@ class LogSection:
     """A section of a log, which ends where the next begins."""
 
     at: int
-    """The position of its note in the stream."""
+    """Position of its note in the stream."""
     note: bytes
-    """The note about the bytes left out before."""
+    """Note about the bytes omitted before the section."""
     start: int
-    """The position in the file of the section's first byte."""
+    """Position in the file of the section's first byte."""
 
 
 class LogSections:
-    """The sections of one log as recorded in the attempt's folder. The first is the log's head, without a note."""
+    """The sections of one log, as recorded in the attempt's folder. The first is the log's head, without a note."""
 
     def __init__(self, name: str, folder: AttemptFolder) -> None:
         self._name = name
@@ -48,25 +48,26 @@ class LogSections:
         return self._sections[-1]
 
     def begin(self, section: LogSection, *, unrecorded: bool = False) -> bool:
-        """Append a section after everything sent; return False if it can't be recorded and is dropped."""
+        """Append a section after everything sent and return True; drop it and return False if it can't be recorded,
+        unless it may be `unrecorded`."""
         if not (self._record(section) or unrecorded):
             return False
         self._add(section)
         return True
 
-    def reached(self, at: int) -> int:
-        """Return the position in the file that corresponds to the stream's byte `at`, sent or left out."""
-        section = self._sections[max(0, bisect_left(self._sections, at, key=_AT) - 1)]
-        return section.start + max(0, at - section.at - len(section.note))
+    def file_position(self, position: int) -> int:
+        """Return the position in the file that corresponds to a position in the stream."""
+        section = self._sections[max(0, bisect_left(self._sections, position, key=_AT) - 1)]
+        return section.start + max(0, position - section.at - len(section.note))
 
-    def read(self, fd: int, at: int, limit: int) -> bytes:
-        """Return the stream's bytes from `at` on, within one section. Raises OSError."""
-        index = bisect_right(self._sections, at, key=_AT) - 1
+    def read(self, fd: int, position: int, limit: int) -> bytes:
+        """Return the stream's bytes from a position on, within one section. Raises OSError."""
+        index = bisect_right(self._sections, position, key=_AT) - 1
         section, following = self._sections[index], self._sections[index + 1 : index + 2]
-        limit = min([limit, *(later.at - at for later in following)])
-        into = at - section.at
-        note = section.note[into : into + limit]
-        return note + os.pread(fd, limit - len(note), section.start + max(0, into - len(section.note)))
+        limit = min([limit, *(later.at - position for later in following)])
+        offset = position - section.at
+        note = section.note[offset : offset + limit]
+        return note + os.pread(fd, limit - len(note), section.start + max(0, offset - len(section.note)))
 
     def _add(self, section: LogSection) -> None:
         if section.at == self.last.at and len(self._sections) > 1:

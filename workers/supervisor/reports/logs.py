@@ -1,8 +1,8 @@
-"""Uploads log bytes by (attempt, file, offset): live while watched, otherwise in batches.
+"""Upload of log bytes by (attempt, file, offset): live while watched, otherwise in batches.
 
 Each log's head is sent as it grows. Beyond it, while the run is watched, the newest bytes are sent within a budget: all
 bytes of a slow log, occasional windows of a fast log. The tail is sent at the end. Notes in the stream say how much was
-left out. The uploads form one stream of bytes from 0, whatever was left out (`logparts`).
+omitted. The uploads form one stream of bytes from 0, whatever was omitted (`logparts`).
 """
 
 import logging
@@ -22,13 +22,15 @@ log = logging.getLogger(__name__)
 
 REQUEST_BYTES = 512 * 1024
 MIN_WINDOW = 2048
-WINDOWS = 1024
-"""The least number of windows into which the remaining budget is divided, unless they get shorter than a screen of
-lines."""
+MIN_WINDOWS = 1024
+"""Minimum number of windows into which the remaining budget is divided, unless they would be shorter than
+MIN_WINDOW."""
 SPREAD_S = 4096.0
-"""The time in which the rate would use up the remaining budget: it falls with the budget, so that a log that is watched
-for hours still moves. After a full window there is a pause of four seconds."""
-OVER = f"[This log is too long to be followed further: its last part follows when the run ends{LOG_LEFT_OUT}\n".encode()
+"""Seconds in which the current rate would use up the remaining budget. The rate falls with the budget, so that a log
+watched for hours still moves. After a full window there is a pause of four seconds."""
+TOO_LONG_NOTE = (
+    f"[This log is too long to follow any further. Its last part is sent when the run ends{LOG_LEFT_OUT}\n".encode()
+)
 
 
 @dataclass
@@ -36,20 +38,20 @@ class _LogStream:
     name: str
     sections: LogSections
     sent: int = 0
-    """Bytes of the stream that the control plane has."""
+    """Number of bytes of the stream that the control plane has."""
     promised: int = 0
-    """Bytes of the stream that were sent, answered or not: up to here, retries send the same bytes."""
+    """Number of bytes of the stream that were sent, confirmed or not; up to here, retries send the same bytes."""
     live_at: float = float("-inf")
-    """When the next window may be sent."""
-    over: bool = False
-    """True if the budget for windows is used up, which the stream then says."""
+    """Time from which the next window may be sent."""
+    is_exhausted: bool = False
+    """True if the budget for windows is used up and the stream says so."""
     refused: bool = False
     fd: int | None = None
-    """Opened once it exists: a removed log is still sent to its end."""
+    """Descriptor of the file, opened once it exists, so that a removed log is still sent to its end."""
 
 
 class LogUploader:
-    """Uploads all logs of one attempt; `tick` is for a Loop."""
+    """The uploader of all logs of one attempt; `tick` is for a Loop."""
 
     def __init__(
         self,
@@ -72,10 +74,10 @@ class LogUploader:
         self._closing = False
         self._next_at = float("-inf")
         self.drained = False
-        """True if all processes have ended and their logs are sent. Set by the sending thread."""
+        """True if all processes have ended and their logs have been sent. Set by the sending thread."""
 
     def close(self) -> None:
-        """Send the tails from now on: all processes have ended, so the files are complete."""
+        """Switch to sending the tails, because all processes have ended and the files are complete."""
         self._closing = True
 
     def release(self) -> None:
@@ -86,7 +88,7 @@ class LogUploader:
                 stream.fd = None
 
     def tick(self, now: float) -> float:
-        self._open()  # even while the control plane is away: the files may be removed meanwhile
+        self._open()  # even while the control plane is unavailable, since the files may be removed
         if self._hold() or (now < self._next_at and not self._watched() and not self._closing):
             return self._settings.log_batch_watched_s
         closing = self._closing
@@ -136,7 +138,7 @@ class LogUploader:
             return b""
 
     def _room(self, stream: _LogStream, fd: int, now: float) -> int:
-        """Return how many bytes may be sent now; beyond the head, they may begin a new section."""
+        """Return how many bytes may be sent now; beyond the head, begin a new section if necessary."""
         settled = max(stream.promised, stream.sections.last.at)
         if stream.sent < settled:
             return settled - stream.sent
@@ -144,7 +146,7 @@ class LogUploader:
         if stream.sent < cap:
             return cap - stream.sent
         size = os.fstat(fd).st_size
-        behind = size - stream.sections.reached(stream.sent)
+        behind = size - stream.sections.file_position(stream.sent)
         if not self._closing:
             return self._live_room(stream, fd, size, behind, now)
         if behind > cap:
@@ -152,30 +154,31 @@ class LogUploader:
         return REQUEST_BYTES
 
     def _live_room(self, stream: _LogStream, fd: int, size: int, behind: int, now: float) -> int:
-        if behind <= 0 or stream.over or now < stream.live_at or not self._watched():
+        if behind <= 0 or stream.is_exhausted or now < stream.live_at or not self._watched():
             return 0
         budget_left = self._settings.log_cap_bytes + self._settings.log_live_bytes - stream.sent
         if budget_left < 2 * MIN_WINDOW:
-            stream.over = self._begin(stream, fd, OVER, stream.sections.reached(stream.sent))
-            return len(stream.sections.last.note) if stream.over else 0
-        window = min(max(budget_left // WINDOWS, MIN_WINDOW), REQUEST_BYTES)
+            stream.is_exhausted = self._begin(stream, fd, TOO_LONG_NOTE, stream.sections.file_position(stream.sent))
+            return len(stream.sections.last.note) if stream.is_exhausted else 0
+        window = min(max(budget_left // MIN_WINDOWS, MIN_WINDOW), REQUEST_BYTES)
         stream.live_at = now + min(behind, window) * SPREAD_S / budget_left
         if behind <= window:
             return behind
-        started = self._leave_out(stream, fd, behind - window + _to_line_start(fd, size - window, window // 2))
-        return len(stream.sections.last.note) + window if started else 0
+        has_begun = self._leave_out(stream, fd, behind - window + _to_line_start(fd, size - window, window // 2))
+        return len(stream.sections.last.note) + window if has_begun else 0
 
     def _leave_out(self, stream: _LogStream, fd: int, count: int, *, unrecorded: bool = False) -> bool:
         note = f"[{count} bytes left out here{LOG_LEFT_OUT}\n".encode()
-        return self._begin(stream, fd, note, stream.sections.reached(stream.sent) + count, unrecorded=unrecorded)
+        start = stream.sections.file_position(stream.sent) + count
+        return self._begin(stream, fd, note, start, unrecorded=unrecorded)
 
     def _begin(self, stream: _LogStream, fd: int, note: bytes, start: int, *, unrecorded: bool = False) -> bool:
-        reached = stream.sections.reached(stream.sent)
-        between = b"" if reached and os.pread(fd, 1, reached - 1) == b"\n" else b"\n"
-        return stream.sections.begin(LogSection(stream.sent, between + note, start), unrecorded=unrecorded)
+        end = stream.sections.file_position(stream.sent)
+        separator = b"" if end and os.pread(fd, 1, end - 1) == b"\n" else b"\n"
+        return stream.sections.begin(LogSection(stream.sent, separator + note, start), unrecorded=unrecorded)
 
 
 def _to_line_start(fd: int, start: int, limit: int) -> int:
-    """Return the number of bytes from `start` to the next line's beginning; 0 if there is none within `limit` bytes."""
+    """Return the number of bytes from `start` to the beginning of the next line; 0 if none begins within `limit`."""
     data = os.pread(fd, limit, start)
     return data.find(b"\n") + 1 or data.find(b"\r") + 1

@@ -1,7 +1,7 @@
 """The file outbox.jsonl: every line for the control plane, in order, numbered without a gap.
 
 The main thread appends; the sync thread reads batches after the last confirmed line. A full, read-only or failing disk
-stops neither: lines that can't be written stay in memory until they can, and are sent from there.
+stops neither: lines that can't be written stay in memory, and are sent from there.
 """
 
 import errno
@@ -25,7 +25,7 @@ _CHUNK = 1 << 20
 class Outbox:
     def __init__(self, path: Path, *, first_seq: int) -> None:
         self.trouble: OSError | None = None
-        """The first error in writing a line."""
+        """First error in opening or writing the file."""
         self._in_memory = False
         self._fd = self._open(path)
         self._lock = threading.Lock()
@@ -37,13 +37,13 @@ class Outbox:
         self._initial_count = len(seqs)
 
     def append(self, kind: EventKind, data: dict[str, Any], *, t: float, step: int | None = None) -> int:
-        """Write a line of the supervisor's own, without figures that aren't finite; return its seq."""
+        """Append one of the supervisor's own lines, dropping non-finite metrics, and return its seq."""
         if kind in METRIC_KINDS:
             return self.add(metrics_line(kind, data, t=t, step=step)[0])
         return self.add(event_line(kind, data, t=t, step=step))
 
     def add(self, line: bytes) -> int:
-        """Number and write a line; return its seq. Sets `trouble` instead of raising an error of the disk."""
+        """Number and append a line, and return its seq. If the disk fails, set `trouble` instead of raising."""
         with self._lock:
             self.last_seq += 1
             self._unwritten.append(numbered(line, self.last_seq) + b"\n")
@@ -51,8 +51,8 @@ class Outbox:
             return self.last_seq
 
     def read_after(self, offset: int, *, max_bytes: int) -> tuple[list[Line], int]:
-        """Read complete lines from a byte offset on; also return the offset after them. Lines that are only in memory
-        follow the file's."""
+        """Return complete lines from a byte offset on, and the offset after them. Lines that are only in memory follow
+        those of the file."""
         with self._lock:
             self._write_out()
             end = self._end
@@ -64,7 +64,7 @@ class Outbox:
         return [line for raw in complete if (line := line_of(raw)) is not None], offset + len(data)
 
     def offset_after(self, seq: int, *, start: int = 0) -> int:
-        """Return where the line after `seq` begins, searching from `start`, the beginning of a line."""
+        """Return the offset at which the line after `seq` begins, searching from `start`, where a line begins."""
         offset = start
         for raw in self._lines(start):
             line = line_of(raw)
@@ -74,23 +74,22 @@ class Outbox:
         return offset
 
     def count(self, kinds: Collection[str]) -> int:
-        """Count the lines of these kinds in the file."""
         return sum(line is not None and line.kind in kinds for line in map(line_of, self._lines(0)))
 
     def skip_to(self, seq: int) -> int:
-        """Number the next line after `seq`, because the control plane has lines up to it that were lost here. Returns
-        how many lines are lost, by the file as it was opened: an earlier skip has left a gap in it."""
+        """Continue the numbering after `seq`, because the control plane has lines up to it that were lost here. Return
+        how many lines are missing, compared to the file as it was opened: an earlier skip has left a gap in it."""
         with self._lock:
             self.last_seq = max(self.last_seq, seq)
             return self.last_seq + 1 - self.first_seq - self._initial_count
 
     @property
-    def removed(self) -> bool:
-        """True if somebody has removed the file: its content can be read here until this process ends."""
+    def is_removed(self) -> bool:
+        """True if the file has been removed; its content can still be read here until this process ends."""
         try:
             return not self._in_memory and os.fstat(self._fd).st_nlink == 0
         except OSError:
-            return False  # the file system fails, which says nothing about the file
+            return False  # an error of the file system says nothing about the file
 
     def flush_to_disk(self) -> None:
         try:
@@ -102,8 +101,8 @@ class Outbox:
         os.close(self._fd)
 
     def _open(self, path: Path) -> int:
-        """Open the file for writing, or read-only with new lines in memory. Without a file everything stays in memory,
-        so that an attempt that can't even start can report that."""
+        """Open the file and return its descriptor. A read-only file keeps its lines and new ones stay in memory;
+        without a file everything stays in memory, so that an attempt that can't even start can report that."""
         for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
             try:
                 return os.open(path, flags | os.O_CLOEXEC, 0o600)
@@ -116,7 +115,8 @@ class Outbox:
         return os.memfd_create(path.name)
 
     def _write_out(self) -> None:
-        """Write the waiting lines. A line that doesn't fit is taken back, so that the file has complete lines only."""
+        """Write the waiting lines. A line that doesn't fit is removed again, so that the file has only complete
+        lines."""
         try:
             while self._unwritten:
                 line = self._unwritten[0]
@@ -130,7 +130,7 @@ class Outbox:
                 os.ftruncate(self._fd, self._end)
 
     def _cut_torn_line(self) -> int:
-        """Remove an incomplete line of a supervisor that was killed: it was never sent. Returns the file's size."""
+        """Remove an incomplete line that a killed supervisor left and never sent; return the file's size."""
         size = os.fstat(self._fd).st_size
         end = size
         while end > 0:
@@ -146,7 +146,7 @@ class Outbox:
         return end
 
     def _lines(self, start: int) -> Iterator[bytes]:
-        # Read by the descriptor: the path may lead to another file by now, or to none.
+        # Through the descriptor: by now the path may lead to another file, or to none.
         position, rest = start, b""
         while data := os.pread(self._fd, _CHUNK, position):
             position += len(data)
@@ -155,7 +155,7 @@ class Outbox:
 
 
 def line_of(raw: bytes) -> Line | None:
-    """Parse a numbered line, with or without its line feed; None for anything else."""
+    """Parse a numbered line, with or without its line feed; return None for anything else."""
     line = read_line(raw.removesuffix(b"\n"))
     return line if line is not None and line.seq else None
 

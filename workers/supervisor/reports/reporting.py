@@ -1,4 +1,4 @@
-"""Sends everything to the control plane: the outbox's lines, completions, logs and figures."""
+"""Reports to the control plane: the outbox's lines, completions, logs and metrics."""
 
 import logging
 import queue
@@ -27,11 +27,11 @@ from workers.supervisor.servers.servermetrics import Pulse, ServerMetrics
 
 log = logging.getLogger(__name__)
 Inbox = queue.SimpleQueue[Callable[[], None]]
-"""Calls from other threads to run in the main thread."""
+"""Queue of calls from other threads that the main thread executes."""
 
 
 class Reporting:
-    """The main thread's side of the reports; nothing here waits."""
+    """The main thread's interface to the reports; nothing here waits."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Reporting:
         make_control: Callable[[], Control],
         acked: int,
         inbox: Inbox,
-        on_answer: Callable[[SyncAnswer], None],
+        on_response: Callable[[SyncAnswer], None],
     ) -> None:
         self._settings = settings
         self._inbox = inbox
@@ -54,7 +54,7 @@ class Reporting:
             make_control(),
             settings,
             acked=acked,
-            on_answer=lambda answer: inbox.put(partial(on_answer, answer)),
+            on_response=lambda response: inbox.put(partial(on_response, response)),
             write_ack=lambda seq: folder.write_if_possible(FileName.ACK, str(seq)),
             chat=ChatFile(folder / FileName.CHAT) if spec.run.kind == SERVE else None,
             asks=spec.run.kind == WARM,
@@ -83,12 +83,12 @@ class Reporting:
         self._changed(kind)
 
     def forward(self, line: Line) -> None:
-        """Add a line of the trainer's, unchanged."""
+        """Append a line of the trainer to the outbox, unchanged."""
         self.outbox.add(line.text)
         self._changed(line.kind)
 
     def phase(self, phase: Phase, detail: str = "", reason: str = "") -> None:
-        """Report a phase. `reason`: the reason of the attempt's end once known, which later phases keep."""
+        """Report a phase. `reason`: why the attempt ends, once known; later phases keep it."""
         self.append(EventKind.PHASE, {"phase": phase, "detail": detail, **({"reason": reason} if reason else {})})
 
     def note(self, text: str, *, level: str = "info") -> None:
@@ -100,7 +100,7 @@ class Reporting:
         read_gpus: ReadGpus,
         on_sample: Callable[[dict[str, float]], None],
     ) -> None:
-        """Start sampling the machine. The main thread gets the samples, because it assigns their seq."""
+        """Start sampling the host. `on_sample` is called in the main thread, which assigns each sample's seq."""
         sampler = SystemSampler(
             gpus, read_gpus=read_gpus, interval_s=self._settings.sample_s, on_sample=self._to_main(on_sample)
         )
@@ -119,7 +119,7 @@ class Reporting:
                 loop.stop()
 
     def close(self) -> None:
-        """Send the rest: the last line is in the outbox, and the supervisor's log ends here."""
+        """Begin to send the rest: the last line is in the outbox, and the supervisor's log ends here."""
         log.info("the attempt has ended; sending the rest")
         self.outbox.flush_to_disk()
         self._samples.close()
@@ -127,15 +127,15 @@ class Reporting:
         for loop in (self._sync_loop, self._sample_loop, self._log_loop):
             loop.wake()
 
-    def handed_over(self) -> bool:
+    def is_handed_over(self) -> bool:
         """Return whether the control plane has everything, or doesn't know the attempt."""
         if self.syncer.given_up:
             return True
         samples = self._samples.drained or self._samples.refused
-        return self.syncer.drained() and samples and self._logs.drained
+        return self.syncer.is_drained() and samples and self._logs.drained
 
     def wake(self, now: float) -> None:
-        """Send at once, because somebody has opened the run's page."""
+        """Send immediately, because somebody has opened the run's page."""
         self.syncer.wake(now)
         self._sync_loop.wake()
 

@@ -1,4 +1,4 @@
-"""Uploads completions: the lines of samples.jsonl, in separate requests after the metrics."""
+"""Upload of completions: the lines of samples.jsonl, in separate requests after the metrics."""
 
 import logging
 from collections.abc import Callable
@@ -16,8 +16,8 @@ BATCH_LINES = 64
 
 
 class SampleUploader:
-    """Uploads the completions of one attempt; `tick` is for a Loop. Lines are numbered from 1; the control plane's ack
-    is the number of lines that it has."""
+    """The uploader of one attempt's completions; `tick` is for a Loop. Lines are numbered from 1; the control plane's
+    ack is the number of lines that it has."""
 
     def __init__(
         self, attempt_id: str, path: Path, control: Control, settings: HostSettings, *, hold: Callable[[], bool]
@@ -60,19 +60,19 @@ class SampleUploader:
         return 0.0 if has_more else self._settings.batch_s
 
     def _send_some(self) -> bool:
-        """Send one request; return whether more lines are waiting."""
+        """Send one request and return whether more lines are waiting."""
         if not self._pending:
-            # Read only now, so that waiting lines do not grow into a batch that is too large for the control plane.
+            # Read only now, so that waiting lines don't grow into a batch that is too large for the control plane.
             self._pending = self._tail.read()
         if self._pending:
             self._send()
         # A group of long completions spans several chunks of the file.
-        return bool(self._pending) or not self._tail.at_end()
+        return bool(self._pending) or not self._tail.is_at_end()
 
     def _send(self) -> None:
         batch = self._pending[:BATCH_LINES]
         ack = self._control.send_samples(self._attempt_id, first_line=self._first_line, lines=batch)
-        # An ack before our first line would need lines that are no longer in memory; the control plane keeps lines.
+        # An ack before our first line would require lines that are no longer in memory; the control plane keeps lines.
         acked_count = max(0, min(len(self._pending), ack - self._first_line + 1))
         if not acked_count:
             raise ControlRefused(200, f"line {self._first_line} was not stored (ack {ack})")

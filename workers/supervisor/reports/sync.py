@@ -1,6 +1,6 @@
-"""Sends the outbox's lines to the control plane, and passes its answers to the main thread.
+"""Delivery of the outbox's lines to the control plane, whose responses are passed to the main thread.
 
-The file decides: lines after the confirmed one are read from the outbox, whether the control plane was away for ten
+Lines after the last confirmed one are always read from the outbox, whether the control plane was unavailable for ten
 minutes or has lost its last minute.
 """
 
@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 20
 AWAKE_S = 2.0
-"""The time for which an opened page makes its run watched, whatever answers say: web processes learn it later."""
-LATEST = 4e9 - 1
-"""The latest time that the control plane accepts, in Unix seconds; a host's clock may be wrong."""
+"""Seconds for which an opened page makes its run watched, whatever responses say, as web processes learn it later."""
+MAX_TIME = 4e9 - 1
+"""Latest Unix time that the control plane accepts; a host's clock may be wrong."""
 _UNKNOWN = frozenset({401, 403, 404, 409, 410})
 
 
 class Syncer:
     """The syncs of one attempt. `tick` runs in the sync thread; the main thread calls `hurry` and `wake`, and reads the
-    plain attributes. `chat`: the chat of a served model. `asks`: for a warm server, which asks who uses it."""
+    plain attributes. `chat`: the chat of a served model. `asks`: whether to ask who uses a warm server."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Syncer:
         settings: HostSettings,
         *,
         acked: int,
-        on_answer: Callable[[SyncAnswer], None],
+        on_response: Callable[[SyncAnswer], None],
         write_ack: Callable[[int], None],
         chat: ChatFile | None = None,
         asks: bool = False,
@@ -49,7 +49,7 @@ class Syncer:
         self._outbox = outbox
         self._control = control
         self._settings = settings
-        self._on_answer = on_answer
+        self._on_response = on_response
         self._write_ack = write_ack
         self._chat = chat
         self._offset = outbox.offset_after(acked)
@@ -61,24 +61,24 @@ class Syncer:
         self._woken = threading.Event()
         self._awake_until = float("-inf")
         self._again_s = 0.0
-        """The pause that the control plane has requested while nobody watches."""
+        """Seconds between requests that the control plane has asked for while nobody is watching."""
         self.acked = acked
         self.watched = False
         self.failing = False
         self.given_up = False
-        """True if the control plane has denied for long enough that it knows this attempt."""
+        """True if the control plane has refused this attempt as unknown for long enough."""
 
     def hurry(self) -> None:
-        """Send the waiting lines without gathering more, because one of them is urgent."""
+        """Send the waiting lines immediately, because one of them is urgent."""
         self._urgent.set()
 
     def wake(self, now: float) -> None:
-        """Send the waiting lines, because somebody has opened the run's page."""
+        """Send the waiting lines immediately, because somebody has opened the run's page."""
         self._awake_until = now + AWAKE_S
         self.watched = True
         self._woken.set()
 
-    def drained(self) -> bool:
+    def is_drained(self) -> bool:
         return self.acked >= self._outbox.last_seq or self.given_up
 
     def tick(self, now: float) -> float:
@@ -93,7 +93,7 @@ class Syncer:
         except ControlError as error:
             return self._wait_after(error, now)
         if self.failing:
-            log.info("the control plane answers again")
+            log.info("the control plane is responding again")
         self._backoff.succeeded()
         self.failing = self.given_up = False
         self._refused_since = None
@@ -101,11 +101,11 @@ class Syncer:
         return max(0.0, self._due(now) - now)
 
     def _due(self, now: float) -> float:
-        """Return when to send the next request: lines are gathered, and heartbeats fill the silence."""
+        """Return when to send the next request: lines are sent in batches, with heartbeats between them."""
         if self._woken.is_set():
             due = self._last_sent + self._settings.batch_watched_s
         elif self.acked >= self._outbox.last_seq:
-            chatting = self._chat is not None and self._chat.present
+            chatting = self._chat is not None and self._chat.is_open
             due = self._last_sent + (self._settings.heartbeat_chat_s if chatting else self._settings.heartbeat_s)
         elif self.watched or self._urgent.is_set():
             due = self._last_sent + self._settings.batch_watched_s
@@ -116,51 +116,51 @@ class Syncer:
     def _send(self) -> None:
         while True:
             lines, after = self._next_lines()
-            answer = self._deliver(lines)
-            self._take(answer, after if lines and answer.ack == lines[-1].seq else None)
+            response = self._deliver(lines)
+            self._handle(response, after if lines and response.ack == lines[-1].seq else None)
             if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1].seq:
                 return
 
     def _deliver(self, lines: Sequence[Line]) -> SyncAnswer:
         if self._chat is None:
             return deliver(self._control, self._attempt_id, lines, turns_after=0 if self._asks else None)
-        answer = deliver(self._control, self._attempt_id, lines, turns_after=self._chat.last)
-        if answer.chat is not None:
-            self._chat.take(answer.chat)
-        return answer
+        response = deliver(self._control, self._attempt_id, lines, turns_after=self._chat.last_turn)
+        if response.chat is not None:
+            self._chat.write(response.chat)
+        return response
 
     def _next_lines(self) -> tuple[list[Line], int]:
-        """Read the next lines; also return the offset after them."""
+        """Return the next unconfirmed lines and the offset after them."""
         if self.acked >= self._outbox.last_seq:
             return [], self._offset
         while True:
             lines, after = self._outbox.read_after(self._offset, max_bytes=BATCH_BYTES)
-            fresh = [line for line in lines if line.seq > self.acked]
-            if fresh or after == self._offset:
-                return fresh, after
+            unconfirmed = [line for line in lines if line.seq > self.acked]
+            if unconfirmed or after == self._offset:
+                return unconfirmed, after
             self._offset = after  # these lines reached the file after they were sent from memory
 
-    def _take(self, answer: SyncAnswer, after: int | None) -> None:
-        """Handle an answer. `after`: the offset after the acked line; None if it must be searched."""
-        self.watched = answer.watched or self._last_sent < self._awake_until
-        self._again_s = min(answer.again_s or 0.0, LONGEST_PAUSE_S)
-        if answer.ack != self.acked:
+    def _handle(self, response: SyncAnswer, after: int | None) -> None:
+        """Handle a response. `after`: the offset after the confirmed line; None if it must be searched for."""
+        self.watched = response.watched or self._last_sent < self._awake_until
+        self._again_s = min(response.again_s or 0.0, LONGEST_PAUSE_S)
+        if response.ack != self.acked:
             start = self._offset
-            if answer.ack < self.acked:
-                log.warning("the control plane went back from line %d to %d", self.acked, answer.ack)
+            if response.ack < self.acked:
+                log.warning("the control plane went back from line %d to %d", self.acked, response.ack)
                 start = 0
-            acked = max(answer.ack, self._outbox.first_seq - 1)
+            acked = max(response.ack, self._outbox.first_seq - 1)
             self._offset = self._outbox.offset_after(acked, start=start) if after is None else after
             self._write_ack(acked)
             self.acked = acked  # last, because the main thread may exit as soon as everything is confirmed
-        self._on_answer(answer)
+        self._on_response(response)
 
     def _wait_after(self, error: ControlError, now: float) -> float:
         if not self.failing:
             log.warning("the control plane cannot be reached, trying again: %s", error)
         self.failing = True
-        if isinstance(error, ControlRefused) and error.revoked:
-            self._on_answer(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
+        if isinstance(error, ControlRefused) and error.is_revoked:
+            self._on_response(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
         if isinstance(error, ControlRefused) and error.status in _UNKNOWN:
             self._refused_since = self._refused_since if self._refused_since is not None else now
             self.given_up = now - self._refused_since >= self._settings.refused_deadline_s
@@ -172,8 +172,8 @@ class Syncer:
 
 
 def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_after: int | None = None) -> SyncAnswer:
-    """Send lines to the control plane. A refused batch is halved, down to a single line, which is then replaced by a
-    note: a line that is never accepted must not hold back those that follow. Raises ControlError."""
+    """Send lines to the control plane and return its response. A refused batch is halved, down to a single line, which
+    is then replaced by a note: a line that is never accepted must not hold up those after it. Raises ControlError."""
     try:
         return control.sync(attempt_id, [line.text for line in lines], turns_after=turns_after)
     except ControlRefused as error:
@@ -182,16 +182,20 @@ def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_a
         log.warning("a batch of %d lines was refused: %s", len(lines), error)
         if len(lines) == 1:
             return control.sync(attempt_id, [_stand_in(lines[0], error)], turns_after=turns_after)
-    first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
-    answer = deliver(control, attempt_id, first, turns_after=turns_after)
-    return answer if answer.ack < first[-1].seq else deliver(control, attempt_id, second, turns_after=turns_after)
+    first_half, second_half = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    response = deliver(control, attempt_id, first_half, turns_after=turns_after)
+    return (
+        response
+        if response.ack < first_half[-1].seq
+        else deliver(control, attempt_id, second_half, turns_after=turns_after)
+    )
 
 
 def _stand_in(line: Line, error: ControlRefused) -> bytes:
-    text = f"The control plane refused line {line.seq} ({line.kind}): {str(error)[:200]}"
-    t = min(max(0.0, time.time()), LATEST)  # its time or its step may be what was refused
+    message = f"The control plane refused line {line.seq} ({line.kind}): {str(error)[:200]}"
+    t = min(max(0.0, time.time()), MAX_TIME)  # its time or its step may be what was refused
     data = line.data()
     if line.kind == EventKind.ENDED and data is not None:
-        data = {"reason": data["reason"], "detail": text, "exit_codes": {}, "receipt": data["receipt"]}
+        data = {"reason": data["reason"], "detail": message, "exit_codes": {}, "receipt": data["receipt"]}
         return numbered(event_line(EventKind.ENDED, data, t=t), line.seq)
-    return numbered(event_line(EventKind.NOTE, {"text": text, "level": "warning"}, t=t), line.seq)
+    return numbered(event_line(EventKind.NOTE, {"text": message, "level": "warning"}, t=t), line.seq)

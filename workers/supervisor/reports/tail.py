@@ -1,4 +1,4 @@
-"""Follows a growing JSONL file line by line, and survives anything that it may contain."""
+"""A reader that follows a growing JSONL file line by line, and tolerates anything that it may contain."""
 
 import os
 from collections.abc import Callable
@@ -7,13 +7,13 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-LINE_LIMIT = 4 << 20
-"""The longest line in bytes; longer lines are skipped and counted."""
+MAX_LINE_BYTES = 4 << 20
+"""Maximum length of a line; longer lines are skipped and counted."""
 _CHUNK = 1 << 20
 
 
 class Tail(Generic[T]):
-    """The new complete lines of a file. `parse` returns None for a bad line."""
+    """A reader of a file's new complete lines. `parse` returns None for a bad line."""
 
     def __init__(self, path: Path, parse: Callable[[bytes], T | None]) -> None:
         self._path = path
@@ -23,12 +23,12 @@ class Tail(Generic[T]):
         self._partial = b""
         self._skipping = False
         self.trouble: OSError | None = None
-        """The error of the last read, unless the file doesn't exist."""
+        """Error of the last read; None if it succeeded or the file doesn't exist."""
         self.bad_lines = 0
-        """The number of lines that were too long or could not be parsed."""
+        """Number of lines that were too long or could not be parsed."""
 
     def read(self) -> list[T]:
-        """Read the lines completed since the last call, from at most one chunk of the file."""
+        """Return the parsed lines that were completed since the last call, from at most one chunk of the file."""
         data = self._next_chunk()
         if not data:
             return []
@@ -39,7 +39,7 @@ class Tail(Generic[T]):
             if self._skipping:
                 self._skipping = False
                 continue
-            if len(line) > LINE_LIMIT:
+            if len(line) > MAX_LINE_BYTES:
                 self.bad_lines += 1
                 continue
             if not line or line.isspace():
@@ -52,10 +52,10 @@ class Tail(Generic[T]):
         self._keep(rest)
         return values
 
-    def at_end(self) -> bool:
-        """Return whether the file is read to its end, complete lines or not."""
+    def is_at_end(self) -> bool:
+        """Return whether the file has been read to its end, even if its last line is incomplete."""
         try:
-            # By the descriptor, because the file may have been removed.
+            # Through the descriptor, because the file may have been removed.
             size = os.stat(self._path if self._fd is None else self._fd).st_size
         except OSError:
             return True
@@ -67,7 +67,7 @@ class Tail(Generic[T]):
             self._fd = None
 
     def _next_chunk(self) -> bytes:
-        """Read the next chunk; empty if the file doesn't exist or can't be read."""
+        """Return the next chunk; b"" if the file doesn't exist or can't be read."""
         self.trouble = None
         try:
             if self._fd is None:
@@ -85,6 +85,6 @@ class Tail(Generic[T]):
         if self._skipping:
             return
         self._partial += rest
-        if len(self._partial) > LINE_LIMIT:
+        if len(self._partial) > MAX_LINE_BYTES:
             self._partial, self._skipping = b"", True
             self.bad_lines += 1

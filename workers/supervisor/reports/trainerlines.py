@@ -1,25 +1,24 @@
-"""Checks the trainer's lines: each is added to the outbox unchanged, or left out and counted."""
+"""Checks of the trainer's lines: each is added to the outbox unchanged, or dropped and counted."""
 
 from dataclasses import dataclass
 
 from workers.contract.reports.lines import EVENT_DATA, Line, problem_of, read_line
 from workers.contract.wire.names import TRAINER_KINDS, EventKind
 
-EVENT_BYTES = 16_384
-"""The longest line without metrics, in bytes."""
+MAX_EVENT_BYTES = 16_384
+"""Maximum length of a line without metrics."""
 
 
 @dataclass
 class TrainerProgress:
     step: int | None = None
     ended: bool = False
-    """True if it has left its training loop."""
+    """True if the trainer has left its training loop."""
     stopped: bool = False
-    """True if it left the loop before the last step, because of STOP."""
+    """True if the trainer left the loop before the last step because of STOP."""
     saved: bool = False
-    """True if it has saved a checkpoint."""
     is_job: bool = False
-    """True if a job has ended, whose steps are parts of its work."""
+    """True if the trainer was a job, whose steps are parts of its work, and has ended."""
 
     def note(self, line: Line) -> None:
         if line.step is not None:
@@ -32,7 +31,8 @@ class TrainerProgress:
 
 
 def trainer_line(text: bytes) -> Line | None:
-    """Parse a line; None if it must not be passed on: a trainer runs foreign code, which may write anything."""
+    """Parse a line of the trainer, which runs untrusted code that may write anything; return None if the line must not
+    be passed on."""
     line = read_line(text)
     if line is None or line.seq or line.kind not in TRAINER_KINDS:
         return None
@@ -41,8 +41,8 @@ def trainer_line(text: bytes) -> Line | None:
         return None
     if line.kind == EventKind.TRAIN:
         return line
-    return line if len(text) <= EVENT_BYTES and data.keys() <= EVENT_DATA[line.kind].keys() else None
+    return line if len(text) <= MAX_EVENT_BYTES and data.keys() <= EVENT_DATA[line.kind].keys() else None
 
 
-def lines_left_out(count: int) -> str:
-    return f"Left out {count} of the trainer's lines, which could not be understood."
+def dropped_lines_note(count: int) -> str:
+    return f"Dropped {count} of the trainer's lines because {'they' if count > 1 else 'it'} could not be parsed."

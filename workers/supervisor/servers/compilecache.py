@@ -1,7 +1,7 @@
 """The host's cache of kernels compiled by vLLM, torch and Triton: a folder for each set of versions and GPU models.
 
-Each program uses keys of its own in its folder, so several attempts can share a folder at the same time. An operator's
-own VLLM_CACHE_ROOT, TORCHINDUCTOR_CACHE_DIR or TRITON_CACHE_DIR takes precedence.
+Each program uses its own keys in its folder, so several attempts can share a folder at the same time. If the operator
+has set VLLM_CACHE_ROOT, TORCHINDUCTOR_CACHE_DIR or TRITON_CACHE_DIR, that takes precedence.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 FOLDERS = {"VLLM_CACHE_ROOT": "vllm", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 PACKAGES = ("torch", "triton", "vllm")
-KEPT_S = 86_400
-"""Folders used within this time are kept, whatever their size, because an attempt may still read them."""
+MIN_UNUSED_S = 86_400
+"""Seconds for which a folder is kept after its last use, whatever its size, because an attempt may still read it."""
 
 
 def variables(settings: HostSettings, source: Mapping[str, str], gpus: Collection[str]) -> dict[str, str]:
-    """Return the variables that name the cache, for an attempt on GPUs of these models; {} without GPUs or a cache. The
-    folder counts as used from now on."""
+    """Return the variables that name the cache for an attempt on GPUs of these models, and mark its folder as used;
+    return {} without GPUs or a cache."""
     unset = [name for name in FOLDERS if not source.get(name)]
     if not (gpus and settings.compile_cache_mib and unset):
         return {}
@@ -51,11 +51,11 @@ def tidy(settings: HostSettings, now: float | None = None) -> None:
     try:
         folders = sorted(settings.compile_cache_folder.iterdir(), key=lambda folder: folder.stat().st_mtime)
         sizes = {folder: sum(_sizes(folder)) for folder in folders}
-        over = sum(sizes.values()) - settings.compile_cache_mib * 2**20
+        excess = sum(sizes.values()) - settings.compile_cache_mib * 2**20
         for folder in folders:
-            if over > 0 and now - folder.stat().st_mtime > KEPT_S:
+            if excess > 0 and now - folder.stat().st_mtime > MIN_UNUSED_S:
                 shutil.rmtree(folder, ignore_errors=True)
-                over -= sizes[folder]
+                excess -= sizes[folder]
     except FileNotFoundError:
         return  # nothing was compiled yet, or another supervisor is tidying
     except OSError:
@@ -63,7 +63,7 @@ def tidy(settings: HostSettings, now: float | None = None) -> None:
 
 
 def _versions(settings: HostSettings) -> Iterator[str]:
-    """Yield the names of the packages' folders (torch-2.13.0.dist-info), without starting the interpreter."""
+    """Yield the names of the packages' folders, such as torch-2.13.0.dist-info, without starting the interpreter."""
     prefix = Path(settings.trainer_python or sys.executable).parent.parent
     paths = [*prefix.glob("lib/python*/site-packages"), *map(Path, settings.trainer_pythonpath.split(os.pathsep))]
     for path in paths:
@@ -72,9 +72,9 @@ def _versions(settings: HostSettings) -> Iterator[str]:
 
 
 def _sizes(folder: Path) -> Iterator[int]:
-    for where, _, names in os.walk(folder):
+    for root, _, names in os.walk(folder):
         for name in names:
             try:
-                yield os.lstat(os.path.join(where, name)).st_size
+                yield os.lstat(os.path.join(root, name)).st_size
             except FileNotFoundError:
                 continue

@@ -19,13 +19,11 @@ PROBE_S = 0.5
 
 
 class ServerState(NamedTuple):
-    """A server's state during a hang."""
-
     role: str
     unanswered_s: float
-    """Seconds without an answer; 0 if it answers."""
+    """Seconds without a response; 0 if the server is responding."""
     running: int
-    """Requests that it works on."""
+    """Number of requests that the server is processing."""
     waiting: int
     still_s: float
     """Seconds with requests but without a generated token."""
@@ -43,11 +41,11 @@ class ServerFleet:
         self.places = places
         warm = spec.placement.warm
         self.lease = WarmLease(warm, settings) if warm else None
-        """The warm servers that are used in place of own ones."""
+        """Lease of the warm server that is used instead of own servers, if any."""
         self._group_port = spec.placement.group_port
-        own = sum(place.own for place in places)
-        listens = jobs.ports_of(spec.run.kind, spec.run.job) + gateway.ports_of(spec.run.episodes)
-        self._trainer_ports = spec.placement.ports[own : own + listens]
+        own_count = sum(place.own for place in places)
+        trainer_count = jobs.ports_of(spec.run.kind, spec.run.job) + gateway.ports_of(spec.run.episodes)
+        self._trainer_ports = spec.placement.ports[own_count : own_count + trainer_count]
         self._timeout_s = spec.run.hardware.server.ready_timeout_s if spec.run.hardware.server else 0
         self._settings = settings
         interval_s = min(PROBE_S, settings.sample_s)
@@ -64,7 +62,7 @@ class ServerFleet:
             for place in places
         ]
         self.pulses: Sequence[Pulse] = ()
-        """One for each place, once figures are sampled."""
+        """One pulse for each place, once metrics are sampled."""
         self._loops: list[Loop] = []
         self._deadline = float("inf")
 
@@ -78,7 +76,7 @@ class ServerFleet:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The leased ports of the own servers, of a listening trainer (a job, a gateway), and of weight updates."""
+        """The leased ports: of the own servers, a listening trainer (a job, a gateway), and weight updates."""
         group = () if self._group_port is None or not self.places else (self._group_port,)
         return (*(place.port for place in self.own), *self._trainer_ports, *group)
 
@@ -87,22 +85,22 @@ class ServerFleet:
         return [place.address for place in self.places]
 
     def port_in_use(self) -> int | None:
-        """Return a leased port on which another process listens."""
+        """Return a leased port on which another process is listening, or None."""
         return next((port for port in self.ports if not listening.port_is_free(port)), None)
 
     def probe(self, now: float) -> None:
-        """Start polling, once the processes are started."""
+        """Start polling. Called once the processes have been started."""
         self._deadline = now + self._timeout_s
         self._loops = [Loop(f"{probe.place.role}-health", probe.tick) for probe in self._probes]
         for loop in self._loops:
             loop.start()
 
     def ready(self) -> int:
-        """Return how many servers are ready and, for own ones, verified to be ours."""
+        """Return how many servers are ready and, if they are own servers, verified to be the attempt's."""
         return sum(probe.ready for probe in self._probes)
 
-    def late(self, now: float) -> str:
-        """Describe the servers that missed their deadline; "" before the deadline."""
+    def describe_late(self, now: float) -> str:
+        """Describe the servers that missed their deadline; return "" before the deadline."""
         if now < self._deadline:
             return ""
         return " ".join(f"{self._prefix(probe.place)}{probe.seen}" for probe in self._probes if not probe.ready)
@@ -112,40 +110,39 @@ class ServerFleet:
         return next((exit_ for role, exit_ in exits.items() if role in roles), None)
 
     def look_again(self) -> None:
-        """Probe again at once, after a failure that a server may have caused."""
+        """Probe the servers immediately, after a failure that one of them may have caused."""
         for loop in self._loops:
             loop.wake()
 
-    def lost(self, *, after_s: float) -> str:
-        """Describe the warm server that has ended, or the attached one that was unreachable for this long; or "". The
-        end of its process can't be seen here, and a trainer may wait for its answer forever."""
+    def describe_lost(self, *, after_s: float) -> str:
+        """Describe a warm server that has ended, or an attached server that was unreachable for `after_s`; return "" if
+        there is none. The end of their processes can't be seen here, and a trainer may wait for a response forever."""
         for probe in self._probes:
             if self.lease and probe.ended:
                 return f"The warm server {self.lease.attempt_id}, which the run used, has ended. {probe.seen}"
             silent = probe.silent_since is not None and probe.silence() >= after_s
             if not probe.place.own and silent:
-                where = f"The attached vLLM server {probe.place.address} no longer answers."
-                return f"{where} {probe.seen}"
+                return f"The attached vLLM server {probe.place.address} is no longer responding. {probe.seen}"
         return ""
 
-    def hung(self, *, heard_at: float, after_s: float) -> str:
-        """Describe a live server that has served nothing for this long while the trainer was silent too; or "". TRL's
-        client would wait for its answer forever."""
+    def describe_hung(self, *, heard_at: float, after_s: float) -> str:
+        """Describe a live server that has served nothing for `after_s` while the trainer was silent too; return "" if
+        there is none. TRL's client would wait for its response forever."""
         for probe, pulse in zip(self._probes, self.pulses, strict=False):
-            unanswered, still = probe.silence(after=heard_at), pulse.silence(after=heard_at)
-            if max(unanswered, still) < after_s:
+            unanswered, without_token = probe.silence(after=heard_at), pulse.silence(after=heard_at)
+            if max(unanswered, without_token) < after_s:
                 continue
             name = f"The vLLM server {probe.place.role} at {probe.place.address}"
-            seconds = max(unanswered, still)
+            seconds = max(unanswered, without_token)
             since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
             requests = f"Requests: {pulse.running} running, {pulse.waiting} waiting."
             if unanswered >= after_s:
-                return f"{name} has not answered since {since}, for {seconds:.0f} s. {probe.seen} {requests}"
-            return f"{name} answers, but has generated no token since {since}, for {seconds:.0f} s. {requests}"
+                return f"{name} has not responded since {since}, for {seconds:.0f} s. {probe.seen} {requests}"
+            return f"{name} is responding but has generated no token since {since}, for {seconds:.0f} s. {requests}"
         return ""
 
     def states(self, *, heard_at: float) -> list[ServerState]:
-        """Return the servers' states. `heard_at`: when the trainer's last line was read."""
+        """Return the states of the servers. `heard_at`: when the trainer's last line was read."""
         return [
             ServerState(
                 probe.place.role,

@@ -1,4 +1,4 @@
-"""Combines the metrics of all vLLM servers into one set of figures: counts and rates are summed, shares averaged."""
+"""The metrics of all vLLM servers of an attempt, combined: counts and rates are summed, shares averaged."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -21,39 +21,40 @@ _RATES = {
 }
 _HITS, _QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
 _PREFIX = "vllm/prefix_hit_percent"
-"""The share of the prompt tokens since the last sample that were in the server's prefix cache."""
+"""Metric of the share of prompt tokens since the last sample that were in the server's prefix cache."""
 _MEANS = frozenset({*_SHARES.values(), _PREFIX})
 
 
 class Pulse:
-    """Watches whether a server with requests generates tokens. Written by the polling thread, read by the main thread.
-    Requests present at the first poll count only after some activity: an external server may report requests that were
-    abandoned long ago, until its engine takes its next step."""
+    """Record of whether a server with requests generates tokens, written by the polling thread and read by the main
+    thread. Requests present at the first poll are ignored until there is some activity: an external server may report
+    requests that were abandoned long ago, until its engine's next step."""
 
     def __init__(self) -> None:
         self.running = self.waiting = 0
         self.still_since: float | None = None
-        """The time since which it has had requests without generating a token; None while it has no requests."""
+        """Time since which the server has had requests but generated no token; None while it has no requests."""
         self.seen_at = float("-inf")
-        self._stirred = False
+        self._was_active = False
         self._tokens: float | None = None
 
     def note(self, now: float, values: Mapping[str, float]) -> None:
-        """Take a poll's values by their Prometheus names."""
+        """Record the values of a poll. `values`: by their Prometheus names."""
         before = self.running + self.waiting
         self.running, self.waiting = (int(values.get(name, 0)) for name in _COUNTS)
         tokens = sum(values.get(name, 0.0) for name in _RATES)
-        moved = tokens != self._tokens or now - self.seen_at > PAUSE_S
+        has_progressed = tokens != self._tokens or now - self.seen_at > PAUSE_S
         if self._tokens is not None:
-            self._stirred = self._stirred or tokens != self._tokens or self.running + self.waiting > before
+            self._was_active = self._was_active or tokens != self._tokens or self.running + self.waiting > before
         if not self.running + self.waiting:
             self.still_since = None
-        elif self._stirred and (self.still_since is None or moved):
+        elif self._was_active and (self.still_since is None or has_progressed):
             self.still_since = now
         self._tokens, self.seen_at = tokens, now
 
     def silence(self, *, after: float) -> float:
-        """Return the observed seconds without a token `after` the trainer's last output."""
+        """Return the observed seconds without a token, counted from `after`, the trainer's last output, at the
+        earliest."""
         return 0.0 if self.still_since is None else self.seen_at - max(self.still_since, after)
 
 
@@ -63,16 +64,17 @@ class _MeteredServer:
         self._http = httpx.Client(base_url=address, timeout=REQUEST_TIMEOUT_S, trust_env=False)
         self._before: tuple[float, dict[str, float]] | None = None
 
-    def figures(self, now: float) -> dict[str, float] | None:
-        """Poll the server; None without an answer: it is busy, or ending, which the main thread notices."""
+    def poll(self, now: float) -> dict[str, float] | None:
+        """Poll the server and return its metrics; None without a response, because it is busy or has ended, which the
+        main thread notices."""
         try:
             values, engines = prometheus(self._http.get("/metrics").text)
         except httpx.HTTPError:
             return None
         self.pulse.note(now, values)
-        figures = {name: values[key] for key, name in _COUNTS.items() if key in values}
-        figures |= {name: 100.0 * values[key] / engines[key] for key, name in _SHARES.items() if key in values}
-        return figures | self._rates(now, values)
+        metrics = {name: values[key] for key, name in _COUNTS.items() if key in values}
+        metrics |= {name: 100.0 * values[key] / engines[key] for key, name in _SHARES.items() if key in values}
+        return metrics | self._rates(now, values)
 
     def _rates(self, now: float, values: dict[str, float]) -> dict[str, float]:
         current = {key: values[key] for key in (*_RATES, _HITS, _QUERIES) if key in values}
@@ -98,27 +100,25 @@ class ServerMetrics:
 
     @property
     def pulses(self) -> list[Pulse]:
-        """One for each server, in the order of the addresses."""
         return [server.pulse for server in self._servers]
 
     def tick(self, now: float) -> float:
-        answers = [server.figures(now) for server in self._servers]
-        available = [figures for figures in answers if figures is not None]
-        if len(available) == len(answers) and (sample := combined(available)):
-            # The figures of one of two servers alone would look as if half of the work had stopped.
+        polled = [server.poll(now) for server in self._servers]
+        available = [metrics for metrics in polled if metrics is not None]
+        if len(available) == len(polled) and (sample := combine(available)):
+            # The metrics of only one of two servers would look as if half of the work had stopped.
             self._on_sample(sample)
         return self._interval_s
 
 
-def combined(servers: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Combine the figures that all servers have."""
-    shared = [name for name in servers[0] if all(name in figures for figures in servers)] if servers else []
-    how = {name: fmean if name in _MEANS else sum for name in shared}
-    return {name: float(how[name]([figures[name] for figures in servers])) for name in shared}
+def combine(servers: Sequence[dict[str, float]]) -> dict[str, float]:
+    shared = [name for name in servers[0] if all(name in metrics for metrics in servers)] if servers else []
+    functions = {name: fmean if name in _MEANS else sum for name in shared}
+    return {name: float(functions[name]([metrics[name] for metrics in servers])) for name in shared}
 
 
 def prometheus(text: str) -> tuple[dict[str, float], dict[str, int]]:
-    """Parse Prometheus' text format: each metric summed over its labels, and its number of lines."""
+    """Parse Prometheus' text format; return each metric's sum over its labels, and its number of lines."""
     totals: dict[str, float] = {}
     lines: dict[str, int] = {}
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""Polls a vLLM server over HTTP (ready, verified to be ours, still answering), and reads its log.
+"""Polling of a vLLM server over HTTP (is it ready, verified to be ours, still responding?), and its log.
 
 Each probe's `tick` runs in its own thread; the main thread reads the plain attributes.
 """
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 5.0
 PAUSE_S = 120.0
-"""A longer interval between two polls means that the supervisor itself was suspended."""
+"""Interval between two polls above which the supervisor itself must have been suspended."""
 MAX_BYTES = 4 << 20
-"""Bytes of a log that are read: a start takes some hundred lines, and requests follow."""
+"""Maximum number of bytes read from a log: a start takes a few hundred lines, and requests follow."""
 _WEIGHTS = re.compile(rb"Model loading took ([\d.]+) ?Gi?B")
 _CACHE = re.compile(rb"Available KV cache memory: ([\d.]+) ?Gi?B")
 _TOKENS = re.compile(rb"KV cache size: ([\d,]+) tokens")
@@ -27,9 +27,9 @@ _GRAPHS = re.compile(rb"Graph capturing finished in .{1,40}?took ([\d.]+) ?Gi?B"
 
 
 class HealthProbe:
-    """Polls until a server is ready and, if own, verified to be this attempt's; then checks that it still answers.
-    `tree`: the pids of which one must listen, for an own or a warm server. `has_ended`: for a warm server, whether it
-    will never answer again; called after a failure."""
+    """The poller of one server, until it is ready and, if it is an own server, verified to be this attempt's, and then
+    for whether it is still responding. `tree`: the pids of which one must be listening, for an own or a warm server.
+    `has_ended`: whether a warm server will never respond again; called after a failure."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class HealthProbe:
     ) -> None:
         self._has_ended = has_ended
         self.ended = False
-        """True if a warm server will never answer again."""
+        """True if a warm server will never respond again."""
         self.place = place
         self._served_name = served_name
         self._tree = tree
@@ -52,10 +52,10 @@ class HealthProbe:
         self._watch_s = watch_s
         self._http = httpx.Client(base_url=place.address, timeout=timeout_s, trust_env=False)
         self.ready = False
-        self.seen = f"It did not answer on port {place.port}."
-        """The problem of the last poll, as a sentence; "" if there was none."""
+        self.seen = f"It didn't respond on port {place.port}."
+        """Sentence about the problem of the last poll; "" if there was none."""
         self.silent_since: float | None = None
-        """The time since which a ready server has not answered."""
+        """Time since which a ready server has not responded; None if it is responding."""
         self.polled_at = float("-inf")
 
     def tick(self, now: float) -> float:
@@ -74,7 +74,8 @@ class HealthProbe:
         return self._watch_s
 
     def silence(self, *, after: float = float("-inf")) -> float:
-        """Return the seconds without an answer `after` the trainer's last output; our own suspensions don't count."""
+        """Return the seconds without a response, counted from `after`, the trainer's last output, at the earliest, and
+        without our own suspensions."""
         since = self.silent_since
         return 0.0 if since is None else self.polled_at - max(since, after)
 
@@ -86,9 +87,9 @@ class HealthProbe:
             models = self._http.get("/v1/models").json()["data"]
             names = [str(model.get("id")) for model in models]
         except httpx.HTTPError as error:
-            return self._no_answer(error)
+            return self._no_response(error)
         except (ValueError, KeyError, TypeError, AttributeError):
-            return "Its /v1/models did not answer with a list of models."
+            return "Its /v1/models didn't return a list of models."
         ours = self.place.own or self.place.warm
         return self._check_ours(names) if ours else "" if names else "It serves no model."
 
@@ -96,32 +97,32 @@ class HealthProbe:
         try:
             status = self._http.get("/health").status_code
         except httpx.HTTPError as error:
-            return self._no_answer(error)
-        return "" if status == httpx.codes.OK else f"Its /health answered {status}."
+            return self._no_response(error)
+        return "" if status == httpx.codes.OK else f"Its /health returned status {status}."
 
     def _check_ours(self, names: list[str]) -> str:
         port = self.place.port
         if self._served_name not in names:
-            return f"Another server answers on port {port}: it serves {', '.join(names)[:100] or 'nothing'}."
+            return f"Another server is responding on port {port}: it serves {', '.join(names)[:100] or 'nothing'}."
         if not listening.is_listening(port, self._tree()):
             owner = "the warm server" if self.place.warm else "this run"
-            return f"The process that listens on port {port} is not part of {owner}."
+            return f"The process listening on port {port} is not part of {owner}."
         return ""
 
-    def _no_answer(self, error: httpx.HTTPError) -> str:
-        return f"It did not answer on port {self.place.port} ({type(error).__name__})."
+    def _no_response(self, error: httpx.HTTPError) -> str:
+        return f"It didn't respond on port {self.place.port} ({type(error).__name__})."
 
 
-def memory_in_words(log: Path) -> str:
-    """Return a sentence about the memory that a server uses by its log, or "". Of several processes, the largest
-    figures count."""
+def describe_memory(log: Path) -> str:
+    """Return a sentence about the memory that a server uses according to its log, or ""; of several processes, the
+    largest numbers are used."""
     try:
         with log.open("rb") as file:
-            text = file.read(MAX_BYTES)
+            content = file.read(MAX_BYTES)
     except OSError:
         return ""
-    weights, cache, graphs = (_largest(pattern, text) for pattern in (_WEIGHTS, _CACHE, _GRAPHS))
-    tokens = _largest(_TOKENS, text)
+    weights, cache, graphs = (_largest(pattern, content) for pattern in (_WEIGHTS, _CACHE, _GRAPHS))
+    tokens = _largest(_TOKENS, content)
     parts = [f"{weights:.3g} GiB of weights"] if weights else []
     if cache:
         parts.append(f"{cache:.3g} GiB of KV cache" + (f" for {tokens:,.0f} tokens" if tokens else ""))
@@ -130,6 +131,6 @@ def memory_in_words(log: Path) -> str:
     return f"On each of its GPUs vLLM uses {', '.join(parts)}." if parts else ""
 
 
-def _largest(pattern: re.Pattern[bytes], text: bytes) -> float:
-    numbers = [match.replace(b",", b"") for match in pattern.findall(text)]
+def _largest(pattern: re.Pattern[bytes], content: bytes) -> float:
+    numbers = [match.replace(b",", b"") for match in pattern.findall(content)]
     return max((float(number) for number in numbers if number.replace(b".", b"", 1).isdigit()), default=0.0)

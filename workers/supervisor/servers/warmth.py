@@ -1,4 +1,4 @@
-"""The warm server that an attempt uses in place of its own: another attempt on this host, known by its folder."""
+"""The warm server that an attempt uses instead of its own: another attempt on this host, known by its folder."""
 
 from workers.contract.run.spec import AttemptSpec, WarmPlace
 from workers.contract.stack.warm import model_files
@@ -8,8 +8,8 @@ from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder, Lock
 
 OTHER_FILES = (
-    "The warm server was started with other files of this model than are on the host now, so it has other weights. "
-    "It will end without your help; launch the run again to get a server with the new files."
+    "The model's files on the host have changed since the warm server was started, so it has different weights. It "
+    "will end automatically; launch the run again to get a server with the new files."
 )
 
 
@@ -20,15 +20,15 @@ class WarmLease:
         self._folder = AttemptFolder.of(settings.runs_dir, run_id, int(number))
 
     def tree(self) -> set[int]:
-        """Return the pids of its live processes, as its supervisor last recorded them."""
+        """Return the pids of the warm server's live processes, as its supervisor last recorded them."""
         return {process.pid for process in self._folder.recorded() if procfs.identity(process.pid) == process}
 
     def has_ended(self) -> bool:
-        """Return whether it will never answer again: its end is recorded, or its supervisor is gone."""
+        """Return whether the server will never respond again: its end is recorded, or its supervisor is gone."""
         return self._folder.has_ended() or (self._folder.was_started() and not Lock(self._folder).is_held())
 
     def files(self) -> str:
-        """Return the model's files at the server's start; "" until they are written."""
+        """Return the fingerprint of the model's files when the server was started; "" until it is written."""
         try:
             return (self._folder / FileName.MODEL_FILES).read_text()
         except OSError:
@@ -36,5 +36,5 @@ class WarmLease:
 
 
 def files_of(spec: AttemptSpec) -> str:
-    """Return the model's files on this host now."""
+    """Return the fingerprint of the model's files that are on this host now."""
     return model_files(spec.run.model.path, spec.run.model.revision)

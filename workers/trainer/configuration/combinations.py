@@ -1,6 +1,6 @@
 """Checks of the spec's settings and the installed packages against each other, before anything slow is imported.
 
-Repeats the checks of the profile form and the New run page, because a spec may be written by hand.
+They repeat the checks of the profile form and the New run page, because a spec may be written by hand.
 """
 
 import importlib.util
@@ -13,17 +13,17 @@ from workers.contract.stack.hardware_rules import run_problems
 
 
 def problem(spec: AttemptSpec) -> str | None:
-    """Find the first problem, as a sentence; None: there is none."""
+    """Return a sentence about the first problem, or None."""
     return next(_problems(spec), None)
 
 
 def _problems(spec: AttemptSpec) -> Iterator[str]:
-    training = spec.run.kind not in jobs.KINDS  # a job has the settings of its run, and another hardware
-    for problem in run_problems(spec.run) if training else ():
+    trains = spec.run.kind not in jobs.KINDS  # a job has the settings of its run, but different hardware
+    for problem in run_problems(spec.run) if trains else ():
         yield f"The run's hardware can't be used ({problem.field}): {problem}"
     server, ports = spec.run.hardware.vllm_server, len(spec.placement.ports)
     if server is not None and not (server.attached or spec.placement.warm) and ports < server.count:
-        yield f"The spec has {server.count} vLLM servers, but ports for {ports}."
+        yield f"The spec has {server.count} vLLM servers, but ports for only {ports}."
     yield from _packages(spec.run)
 
 
@@ -33,15 +33,15 @@ def _packages(run: RunSpec) -> Iterator[str]:
     bits = hardware.quantization is not Quantization.NONE or hardware.optimizer is Optimizer.ADAMW_8BIT
     missing = "not installed in the trainer's interpreter."
     for needed, package, sentence in (
-        (nccl, "vllm", "Weights go to the server over NCCL, but vllm is not installed beside the trainer for it."),
+        (nccl, "vllm", f"Weights are sent to the server over NCCL, which needs vllm, but it is {missing}"),
         (hardware.rollout is Rollout.COLOCATE, "vllm", f"vLLM runs inside the trainer (colocate), but it is {missing}"),
         (hardware.strategy in ZERO, "deepspeed", f"{hardware.strategy} needs DeepSpeed, which is {missing}"),
-        (bits, "bitsandbytes", f"8- and 4-bit training needs bitsandbytes, which is {missing}"),
+        (bits, "bitsandbytes", f"8-bit and 4-bit training needs bitsandbytes, which is {missing}"),
         (hardware.liger_kernels, "liger_kernel", f"Liger's kernels need liger-kernel, which is {missing}"),
     ):
-        if needed and not _installed(package):
+        if needed and not _is_installed(package):
             yield sentence
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None

@@ -1,4 +1,4 @@
-"""GRPOConfig and the LoRA config: the user's settings, those implied by the hardware, and those reserved for us."""
+"""GRPOConfig and LoraConfig, from the user's settings, those implied by the hardware, and those reserved for us."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ ALWAYS: dict[str, Any] = {
 
 
 def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
-    """Build the config of an attempt. `card`: the share of its GPU that a rank may use. Raises SpecError."""
+    """Build an attempt's config. `card`: the share of its GPU that a rank may use. Raises SpecError."""
     run = spec.run
     check(run)
     settings = {
@@ -39,7 +39,7 @@ def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
         "trust_remote_code": run.model.trust_remote_code,
     }
     if run.keep_best and settings.get("save_total_limit"):
-        settings["save_total_limit"] += 1  # transformers counts the best one too
+        settings["save_total_limit"] += 1  # transformers includes the best checkpoint in the count
     model_arguments = {
         "revision": run.model.revision,
         "attn_implementation": run.attn_implementation,
@@ -59,24 +59,22 @@ def construct(config: type[GRPOConfig], settings: dict[str, Any]) -> GRPOConfig:
 
 
 def check(run: RunSpec) -> None:
-    """Make the checks that GRPOConfig doesn't make. Raises SpecError."""
+    """Check what GRPOConfig doesn't check. Raises SpecError."""
     for problem in value_problems(run.grpo):
         raise SpecError(f"The GRPO settings can't be used: {problem}")
     if run.grpo.get("eval_strategy", "no") != "no" and not run.data.eval_rows:
-        raise SpecError("An evaluation is asked for, but no validation rows of the dataset are chosen for it.")
+        raise SpecError("The run is to be evaluated, but none of the dataset's validation rows are chosen for that.")
 
 
 def check_steps(config: GRPOConfig, prompts: int) -> None:
-    """Check that there are as many prompts as one generation batch takes: with fewer, TRL would silently train nothing.
-
-    Raises NoStepsError.
-    """
+    """Check that there are enough prompts for one generation batch: with fewer, TRL would silently train nothing.
+    Raises NoStepsError."""
     needed = config.generation_batch_size // config.num_generations
     if prompts < needed:
         raise NoStepsError(
             f"The dataset has {prompts} prompts to train on, but one generation batch takes {needed} "
-            f"({config.generation_batch_size} completions, {config.num_generations} for each prompt): there would be "
-            f"no step at all. Add prompts, or make the batch smaller."
+            f"({config.generation_batch_size} completions, {config.num_generations} for each prompt), so there would "
+            f"be no step at all. Add prompts, or make the batch smaller."
         )
 
 
@@ -95,7 +93,7 @@ def lora(spec: LoraSpec | None) -> LoraConfig | None:
 
 
 def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
-    """Derive the settings of generation from the attempt's profile and resources."""
+    """Return the settings for generation that follow from the attempt's profile and resources."""
     profile = spec.run.hardware
     settings: dict[str, Any] = {
         "use_cpu": profile.trainer_gpus == 0,
@@ -104,7 +102,7 @@ def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
     if profile.rollout is Rollout.COLOCATE:
         settings |= {
             "vllm_mode": "colocate",
-            # A share of the card; under a memory cap, of the smaller card that it emulates.
+            # A share of the GPU, or under a memory cap, of the smaller GPU that the cap emulates.
             "vllm_gpu_memory_utilization": profile.colocate_memory_utilization * card,
             "vllm_enable_sleep_mode": profile.colocate_sleep,
             "vllm_tensor_parallel_size": profile.colocate_tensor_parallel,

@@ -12,7 +12,7 @@ from workers.trainer.configuration.spec import is_local
 
 
 def prepare(spec: AttemptSpec) -> None:
-    """Set this process's environment. The host's settings override all defaults here but telemetry, which is off."""
+    """Set this process's environment. The host's settings override all defaults except telemetry, which is off."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["DO_NOT_TRACK"] = "1"
     # The trainer forks data workers after tokenizing, and the tokenizer's threads would be lost there with a warning.
@@ -27,7 +27,7 @@ def prepare(spec: AttemptSpec) -> None:
     for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
         del os.environ[name]  # set by `accelerate launch`, whose file may contradict the spec
     if spec.run.hardware.rollout is Rollout.SERVER and any(server.own for server in servers_of(spec)):
-        # vLLM's side of the weight transfer listens here; otherwise on whichever interface leads outside.
+        # vLLM's side of the weight transfer listens here; by default it would listen on an external interface.
         os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
     if spec.run.hardware.rollout is Rollout.COLOCATE and not commands.has_ranks(spec):
         os.environ.setdefault("MASTER_PORT", str(_free_port()))
@@ -42,23 +42,20 @@ def prepare(spec: AttemptSpec) -> None:
 
 def _free_port() -> int:
     """Find a free port for the single-process group that vLLM creates inside a trainer. TRL would use 29500 whenever
-    it is free, so two trainers starting at once on one host would share it."""
+    it is free, so two trainers that start at the same time on one host would share it."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_without_spinning() -> None:
-    """Let OpenMP's idle threads sleep instead of spinning.
-
-    Spinning is slightly faster on dedicated cores. On shared ones (a demo with its web server) it made a training
-    sixteen times slower.
-    """
+    """Let OpenMP's idle threads sleep instead of spinning. Spinning is slightly faster on dedicated cores. On shared
+    ones (a demo with its web server) it made training sixteen times slower."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def needs_hub(model: str) -> bool:
-    """Check whether the model is a hub id that is not cached."""
+    """Return whether the model is a hub id that is not cached."""
     if is_local(model):
         return False
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
@@ -68,15 +65,15 @@ def needs_hub(model: str) -> bool:
 
 
 def rank() -> int:
-    """Read this process's rank; 0 without a launcher."""
+    """Return this process's rank; 0 without a launcher."""
     return int(os.environ.get("RANK", "0"))
 
 
 def local_rank() -> int:
-    """Read this process's GPU index among the visible ones."""
+    """Return the index of this process's GPU among the visible ones."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def inside_launcher() -> bool:
-    """Check whether torchrun or accelerate launch started this process as a rank."""
+def is_inside_launcher() -> bool:
+    """Return whether torchrun or `accelerate launch` started this process as a rank."""
     return "LOCAL_RANK" in os.environ

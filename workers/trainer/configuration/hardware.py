@@ -1,6 +1,6 @@
 """A hardware profile as GRPOConfig settings: precision, optimizer, checkpointing, DeepSpeed, FSDP2, quantization.
 
-Plain dictionaries, so that all but the quantization can be tested without those libraries.
+They are plain dictionaries, so that all but the quantization can be tested without those libraries.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from workers.contract.stack import deepspeed
 
 OPTIMIZERS = {Optimizer.ADAMW_8BIT: "adamw_8bit", Optimizer.ADAFACTOR: "adafactor"}
 ON_CPU: dict[str, Any] = {
-    # TRL's defaults are made for GPUs: on a CPU, bf16 autocast and recomputed activations only cost time.
+    # TRL's defaults are meant for GPUs: on a CPU, bf16 autocast and recomputed activations only cost time.
     "bf16": False,
     "gradient_checkpointing": False,
     "dataloader_pin_memory": False,
@@ -30,7 +30,7 @@ ON_CPU: dict[str, Any] = {
 
 
 def settings(run: RunSpec) -> dict[str, Any]:
-    """Convert the profile to GRPOConfig arguments, overridden by the run's own."""
+    """Return the profile as GRPOConfig arguments, overridden by the run's own."""
     hardware = run.hardware
     # DeepSpeed steps on its own flat partitions; the fused kernel expects gradients in the model's layout.
     adamw = "adamw_torch" if hardware.strategy in ZERO else "adamw_torch_fused"
@@ -47,7 +47,7 @@ def settings(run: RunSpec) -> dict[str, Any]:
         merged["deepspeed"] = deepspeed.config_of(hardware)
     if hardware.strategy is Strategy.FSDP2:
         # FSDP's own checkpointing doesn't gather each layer's parameters twice in the backward pass. But it wraps the
-        # layers, so that peft finds no adapter in them and would save an empty one.
+        # layers, so peft would find no adapter in them and save an empty one.
         wrapped = bool(merged["gradient_checkpointing"]) and run.lora is None
         merged["fsdp"] = True
         merged["fsdp_config"] = {
@@ -63,7 +63,8 @@ def settings(run: RunSpec) -> dict[str, Any]:
 
 
 def _precision(run: RunSpec) -> dict[str, Any]:
-    """Set both precision flags, overriding TRL's defaults; if the run sets one, the profile's other one is off."""
+    """Return both precision flags, overriding TRL's defaults; if the run sets one, the profile doesn't set the
+    other."""
     precision = precision_of(run.hardware, run.grpo)
     flags = {"bf16": precision is Precision.BF16, "fp16": precision is Precision.FP16}
     return flags if run.hardware.trainer_gpus else {**ON_CPU, **flags}
@@ -79,22 +80,20 @@ def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
 
 
 def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
-    """Choose the dtype for loading the weights; None leaves TRL's fp32.
-
-    16 bits are enough where fp32 weights would never be used: DeepSpeed casts them anyway and keeps its own fp32 copy,
-    and a LoRA's frozen base is only read. Not where the LoRA is merged into the base for vLLM and unmerged again: in 16
-    bits each round would leave a residue.
-    """
-    hardware, low = run.hardware, "bfloat16" if bf16 else "float16" if fp16 else None
-    if low is None or hardware.strategy is Strategy.FSDP2:  # shards must have one dtype, the adapters' fp32
+    """Choose the dtype for loading the weights; None for TRL's fp32. 16 bits are enough where fp32 weights would never
+    be used: DeepSpeed casts them anyway and keeps its own fp32 copy, and a LoRA's frozen base is only read. They are
+    not enough where the LoRA is repeatedly merged into the base for vLLM and unmerged: in 16 bits each merge would
+    leave a residue."""
+    hardware, half = run.hardware, "bfloat16" if bf16 else "float16" if fp16 else None
+    if half is None or hardware.strategy is Strategy.FSDP2:  # shards must have one dtype, which is the adapters' fp32
         return None
     if hardware.quantization is not Quantization.NONE or hardware.strategy in ZERO:
-        return low
-    return low if run.lora is not None and hardware.trainer_gpus and not merges(hardware) else None
+        return half
+    return half if run.lora is not None and hardware.trainer_gpus and not merges(hardware) else None
 
 
 def quantization(run: RunSpec) -> Any:
-    """Build a BitsAndBytesConfig; None for a profile without quantization."""
+    """Return a BitsAndBytesConfig; None for a profile without quantization."""
     bits = run.hardware.quantization
     if bits is Quantization.NONE:
         return None
@@ -112,14 +111,12 @@ def quantization(run: RunSpec) -> Any:
 
 
 def restore_rotary_frequencies(model: Any) -> int:
-    """Recompute a model's rotary frequencies that aren't fp32; return the number of modules changed.
-
-    Under ZeRO-3, transformers builds the model inside DeepSpeed's zero.Init, where new floating tensors get the dtype
-    of the weights. In bf16 the frequencies lose sixteen bits, and at positions of some hundreds the angles are off by
-    tenths of a radian: the policy differs from the one that vLLM samples from and that is served later. On a 3B shape,
-    its log-probabilities were 0.097 per token away from vLLM's, where 0.02 is usual. Call this outside of any context.
-    Raises TypeError for a rotary embedding that isn't built from its config as in transformers.
-    """
+    """Recompute a model's rotary frequencies that aren't fp32; return the number of modules changed. Under ZeRO-3,
+    transformers builds the model inside DeepSpeed's zero.Init, where new floating-point tensors get the dtype of the
+    weights. In bf16 the frequencies lose sixteen bits, and at positions of a few hundred the angles are off by tenths
+    of a radian: the policy differs from the one that vLLM samples from and that is served later. With a 3B model, its
+    log-probabilities differed from vLLM's by 0.097 per token, where 0.02 is usual. Call this outside of any context.
+    Raises TypeError for a rotary embedding that isn't built from its config as in transformers."""
     import torch
 
     restored = 0

@@ -1,4 +1,4 @@
-"""Faster imports for the trainer and vLLM: they are half of a warm start."""
+"""Faster imports for the trainer and vLLM: imports take half of a warm start."""
 
 import functools
 import gc
@@ -14,12 +14,10 @@ from workers.contract.stack.commands import KEEP_FROZEN
 
 @contextmanager
 def quick() -> Iterator[None]:
-    """Make imports of torch, transformers, TRL and vLLM faster.
-
-    They create millions of permanent objects, which the garbage collector would traverse repeatedly, for a fifth of the
-    time. Afterwards these are frozen, since vLLM collects a dozen times more while it starts. And transformers and TRL
-    each search all installed packages, which takes a second for 300.
-    """
+    """Make imports of torch, transformers, TRL and vLLM faster. They create millions of permanent objects, and a fifth
+    of the time would be spent in the garbage collector, which traverses these repeatedly. Afterwards the objects are
+    frozen, since vLLM triggers a dozen more collections while it starts. And transformers and TRL each search all
+    installed packages, which takes a second for 300 packages."""
     os.environ.setdefault(KEEP_FROZEN, "1")
     importlib.metadata.packages_distributions = functools.cache(importlib.metadata.packages_distributions)
     gc.disable()
@@ -30,12 +28,10 @@ def quick() -> Iterator[None]:
         gc.enable()
 
 
-def leave_vllm_out(run: RunSpec) -> None:
-    """Keep TRL from importing vLLM if the run doesn't need it; call this before TRL's trainer is imported.
-
-    TRL imports vLLM wherever it is installed, which takes as long as torch and TRL. A trainer that generates itself, or
-    sends adapters over HTTP, has no use for it.
-    """
+def skip_vllm(run: RunSpec) -> None:
+    """Keep TRL from importing vLLM if the run doesn't need it. Call this before TRL's trainer is imported. TRL imports
+    vLLM wherever it is installed, which takes as long as torch and TRL. A trainer that generates itself, or sends
+    adapters over HTTP, has no use for it."""
     server = run.hardware.vllm_server
     streams = server is not None and server.weight_sync is WeightSync.NCCL  # with vLLM's communicator
     if run.hardware.rollout is Rollout.COLOCATE or streams:

@@ -15,27 +15,25 @@ from workers.trainer.configuration import environment
 from workers.trainer.configuration.spec import SpecError, TrainerError
 
 _GROUP_FILE = "GRPO_RANKS_MEET_IN"
-"""Set by `launch` for its ranks: the file in which their process group meets."""
+"""Variable with the file through which the ranks' process group meets, set by `launch`."""
 _TIMEOUT_S = 1800
-"""transformers' default of ddp_timeout."""
+"""Default of ddp_timeout in transformers."""
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-"""Set by torchrun for each rank: its content reaches the launcher."""
+"""Variable, set by torchrun for each rank, with the file whose content reaches the launcher."""
 
 
 def check(spec: AttemptSpec) -> None:
-    """Check that an external launcher (accelerate launch, torchrun) started the number of ranks in the spec: another
-    number would change the batch."""
-    started, expected = int(os.environ.get("WORLD_SIZE", "1")), spec.run.hardware.processes
-    if started != expected:
-        raise SpecError(f"The launcher has started {started} processes, but the spec is made for {expected}.")
+    """Check that an external launcher (accelerate launch, torchrun) started as many ranks as the spec has, since a
+    different number would change the batch. Raises SpecError."""
+    actual, expected = int(os.environ.get("WORLD_SIZE", "1")), spec.run.hardware.processes
+    if actual != expected:
+        raise SpecError(f"The launcher has started {actual} processes, but the spec is for {expected}.")
 
 
 def meet(spec: AttemptSpec) -> None:
-    """Join the process group through a file: by default rank 0 would listen for the others on every interface.
-
-    On the CPU accelerate gives DeepSpeed no process group until the model is loaded, but ZeRO-3 shards it while
-    loading.
-    """
+    """Join the process group through a file, because by default rank 0 would listen for the others on every interface.
+    On a CPU, accelerate gives DeepSpeed no process group until the model is loaded, but ZeRO-3 shards the model while
+    it is loaded."""
     hardware = spec.run.hardware
     if path := os.environ.get(_GROUP_FILE):
         import torch.distributed
@@ -54,7 +52,7 @@ def meet(spec: AttemptSpec) -> None:
 
 
 def launch(folder: Path, processes: int) -> int:
-    """Run the ranks to their end, and return the exit code."""
+    """Run the ranks until they end, and return the exit code."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
@@ -68,19 +66,17 @@ def launch(folder: Path, processes: int) -> int:
         run(parse_args(torchrun_arguments(processes, folder)))
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        print(failure.message or f"Rank {rank} ended with {failure.exitcode}.", file=sys.stderr, flush=True)
+        print(failure.message or f"Rank {rank} exited with code {failure.exitcode}.", file=sys.stderr, flush=True)
         code = int(failure.exitcode)
-        return code if code >= 0 else 128 - code  # -9: ended by signal 9
+        return code if code >= 0 else 128 - code  # -9: killed by signal 9
     return 0
 
 
 def leave(error: TrainerError | None = None) -> None:
-    """End a rank after its training without running its libraries' destructors.
-
-    Those of a process group can deadlock with a thread that waits for them, and the run would never end. By now
-    everything has been written; child processes end with the rank.
-    """
-    if environment.inside_launcher():
+    """Exit a rank after training without running its libraries' destructors. The destructors of a process group can
+    deadlock with a thread that waits for them, and the run would never end. By now everything has been written; child
+    processes end with the rank."""
+    if environment.is_inside_launcher():
         if error is not None:
             report(str(error))
         sys.stdout.flush()
@@ -89,6 +85,6 @@ def leave(error: TrainerError | None = None) -> None:
 
 
 def report(sentence: str) -> None:
-    """Pass a rank's error to the launcher; does nothing in a single-process trainer."""
+    """Pass a rank's error to the launcher; do nothing in a single-process trainer."""
     if path := os.environ.get(_ERROR_FILE):
         Path(path).write_text(json.dumps({"message": sentence, "timestamp": int(time.time())}), encoding="utf-8")

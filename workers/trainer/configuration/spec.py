@@ -20,42 +20,40 @@ from workers.rewards.library import LIBRARY
 from workers.trainer.configuration import combinations
 
 EXIT_SPEC = 3
-"""The spec can't be trained; the last line on stderr says why."""
+"""Exit code if the spec can't be trained; the last line on stderr says why."""
 
 
 class TrainerError(Exception):
-    """Base of errors whose message is for the user who launched the run."""
+    """Base class of errors whose message is for the user who launched the run."""
 
     exit_code = 1
 
 
 class SpecError(TrainerError):
-    """The spec can't be trained."""
-
     exit_code = EXIT_SPEC
 
 
 class NoStepsError(TrainerError):
-    """The training would take, or has taken, no step."""
+    """Raised when training would take, or has taken, no step."""
 
     exit_code = 4
 
 
 class StoppedWaitingError(NoStepsError):
-    """The run was stopped while the trainer waited for the programs that drive its episodes."""
+    """Raised when the run was stopped while the trainer waited for the programs that drive its episodes."""
 
     def __init__(self) -> None:
         super().__init__("The run was stopped while it waited for the programs that drive its episodes.")
 
 
 class RewardFailedError(TrainerError):
-    """A reward failed on more rows than the run allows."""
+    """Raised when a reward failed on more rows than the run allows."""
 
     exit_code = 7
 
 
 def read(folder: Path) -> AttemptSpec:
-    """Read an attempt folder's spec, and check it as far as possible without torch. Raises SpecError."""
+    """Read the spec in an attempt's folder, and check it as far as possible without torch. Raises SpecError."""
     try:
         document = json.loads((folder / FileName.SPEC).read_bytes())
         spec = from_dict(AttemptSpec, document)
@@ -66,7 +64,7 @@ def read(folder: Path) -> AttemptSpec:
     except ValueError as error:
         raise SpecError(f"The spec is not valid JSON: {error}.") from error
     if spec.run.schema != SCHEMA:
-        raise SpecError(f"The spec has version {spec.run.schema} of the contract, this trainer reads {SCHEMA}.")
+        raise SpecError(f"The spec has version {spec.run.schema} of the contract, but this trainer reads {SCHEMA}.")
     if spec.run.kind == WARM:
         return spec  # it scores and trains nothing
     for model in models_of(spec.run):
@@ -97,7 +95,7 @@ def _settings(run: RunSpec) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Read the versions of the packages that write a checkpoint."""
+    """Return the versions of the packages that write a checkpoint."""
     return {name: version(name) for name in ("trl", "transformers", "torch")}
 
 
@@ -112,18 +110,18 @@ def _check_checkpoint(folder: Path) -> None:
         raise SpecError(f"{folder.name}/{FileName.VERSIONS} can't be read: {error!r}.") from error
     if str(saved_by).split(".")[:2] != version("trl").split(".")[:2]:
         raise SpecError(
-            f"{folder.name} was saved by TRL {saved_by}, and this host has {version('trl')}: the run would not "
+            f"{folder.name} was saved by TRL {saved_by}, but this host has {version('trl')}, so the run would not "
             "continue as it began. Clone the run, or install the version that it began with."
         )
 
 
 def is_local(model: str) -> bool:
-    """Check whether the model is a folder on this host, absolute or below the working directory."""
+    """Return whether the model is a folder on this host, by an absolute path or below the working directory."""
     return commands.is_local(model) or Path(model).is_dir()
 
 
 def path_of(model: ModelSpec) -> str:
-    """Convert the model's path or hub id to the form that transformers takes."""
+    """Return the model's path or hub id in the form that transformers accepts."""
     return str(Path(model.path).expanduser()) if model.path.startswith("~") else model.path
 
 
@@ -140,11 +138,11 @@ def _check_model(model: str) -> None:
 def _check_rewards(spec: AttemptSpec) -> None:
     rewards = spec.run.rewards
     if not rewards:
-        raise SpecError("The run has no reward: GRPO has nothing to learn from.")
+        raise SpecError("The run has no reward, so GRPO has nothing to learn from.")
     if not 0 <= spec.run.failed_share <= 1:
-        raise SpecError(f"failed_share is a share, from 0 to 1, not {spec.run.failed_share:g}.")
+        raise SpecError(f"failed_share must be a share from 0 to 1, not {spec.run.failed_share:g}.")
     if not any(reward.weight for reward in rewards):
-        raise SpecError("Every reward has weight 0: every advantage would be 0.")
+        raise SpecError("Every reward has weight 0, so every advantage would be 0.")
     names = [reward.name for reward in spec.run.every_reward]
     for reward in spec.run.every_reward:
         if names.count(reward.name) > 1:

@@ -1,1 +1,1 @@
-"""Episodes in the trainer: rollouts of several turns."""
+"""Episodes in the trainer: rollouts with several turns."""

@@ -3,15 +3,16 @@
     A[i, t] = A_outcome[i] + turn_advantage_coef * A_turn[i, k]    for each token t of turn k of episode i
     A_turn[i, k] = (r[i, k] - mean_k) / (std_k + 1e-4)
 
-where mean_k and std_k are those of turn k's rewards over the members of the group that have a scored turn k. This is
+where mean_k and std_k are the mean and standard deviation of turn k's rewards over the members of the group that have a
+scored turn k. This is
 MT-GRPO (Zeng et al. 2025, "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment",
 arXiv:2505.11821), whose authors' trainer computes `outcome + turn_advantage_coef * turn * before_result_mask` for one
-rewarded turn; here each turn has its own term. What divides the difference is TRL's: with scale_rewards "batch" the
-deviation of turn k over the whole batch, with "none" nothing, and with normalize_then_sum each component is normalised
-separately, as the outcome's are.
+rewarded turn; here each turn has its own term. The divisor is TRL's: with scale_rewards "batch" the standard deviation
+of turn k over the whole batch, with "none" nothing, and with normalize_then_sum each component is normalised
+separately, as in the outcome.
 
 A turn without a score, or without another turn to compare with, adds 0: its tokens get the outcome's advantage. So do
-tokens that the model didn't write, which carry no loss.
+tokens that the model didn't generate, which don't enter the loss.
 """
 
 from collections.abc import Sequence
@@ -20,9 +21,9 @@ from typing import Any
 from workers.rewards import advantages
 
 Span = tuple[int, int]
-"""Start and stop of a turn's own tokens among the completion's."""
+"""(start, stop) of a turn's own tokens within the completion."""
 TurnScores = Sequence[Sequence[float | None]]
-"""One component's scores[completion][turn]; completions differ in their turns. None (or NaN): no score."""
+"""One component's scores[completion][turn]; completions may have different numbers of turns. None or NaN: no score."""
 
 
 def turn_advantages(
@@ -32,7 +33,7 @@ def turn_advantages(
     aggregation: str = "sum_then_normalize",
     scale: str | bool = "group",
 ) -> list[list[float]]:
-    """Compute A_turn[completion][turn] for a batch of whole groups. `values`: one item per component."""
+    """Return A_turn[completion][turn] for a batch of whole groups. `values`: one item per component."""
     turns = _turns(values)
     result = [[0.0] * count for count in turns]
     for number in range(max(turns, default=0)):
@@ -45,7 +46,7 @@ def turn_advantages(
 
 
 def turn_rewards(values: Sequence[TurnScores], weights: Sequence[float]) -> list[list[float | None]]:
-    """Sum the components' weighted scores, [completion][turn]."""
+    """Return the weighted sum of the components' scores, as rewards[completion][turn]."""
     turns = _turns(values)
     columns = [
         advantages.totals([[_score(scores, number) for scores in component] for component in values], weights)
@@ -55,18 +56,23 @@ def turn_rewards(values: Sequence[TurnScores], weights: Sequence[float]) -> list
 
 
 def per_token(
-    outcomes: Sequence[float], turns: Sequence[Sequence[float]], at: Sequence[Sequence[Span]], coef: float, width: int
+    outcomes: Sequence[float],
+    turns: Sequence[Sequence[float]],
+    spans: Sequence[Sequence[Span]],
+    coef: float,
+    width: int,
 ) -> list[list[float]]:
-    """Compute A[completion][token] with `width` tokens each. `turns`: A_turn, whose tokens lie `at` these spans."""
+    """Return A[completion][token] with `width` tokens each. `turns`: A_turn. `spans`: the tokens of each turn."""
     result = [[outcome] * width for outcome in outcomes]
-    for tokens, turn_values, turn_spans in zip(result, turns, at, strict=True):
+    for tokens, turn_values, turn_spans in zip(result, turns, spans, strict=True):
         for advantage, (start, stop) in zip(turn_values, turn_spans, strict=True):
             tokens[start:stop] = [token + coef * advantage for token in tokens[start:stop]]
     return result
 
 
 def spans(completion: Any, length: int) -> list[Span]:
-    """Locate the turns of a completion of `length` tokens by its messages' token counts; one turn without counts."""
+    """Return the spans of the turns of a completion with `length` tokens, by the token counts of its messages; one span
+    for all if there are no counts."""
     if isinstance(completion, str) or any("tokens" not in message for message in completion):
         return [(0, length)]
     result, start = [], 0
@@ -79,10 +85,10 @@ def spans(completion: Any, length: int) -> list[Span]:
 
 
 def note(completion: Any, rewards: Sequence[float | None], turn_advantages: Sequence[float]) -> None:
-    """Write the rewards and advantages of a completion's turns into the model's messages."""
+    """Add the rewards and advantages of a completion's turns to the model's messages."""
     messages = () if isinstance(completion, str) else completion
-    own = [message for message in messages if message.get("role") == "assistant"]
-    for message, reward, advantage in zip(own, rewards, turn_advantages, strict=False):
+    own_messages = [message for message in messages if message.get("role") == "assistant"]
+    for message, reward, advantage in zip(own_messages, rewards, turn_advantages, strict=False):
         message |= {"reward": reward, "advantage": advantage}
 
 

@@ -1,4 +1,4 @@
-"""Metrics of episodes over all ranks; their names are in workers.contract.run.episodes."""
+"""Metrics of episodes over all ranks, with the names in workers.contract.run.episodes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,14 +19,13 @@ from workers.contract.run.episodes import (
 )
 from workers.trainer.episodes.episode import Episode
 
-_CUT = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
+_LIMIT_ENDS = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
 _MAX_CHARTED = 32
-"""Tools charted by name."""
 
 
 @dataclass(frozen=True)
 class EpisodeStats:
-    """Per-episode figures exchanged between ranks."""
+    """Statistics of one episode, exchanged between ranks."""
 
     turns: int
     end: str
@@ -48,13 +47,13 @@ class EpisodeStats:
 
 
 def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict[str, float]:
-    """Compute the charts' values. `tools`: those charted by name."""
+    """Return the metrics of all ranks' episodes. `tools`: those to chart by name."""
     calls = [call for episode in episodes for call in episode.calls]
     tokens = sum(episode.tokens for episode in episodes)
     values = {
         TURNS_MEAN: fmean(episode.turns for episode in episodes),
         TURNS_MAX: float(max(episode.turns for episode in episodes)),
-        CUT: _share(episode.end in _CUT for episode in episodes),
+        CUT: _share(episode.end in _LIMIT_ENDS for episode in episodes),
         FAILED: _share(episode.end == EpisodeEnd.FAILED for episode in episodes),
         TOOL_SHARE: (tokens - sum(episode.own for episode in episodes)) / max(tokens, 1),
         SECONDS_P95: percentile([episode.seconds for episode in episodes], 95),
@@ -62,7 +61,7 @@ def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict
         FAILURES: _share(bool(error) for _, _, error in calls),
     }
     for tool in tools[:_MAX_CHARTED]:
-        seconds = [took for name, took, _ in calls if name == tool]
+        seconds = [duration for name, duration, _ in calls if name == tool]
         values[tool_metric(tool, "calls")] = len(seconds) / len(episodes)
         if seconds:
             values[tool_metric(tool, "failed")] = _share(bool(error) for name, _, error in calls if name == tool)
@@ -72,11 +71,11 @@ def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Find the smallest value that `percent` % of the values don't exceed."""
+    """Return the smallest value that `percent` % of the values don't exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
 def _share(values: Iterable[bool]) -> float:
-    counted = list(values)
-    return sum(counted) / len(counted) if counted else 0.0
+    flags = list(values)
+    return sum(flags) / len(flags) if flags else 0.0

@@ -15,54 +15,51 @@ from accelerate.utils import gather_object
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """A request for the next turn of one episode."""
-
     ids: list[int]
-    """All token ids so far."""
     limit: int
-    """Limit of the turn's tokens, at least 1."""
+    """Maximum number of tokens of the turn, at least 1."""
     room: int
-    """Tokens until the model's context is full, at least `limit`."""
+    """Number of tokens until the model's context is full, at least `limit`."""
 
 
 @dataclass(frozen=True)
 class TurnResult:
-    """The model's turn."""
-
     ids: list[int]
     logprobs: list[float | None] | None
-    """None: the backend returns none."""
+    """Log-probabilities of the tokens; None if the backend returns none."""
     full: bool
     """True if the limit was reached."""
 
 
 def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] | None:
-    """Generate a turn for each request; None if no rank has any. All ranks must call this equally often."""
+    """Generate a turn for each request; return None if no rank has a request. All ranks must call this equally
+    often."""
     rank, ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
-    marked = [(rank, request) for request in requests]
-    gathered: list[tuple[int, TurnRequest]] = gather_object(marked) if ranks > 1 else marked
-    if not gathered:
+    own_requests = [(rank, request) for request in requests]
+    all_requests: list[tuple[int, TurnRequest]] = gather_object(own_requests) if ranks > 1 else own_requests
+    if not all_requests:
         return None
     results: dict[int, TurnResult] = {}
-    for indexes, limit in calls([request for _, request in gathered]):
+    for indexes, limit in calls([request for _, request in all_requests]):
         size = -(-len(indexes) // ranks)
-        padding = min(indexes, key=lambda index: len(gathered[index][1].ids))
-        own = [*indexes, *[padding] * (size * ranks - len(indexes))][rank * size :][:size]
+        padding = min(indexes, key=lambda index: len(all_requests[index][1].ids))
+        own_indexes = [*indexes, *[padding] * (size * ranks - len(indexes))][rank * size :][:size]
         with _limited(trainer, limit):
-            ids, logprobs = trainer._generate_single_turn([gathered[index][1].ids for index in own], None, {}, 1)
-        answers = list(zip(own, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
-        for index, tokens, values in gather_object(answers) if ranks > 1 else answers:
-            allowed = min(limit, gathered[index][1].limit)
-            cut = values[:allowed] if values is not None else None
-            results[index] = TurnResult(list(tokens)[:allowed], cut, len(tokens) >= allowed)
-    return [results[index] for index, (owner, _) in enumerate(gathered) if owner == rank]
+            ids, logprobs = trainer._generate_single_turn(
+                [all_requests[index][1].ids for index in own_indexes], None, {}, 1
+            )
+        generated = list(zip(own_indexes, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
+        for index, tokens, values in gather_object(generated) if ranks > 1 else generated:
+            allowed = min(limit, all_requests[index][1].limit)
+            logprobs_of_turn = values[:allowed] if values is not None else None
+            results[index] = TurnResult(list(tokens)[:allowed], logprobs_of_turn, len(tokens) >= allowed)
+    return [results[index] for index, (owner, _) in enumerate(all_requests) if owner == rank]
 
 
 def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:
-    """Plan the calls to the backend, each with the indexes of its requests and its token limit.
-
-    One call, and a second for requests whose context would overflow with the others' limit, which a server refuses.
-    """
+    """Return the calls to make to the backend, each with the indexes of its requests and its token limit. There is one
+    call, and a second one for requests whose context would overflow with the limit of the others, which a server would
+    refuse."""
     limit = max(request.limit for request in requests)
     roomy = [index for index, request in enumerate(requests) if request.room >= limit]
     tight = [index for index, request in enumerate(requests) if request.room < limit]
@@ -74,15 +71,15 @@ def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:
 
 @contextlib.contextmanager
 def _limited(trainer: Any, limit: int) -> Iterator[None]:
-    """Set the length limit, which all of TRL's backends take from an attribute."""
+    """Set the length limit, which all of TRL's backends read from an attribute, for the time of the context."""
     holder, name = (
         (trainer.vllm_generation, "max_completion_length")
         if trainer.use_vllm
         else (trainer.generation_config, "max_new_tokens")
     )
-    before = getattr(holder, name)
+    previous = getattr(holder, name)
     setattr(holder, name, limit)
     try:
         yield
     finally:
-        setattr(holder, name, before)
+        setattr(holder, name, previous)

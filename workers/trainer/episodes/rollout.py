@@ -1,9 +1,9 @@
 """The rollouts of a run with episodes: turns of the model and answers of the environment, until all episodes end.
 
-TRL's own loop for `tools=` runs one call after another and knows no games; this one uses its rollout_func and env_mask.
-All live episodes generate their next turn together, then all their calls run concurrently. Prompts and completions are
-never tokenized again: an answer's tokens are appended to those that the model wrote, so that the loss sees what was
-sampled.
+TRL's own loop for `tools=` runs calls one after another and doesn't support games; this one uses its rollout_func and
+env_mask. All live episodes generate their next turn together, then all their calls run concurrently. Prompts and
+completions are never tokenized again: an answer's tokens are appended to those that the model generated, so that the
+loss is computed on what was sampled.
 """
 
 import hashlib
@@ -21,18 +21,16 @@ from workers.trainer.episodes.templates import Chat
 
 EOS, LENGTH, STOP = "eos", "length", "stop"
 EVALUATED = -1
-"""Replaces the step in evaluations, which all play the same episodes."""
+"""Value of the step in evaluations, which all play the same episodes."""
 
 
 def reset_seed(seed: int, step: int, row: int) -> int:
-    """Derive the seed of an episode from the run's seed, the same for all members of a group."""
+    """Derive an episode's seed from the run's seed; it is the same for all members of a group."""
     digest = hashlib.sha256(f"{seed} {step} {row}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
 
 
 class Rollouts(Source):
-    """Episodes in an environment."""
-
     def __init__(
         self, spec: EpisodeSpec, executor: Executor, chat: Chat, *, rows: Mapping[int, Any], seed: int, context: int
     ) -> None:
@@ -42,7 +40,7 @@ class Rollouts(Source):
         self._chat = chat
         self._seed = seed
         self.after_turn: Callable[[], None] = lambda: None
-        """Called after each turn, when some episodes may have ended."""
+        """Function called after each turn, when some episodes may have ended."""
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         began = time.monotonic()
@@ -69,15 +67,13 @@ class Rollouts(Source):
             ids = self._chat.prompt_ids(messages)
         if len(ids) >= self.context:
             raise SpecError(
-                f"The prompt of row {row['row']} has {len(ids)} tokens with the tools, and the model's context holds "
-                f"{self.context}."
+                f"The prompt of row {row['row']} has {len(ids)} tokens with the tools, but the model's context holds "
+                f"only {self.context}."
             )
         return Episode(row, seed, prompt=messages, prompt_ids=ids)
 
 
 class _TurnLoop:
-    """The loop over the turns of one generation."""
-
     def __init__(
         self, rollouts: Rollouts, played: Sequence[OpenEpisode], *, longest: int, ends: frozenset[int], deadline: float
     ) -> None:
@@ -90,7 +86,7 @@ class _TurnLoop:
 
     def run(self, trainer: Any, began: float) -> None:
         while True:
-            live = [(episode, played) for episode, played in self._pairs if episode.live]
+            live = [(episode, played) for episode, played in self._pairs if episode.is_live]
             results = generate(trainer, [self._request(episode) for episode, _ in live])
             if results is None:
                 return
@@ -108,25 +104,25 @@ class _TurnLoop:
         return TurnRequest([*episode.prompt_ids, *episode.ids], min(self._allowance(episode), room), room)
 
     def _allowance(self, episode: Episode) -> int:
-        """Count the tokens that the model may still write."""
+        """Return how many tokens the model may still generate."""
         return self._longest - (len(episode.ids) if self._limits.count_outputs else sum(episode.own))
 
     def _add_turn(self, episode: Episode, result: TurnResult) -> None:
-        """Append the model's turn, and end the episode if it was cut off."""
+        """Append the model's turn, and end the episode if the turn was truncated."""
         ids = result.ids
-        start, before = len(episode.ids), [*episode.prompt_ids, *episode.ids]
+        start, tokens_before = len(episode.ids), [*episode.prompt_ids, *episode.ids]
         episode.ids += ids
         episode.own += [1] * len(ids)
         if result.logprobs is None:
             self.has_logprobs = False
         else:
             episode.logprobs += result.logprobs
-        message = {**self._chat.parsed(ids, before), "tokens": len(ids)}
+        message = {**self._chat.parse(ids, tokens_before), "tokens": len(ids)}
         episode.turns.append(ModelTurn(start, len(episode.ids), message))
-        if not self._ended(episode) and result.full:
+        if not self._has_ended(episode) and result.full:
             episode.end = LENGTH
 
-    def _ended(self, episode: Episode) -> bool:
+    def _has_ended(self, episode: Episode) -> bool:
         return bool(episode.ids) and episode.ids[-1] in self._ends
 
     # --- the environment's turn -----------------------------------------------------------------------------------
@@ -134,25 +130,25 @@ class _TurnLoop:
     def _answer(self, live: Sequence[tuple[Episode, OpenEpisode]]) -> None:
         moves, moving = [], []
         for episode, played in live:
-            move = self._move(episode, played) if episode.live else None
+            move = self._next_move(episode, played) if episode.is_live else None
             if move is not None:
                 moves.append(move)
                 moving.append(episode)
         for episode, move, answers in zip(moving, moves, self._executor.carry_out(moves), strict=True):
             self._append(episode, move, answers)
 
-    def _move(self, episode: Episode, played: OpenEpisode) -> Move | None:
-        """Decide what the environment must do; None if nothing, and then the episode has ended."""
+    def _next_move(self, episode: Episode, played: OpenEpisode) -> Move | None:
+        """Return what the environment must do; None if nothing, because the episode has ended."""
         turn = episode.turns[-1]
         calls = self._calls(episode, turn)
-        last = len(episode.turns) >= self._limits.turns
+        is_last = len(episode.turns) >= self._limits.turns
         if played.problem:
             episode.end = EpisodeEnd.FAILED
         elif not calls and not self._executor.has_game:
-            episode.end = EOS if self._ended(episode) else STOP
+            episode.end = EOS if self._has_ended(episode) else STOP
         elif time.monotonic() >= self._deadline:
             episode.end = EpisodeEnd.TIME
-        elif calls and last and not self._executor.keeps_state:
+        elif calls and is_last and not self._executor.keeps_state:
             episode.end = EpisodeEnd.TURNS
         else:
             text = "" if calls else without_thinking(turn.message["content"])
@@ -181,27 +177,27 @@ class _TurnLoop:
             self._continue(episode, turn)
 
     def _message(self, call: Call | None, answer: EnvironmentAnswer) -> Message:
-        """Convert an answer to a message. `call`: None if a game answers."""
-        text = self._chat.shortened(answer.text, self._limits.output_tokens)
+        """Convert an environment's answer to a message. `call`: None for an answer of a game."""
+        text = self._chat.shorten(answer.text, self._limits.output_tokens)
         message: Message = {"role": "user"}
         if call is not None:
-            message = {"role": "tool", "name": self._chat.harmless(call.name[:100])}
+            message = {"role": "tool", "name": self._chat.break_special_tokens(call.name[:100])}
         message |= {"content": text, "tokens": 0, "seconds": round(answer.seconds, 4), "error": answer.error}
         return message if answer.reward is None else {**message, "reward": answer.reward}
 
     def _continue(self, episode: Episode, turn: ModelTurn) -> None:
-        """Append the answers' tokens if there is room for another turn, else end the episode."""
+        """Append the tokens of the answers if there is room for another turn, else end the episode."""
         plain: list[Message] = [
             {key: answer[key] for key in ("role", "name", "content") if key in answer} for answer in turn.answers
         ]
         try:
-            ids = self._chat.answer_ids(plain, ended=self._ended(episode))
-        except SpecError:  # unlike those that `choose` tried, this answer's tokens merge with those before it
+            ids = self._chat.answer_ids(plain, ended=self._has_ended(episode))
+        except SpecError:  # the tokens of this answer merge with those before it, unlike those that `choose` tried
             episode.end = EpisodeEnd.FAILED
             return
-        counted = len(ids) if self._limits.count_outputs else 0
+        counted_tokens = len(ids) if self._limits.count_outputs else 0
         room = self._request(episode).room
-        if self._allowance(episode) - counted < 1 or room - len(ids) < 1:
+        if self._allowance(episode) - counted_tokens < 1 or room - len(ids) < 1:
             episode.end = LENGTH
             return
         episode.ids += ids

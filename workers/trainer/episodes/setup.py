@@ -16,7 +16,7 @@ from workers.trainer.episodes.episode import Source
 from workers.trainer.episodes.rollout import Rollouts
 
 _UNKNOWN_CONTEXT = 1 << 20
-"""Context of a model whose config names none."""
+"""Context length of a model whose config doesn't have one."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Setup:
 
 
 def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict[str, Any]) -> Setup | None:
-    """Prepare episodes in an environment; None for other runs. Raises SpecError."""
+    """Prepare episodes in an environment; return None for other runs. Raises SpecError."""
     episodes = spec.run.episodes
     if episodes is None or episodes.gateway is not None:
         return None
     if not rows.by_id.chat:
-        raise SpecError("Episodes are chats, and the dataset's prompts are plain texts. Map them to messages.")
+        raise SpecError("Episodes are chats, but the dataset's prompts are plain strings. Map them to messages.")
     at_once = max(1, episodes.limits.at_once // spec.run.hardware.processes)
     try:
         executor = Executor(episodes.parts, replace(episodes.limits, at_once=at_once), tools)
@@ -52,13 +52,13 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         chat,
         rows=rows.by_id,
         seed=int(spec.run.grpo.get("seed", 42)),
-        context=context_of(spec),
+        context=context_length(spec),
     )
     return Setup(rollouts, trainer_tokenizer)
 
 
 def bound(rollouts: Source, trainer: Any) -> None:
-    """Limit the rollouts to the context of the engine that generates."""
+    """Limit the rollouts to the context length of the engine that generates."""
     if not trainer.use_vllm:
         return
     generation = trainer.vllm_generation
@@ -81,8 +81,8 @@ def tokenizer_of(spec: AttemptSpec) -> Any:
         raise SpecError(f"The model's tokenizer can't be loaded: {error}") from error
 
 
-def context_of(spec: AttemptSpec) -> int:
-    """Read how many tokens the model's context holds. Raises SpecError."""
+def context_length(spec: AttemptSpec) -> int:
+    """Return how many tokens the model's context holds. Raises SpecError."""
     model = spec.run.model
     settings = {"trust_remote_code": model.trust_remote_code, "revision": model.revision}
     try:

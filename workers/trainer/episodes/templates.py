@@ -1,4 +1,4 @@
-"""The chat template of a run with episodes: renders tools and results for the model, and parses its calls."""
+"""The chat template of a run with episodes, which renders tools and results for the model, and parses its calls."""
 
 import contextlib
 import json
@@ -34,21 +34,21 @@ CALLS_IN_TAGS: dict[str, Any] = {
         "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
     },
 }
-"""Response template for templates that TRL doesn't know and that write calls as JSON in <tool_call>, as most variants
-of known ones do."""
+"""Response template for chat templates that TRL doesn't know and that write calls as JSON in <tool_call>, as most
+variants of known ones do."""
 _UNNAMED = "tool"
-"""Replaces the missing name of an unreadable call, which templates need."""
+"""Name for an unreadable call, since templates require one."""
 _MAX_NAMES = 256
-"""Tool names whose tokens are cached; models make names up."""
+"""Maximum number of tool names whose tokens are cached, since models invent names."""
 _READERS = ("response_template", "response_schema")
 _FOLDER = Path(trl.__file__).parent / "chat_templates"
 _TAG_FIRST = re.compile(r"(?:\(\?:)?(<[^\s<>()\[\]\\]+>)")
-"""Matches patterns that begin with a tag."""
-_CUT = "\n(cut here: the result is longer than {} tokens)"
+"""Pattern of regular expressions that begin with a tag."""
+_TRUNCATED = "\n(truncated: the result is longer than {} tokens)"
 
 
-def named() -> list[str]:
-    """List the names of TRL's templates that may replace a model's own."""
+def template_names() -> list[str]:
+    """Return the names of TRL's templates that may replace a model's own."""
     return sorted(path.stem for path in _FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
 
 
@@ -59,19 +59,18 @@ def choose(
     *,
     game: bool,
     arguments: Mapping[str, Any],
-    keeps: bool = True,
+    strict: bool = True,
 ) -> "Chat":
-    """Choose a template that can render episodes, and let the tokenizer parse calls.
-
-    `name`: TRL's template to use in place of the tokenizer's own. `game`: the model's texts are answered. `arguments`:
-    the run's chat_template_kwargs. `keeps`: reject templates that change earlier messages. Raises SpecError.
-    """
+    """Choose a template that can render episodes, and enable the tokenizer to parse calls. `name`: the TRL template to
+    use instead of the tokenizer's own, or "". `game`: whether the environment answers messages without calls.
+    `arguments`: the run's chat_template_kwargs. `strict`: whether to reject templates that change earlier messages.
+    Raises SpecError."""
     if name:
-        if name not in named():
-            raise SpecError(f"TRL has no chat template {name!r}. It has: {', '.join(named())}.")
+        if name not in template_names():
+            raise SpecError(f"TRL has no chat template {name!r}. Available: {', '.join(template_names())}.")
         tokenizer.chat_template = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
     if not tokenizer.chat_template:
-        raise SpecError(f"The model has no chat template, and episodes are chats. {_alternatives(tokenizer)}")
+        raise SpecError(f"The model has no chat template, but episodes are chats. {_alternatives(tokenizer)}")
     if tools:
         _check_tools(tokenizer)
     training: str | None = None
@@ -81,19 +80,19 @@ def choose(
         chat = Chat(tokenizer, template, tools, arguments)
         if chat.can_continue(game=game):
             return chat
-    if not keeps:
+    if not strict:
         return Chat(tokenizer, None, tools, arguments)
-    why = "The chat template changes earlier messages once later ones follow, so that a turn's tokens change."
+    why = "The chat template changes earlier messages once later ones follow, so the tokens of a turn change."
     raise SpecError(f"{why} {_alternatives(tokenizer)}")
 
 
 class Chat:
-    """A chat template: it renders and parses the messages of episodes."""
+    """A chat template that renders and parses the messages of episodes."""
 
     def __init__(
         self, tokenizer: Any, template: str | None, tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> None:
-        """Create the renderer. `template`: replaces the tokenizer's; None: the tokenizer's own."""
+        """Create the renderer. `template`: the chat template to use; None for the tokenizer's own."""
         self._tokenizer = tokenizer
         self._template = template
         self._tools = [dict(tool) for tool in tools] or None
@@ -105,11 +104,11 @@ class Chat:
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         return self._ids(messages, tools=self._tools, add_generation_prompt=True)
 
-    def parsed(self, ids: Sequence[int], before: Sequence[int]) -> Message:
-        """Parse the model's message: text with its thinking, and calls. `before`: all tokens before it."""
+    def parse(self, ids: Sequence[int], before: Sequence[int]) -> Message:
+        """Parse the model's message: its text, with its thinking, and its calls. `before`: all tokens before it."""
         try:
             parsed = parse_response(self._tokenizer, list(ids), prefix=list(before), tools=self._tools)
-        except Exception:  # a parser's own, on what a model wrote: nested a thousand deep, cut in a call
+        except Exception:  # models may write anything, such as a deeply nested or a truncated call
             parsed = {"content": self._tokenizer.decode(ids, skip_special_tokens=True)}
         content = parsed.get("content")
         text = content if isinstance(content, str) else json.dumps(content, default=str)
@@ -121,32 +120,30 @@ class Chat:
         return message
 
     def begins_call(self, ids: Sequence[int]) -> bool:
-        """Check whether the model's text contains the beginning of a call outside its thinking."""
+        """Return whether the model's text contains the beginning of a call outside its thinking."""
         if self._opening is None:
             return False
         return self._opening.search(without_thinking(self._tokenizer.decode(ids))) is not None
 
     def answer_ids(self, answers: Sequence[Message], *, ended: bool) -> list[int]:
-        """Tokenize what stands between two of the model's messages: the answers and the beginning of the next message.
-
-        `ended`: the model wrote its end of turn; otherwise that comes first. Raises SpecError.
-        """
+        """Tokenize what comes between two of the model's messages: the answers and the beginning of the next message.
+        `ended`: whether the model generated its end of turn; otherwise that comes first. Raises SpecError."""
         name = str(answers[0].get("name") or _UNNAMED) if answers[0]["role"] == "tool" else ""
         if len(self._prefixes) > _MAX_NAMES:
             self._prefixes.clear()
         if name not in self._prefixes:
             self._prefixes[name] = self._ids(_dummy(name), add_generation_prompt=False)
         prefix = self._prefixes[name]
-        full = self._ids([*_dummy(name), *answers], add_generation_prompt=True)
+        all_ids = self._ids([*_dummy(name), *answers], add_generation_prompt=True)
         ends = [index for index, token in enumerate(prefix) if token == self._tokenizer.eos_token_id]
-        # Templates that end a turn with the EOS token add a newline, which no model writes.
-        cut = ends[-1] + 1 if ends else len(prefix)
-        if full[:cut] != prefix[:cut]:
+        # Templates that end a turn with the EOS token add a newline, which models don't generate.
+        start = ends[-1] + 1 if ends else len(prefix)
+        if all_ids[:start] != prefix[:start]:
             raise SpecError("The chat template changes earlier messages once later ones follow.")
-        return full[cut - 1 if ends and not ended else cut :]
+        return all_ids[start - 1 if ends and not ended else start :]
 
     def can_continue(self, *, game: bool) -> bool:
-        """Check whether answers can follow the model's messages."""
+        """Return whether answers can follow the model's messages."""
         answers = [{"role": "tool", "name": tool["function"]["name"], "content": "a"} for tool in self._tools or ()]
         try:
             for answer in [*answers, *([{"role": "user", "content": "a"}] if game else [])]:
@@ -155,16 +152,16 @@ class Chat:
             return False
         return True
 
-    def shortened(self, text: str, tokens: int) -> str:
-        """Shorten a text to at most `tokens` tokens, with a note at the cut."""
-        text = self.harmless(text)
-        if len(text) <= tokens:  # a token is a character or more
+    def shorten(self, text: str, tokens: int) -> str:
+        """Truncate a text to at most `tokens` tokens, and append a note if it was longer."""
+        text = self.break_special_tokens(text)
+        if len(text) <= tokens:  # a token has at least one character
             return text
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return text if len(ids) <= tokens else self._tokenizer.decode(ids[:tokens]) + _CUT.format(tokens)
+        return text if len(ids) <= tokens else self._tokenizer.decode(ids[:tokens]) + _TRUNCATED.format(tokens)
 
     def count(self, messages: Sequence[Message], total: int) -> None:
-        """Write each message's share of `total` tokens into it; the first also gets the template's own tokens."""
+        """Add to each message its share of `total` tokens; the first also gets the template's own tokens."""
         rest = total
         for message in messages[1:]:
             tokens = len(self._tokenizer(message["content"], add_special_tokens=False)["input_ids"])
@@ -176,10 +173,10 @@ class Chat:
         if not opening:
             return list(messages)
         last = messages[-1]
-        return [*messages[:-1], {**last, "content": f"{last['content']}{self.harmless(opening)}"}]
+        return [*messages[:-1], {**last, "content": f"{last['content']}{self.break_special_tokens(opening)}"}]
 
-    def harmless(self, text: str) -> str:
-        """Break special tokens, so that foreign text can't end or begin a message."""
+    def break_special_tokens(self, text: str) -> str:
+        """Break special tokens in untrusted text, so that it can't end or begin a message."""
         for token in self._special:
             if token in text:
                 text = text.replace(token, f"{token[0]} {token[1:]}")
@@ -198,8 +195,8 @@ class Chat:
 
 
 @contextlib.contextmanager
-def calls_unread(tokenizer: Any) -> Iterator[None]:
-    """Let TRL decode a completion as one text. Its parser would take several turns for one, and may raise."""
+def without_call_parsing(tokenizer: Any) -> Iterator[None]:
+    """Make TRL decode each completion as one string. Its parser would treat several turns as one, and may raise."""
     readers = {name: value for name in _READERS if (value := getattr(tokenizer, name, None)) is not None}
     for name in readers:
         setattr(tokenizer, name, None)
@@ -211,7 +208,7 @@ def calls_unread(tokenizer: Any) -> Iterator[None]:
 
 
 def _opening_of(tokenizer: Any) -> re.Pattern[str] | None:
-    """Derive a pattern of the beginning of a call from how the tokenizer parses calls; None: unknown."""
+    """Return a pattern of the beginning of a call, derived from how the tokenizer parses calls; None if unknown."""
     template, schema = (getattr(tokenizer, name, None) or {} for name in _READERS)
     calls = template.get("fields", {}).get("tool_calls", {})
     if "open" in calls:
@@ -224,7 +221,7 @@ def _opening_of(tokenizer: Any) -> re.Pattern[str] | None:
 
 
 def _dummy(name: str) -> list[Message]:
-    """Make the shortest chat that answers can follow. `name`: the called tool; "": no call."""
+    """Return the shortest chat that answers can follow. `name`: the called tool, or "" for no call."""
     reply: Message = {"role": "assistant", "content": "" if name else "dummy"}
     if name:
         reply["tool_calls"] = [{"type": "function", "function": {"name": name, "arguments": {}}}]
@@ -247,46 +244,47 @@ def _plain_call(call: Any) -> Message | None:
 
 def _check_tools(tokenizer: Any) -> None:
     if not supports_tool_calling(tokenizer):
-        raise SpecError(f"The chat template can't show tools and their results. {_alternatives(tokenizer)}")
+        raise SpecError(f"The chat template can't render tools and their results. {_alternatives(tokenizer)}")
     if any(getattr(tokenizer, name, None) is not None for name in _READERS):
         return
     try:
         add_response_schema(tokenizer)
     except ValueError:
         if not _writes_calls_in_tags(tokenizer):
-            why = "The chat template shows tools, but nobody knows how the model's calls are read back."
+            why = "TRL doesn't know the model's chat template, so it can't parse the model's tool calls."
             raise SpecError(f"{why} {_alternatives(tokenizer)}") from None
         tokenizer.response_template = CALLS_IN_TAGS
 
 
 def _alternatives(tokenizer: Any) -> str:
-    """Name TRL's templates that can render tools with this tokenizer, first those whose special tokens it has."""
-    own = tokenizer.chat_template
+    """Return a sentence with TRL's templates that can render tools with this tokenizer, starting with those whose
+    special tokens it has."""
+    own_template = tokenizer.chat_template
     fitting: list[str] = []
     unfitting: list[str] = []
     try:
-        for name in named():
+        for name in template_names():
             tokenizer.chat_template = text = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
             try:
-                usable = supports_tool_calling(tokenizer)
+                is_usable = supports_tool_calling(tokenizer)
             except Exception:  # a template for another kind of tokenizer may raise anything
-                usable = False
-            if usable:
+                is_usable = False
+            if is_usable:
                 marks = set(re.findall(r"<\|[a-z_]+\|>", text))
                 fits = marks and all(len(tokenizer(mark, add_special_tokens=False)["input_ids"]) == 1 for mark in marks)
                 (fitting if fits else unfitting).append(name)
     finally:
-        tokenizer.chat_template = own
-    best = f"those whose special tokens it knows: {', '.join(fitting)}; others: " if fitting else ""
-    return f"Choose one of TRL's templates instead ({best}{', '.join(unfitting)}), or another model."
+        tokenizer.chat_template = own_template
+    first_choices = f"with special tokens that the tokenizer has: {', '.join(fitting)}; others: " if fitting else ""
+    return f"Choose one of TRL's templates instead ({first_choices}{', '.join(unfitting)}), or another model."
 
 
 def _writes_calls_in_tags(tokenizer: Any) -> bool:
     call = {"type": "function", "function": {"name": "find", "arguments": {"word": "a"}}}
     messages = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
     try:
-        shown = tokenizer.apply_chat_template(messages, tokenize=False)
+        rendered = tokenizer.apply_chat_template(messages, tokenize=False)
     except (TemplateError, TypeError):
         return False
-    inside = shown.partition("<tool_call>")[2].partition("</tool_call>")[0]
-    return "<|im_start|>assistant\n" in shown and '"name"' in inside and '"arguments"' in inside
+    inside = rendered.partition("<tool_call>")[2].partition("</tool_call>")[0]
+    return "<|im_start|>assistant\n" in rendered and '"name"' in inside and '"arguments"' in inside

@@ -1,1 +1,1 @@
-"""The rollout gateway: a run's own endpoint, through which programs of the user's drive its episodes."""
+"""The rollout gateway: a run's endpoint through which the user's programs drive its episodes."""

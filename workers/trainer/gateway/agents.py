@@ -1,4 +1,4 @@
-"""Rollouts that agents drive: a step's tasks go out, and their sessions come back."""
+"""Rollouts driven by agents: a step's tasks are handed out, and their sessions come back."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -12,38 +12,38 @@ from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.gateway.branches import episode
 from workers.trainer.gateway.endpoint import AgentEndpoint
 from workers.trainer.gateway.engine import MainThread, PolicyEngine
-from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_figures, wait_figures
-from workers.trainer.gateway.sessions import AgentSession, AgentTask, Desk
+from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_metrics, wait_metrics
+from workers.trainer.gateway.sessions import AgentSession, AgentTask, SessionManager
 
 
 class AgentRollouts(GatewayRollouts):
-    """Rollouts with a task per completion, made from the sessions of agents."""
-
     poll_s = 0.5
 
     def open(self, endpoint: AgentEndpoint | None, engine: PolicyEngine, activity: RankActivity) -> None:
         super().open(endpoint, engine, activity)
         if endpoint is not None and isinstance(engine, MainThread):
-            endpoint.desk.on_done = engine.wake
+            endpoint.manager.on_done = engine.wake
 
     def _collect(self, members: Sequence[tuple[int, Any]], trainer: Any) -> Collected | None:
         endpoint = self._endpoint
         assert endpoint is not None  # noqa: S101  # checked by the caller
-        desk = endpoint.desk
+        manager = endpoint.manager
         tasks = [AgentTask(self._rows[row], prompt, self._step == EVALUATED) for row, prompt in members]
         endpoint.latencies.clear()
-        endpoint.run(desk.begin(tasks))
-        waited = self._wait(trainer, desk.done.is_set, lambda began: _live_figures(desk, began), desk.done.wait)
-        if not desk.done.is_set():
+        endpoint.run(manager.begin(tasks))
+        waited = self._wait(
+            trainer, manager.done.is_set, lambda began: _live_metrics(manager, began), manager.done.wait
+        )
+        if not manager.done.is_set():
             return None
         sessions = [task.session for task in tasks if task.session is not None]
         branches = [session.branches.longest() for session in sessions]
-        # In training steps, between the policy that wrote an episode and the current one.
+        # Age in training steps of the policy that generated each episode.
         ages = [self._engine.version - min(branch.versions) for branch in branches if branch and branch.versions]
         return [self._episode(session) for session in sessions], {
-            **request_figures(endpoint.latencies),
+            **request_metrics(endpoint.latencies),
             gateway.WAITING: waited,
-            gateway.GONE: float(desk.gone),
+            gateway.GONE: float(manager.gone),
             gateway.DROPPED: float(sum(session.branches.dropped for session in sessions)),
             gateway.STALENESS: fmean(ages) if ages else 0.0,
         }
@@ -58,10 +58,10 @@ class AgentRollouts(GatewayRollouts):
         if session.gone or branch is None:
             result.end = EpisodeEnd.GONE
         else:
-            result.end = "length" if branch.full else "eos" if self._conversing.ended(result.ids) else "stop"
+            result.end = "length" if branch.full else "eos" if self._conversing.has_ended(result.ids) else "stop"
         return result
 
 
-def _live_figures(desk: Desk, since: float) -> dict[str, float]:
-    waits = wait_figures(since, desk.heard_at, active=bool(desk.open_sessions))
-    return {gateway.SESSIONS_OPEN: float(desk.open_sessions), **waits}
+def _live_metrics(manager: SessionManager, since: float) -> dict[str, float]:
+    waits = wait_metrics(since, manager.heard_at, active=bool(manager.open_sessions))
+    return {gateway.SESSIONS_OPEN: float(manager.open_sessions), **waits}

@@ -1,4 +1,4 @@
-"""Rollouts that Atropos' environments feed: batches of scored groups, in place of the dataset's."""
+"""Rollouts from Atropos' environments: batches of scored groups instead of the dataset's prompts."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -9,17 +9,15 @@ from workers.contract.run import gateway
 from workers.contract.run.episodes import GatewaySpec
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.inference_api import InferenceApi
-from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_figures, wait_figures
+from workers.trainer.gateway.rollouts import Collected, GatewayRollouts, request_metrics, wait_metrics
 from workers.trainer.gateway.run_api import Group, RunApi
 from workers.trainer.gateway.scored_groups import episodes_of
 
 
 class AtroposRollouts(GatewayRollouts):
-    """Rollouts from the scored groups of Atropos' run-api."""
-
     poll_s = 0.1
     inference: InferenceApi
-    """Set on rank 0 before `open`, as is `run_api`."""
+    """API that Atropos' environments use, set on rank 0 before `open`, as is `run_api`."""
     run_api: RunApi | None = None
     _registered = False
 
@@ -41,14 +39,14 @@ class AtroposRollouts(GatewayRollouts):
             self._register(api, trainer, len(members))
         batch: list[Group] = []
 
-        def fetched() -> bool:
+        def fetch_batch() -> bool:
             batch.extend(api.batch() or ())
             return bool(batch)
 
         def live(began: float) -> dict[str, float]:
-            return wait_figures(began, inference.heard_at, active=bool(inference.active))
+            return wait_metrics(began, inference.heard_at, active=bool(inference.active))
 
-        waited = self._wait(trainer, fetched, live, time.sleep)
+        waited = self._wait(trainer, fetch_batch, live, time.sleep)
         if not batch:
             return None
         episodes, versions = episodes_of(
@@ -63,7 +61,7 @@ class AtroposRollouts(GatewayRollouts):
                 episode.logprobs = []
         latencies, inference.latencies = inference.latencies, []
         staleness = _staleness(versions, self._engine.version)
-        return episodes, {**request_figures(latencies), gateway.WAITING: waited, **staleness}
+        return episodes, {**request_metrics(latencies), gateway.WAITING: waited, **staleness}
 
     def _register(self, api: RunApi, trainer: Any, size: int) -> None:
         api.register(
@@ -81,5 +79,5 @@ class AtroposRollouts(GatewayRollouts):
 
 def _staleness(versions: Sequence[int | None], current: int) -> dict[str, float]:
     ages = [current - version for version in versions if version is not None]
-    figures = {gateway.UNKNOWN: 1.0 - len(ages) / len(versions) if versions else 0.0}
-    return figures | ({gateway.STALENESS: sum(ages) / len(ages)} if ages else {})
+    metrics = {gateway.UNKNOWN: 1.0 - len(ages) / len(versions) if versions else 0.0}
+    return metrics | ({gateway.STALENESS: sum(ages) / len(ages)} if ages else {})

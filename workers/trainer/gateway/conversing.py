@@ -1,4 +1,4 @@
-"""Conversion between requests and tokens: renders chats, limits answers to the context, and parses completions."""
+"""Conversion between requests and tokens: renders chats, limits completions to the context, and parses them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,24 +10,23 @@ from workers.trainer.episodes import templates
 from workers.trainer.episodes.generation import TurnRequest
 from workers.trainer.episodes.templates import Chat
 from workers.trainer.gateway.branches import Branch
-from workers.trainer.gateway.engine import PolicyAnswer, PolicyEngine
+from workers.trainer.gateway.engine import PolicyEngine, PolicyTurn
 from workers.trainer.gateway.sessions import AgentSession
 from workers.trainer.keyed_endpoint import HttpRefusal
-from workers.trainer.openai_shapes import AgentRequest, AnswerHead, usage_of, with_call_ids
+from workers.trainer.openai_shapes import AgentRequest, ResponseHead, usage_of, with_call_ids
 
 _MAX_TOOL_SETS = 256
 _NO_ROOM = "context_length_exceeded"
-"""OpenAI's error code."""
 
 
 class Conversing:
-    """A converter that answers requests of sessions with an engine's completions."""
+    """Converter that responds to requests of sessions with an engine's completions."""
 
     def __init__(
         self, tokenizer: Any, template: str, arguments: Mapping[str, Any], *, longest: int, count_outputs: bool
     ) -> None:
-        """Create the converter. `template`: name of TRL's template; "": the tokenizer's own. `longest`: limit of an
-        episode's tokens."""
+        """Create the converter. `template`: the name of one of TRL's templates, or "" for the tokenizer's own.
+        `longest`: the maximum number of an episode's tokens."""
         self._tokenizer, self._name, self._arguments = tokenizer, template, arguments
         self._chats: dict[str, Chat] = {}
         self.longest = longest
@@ -45,20 +44,19 @@ class Conversing:
         self._choose(())
 
     def _choose(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
-        return templates.choose(self._tokenizer, self._name, tools, game=True, arguments=self._arguments, keeps=False)
+        return templates.choose(self._tokenizer, self._name, tools, game=True, arguments=self._arguments, strict=False)
 
-    def ended(self, ids: Sequence[int]) -> bool:
+    def has_ended(self, ids: Sequence[int]) -> bool:
         return bool(ids) and ids[-1] in self.ends
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
     def prompt_ids(self, prompt: Any) -> list[int]:
-        """Tokenize a dataset's prompt."""
-        return self._encoded(prompt) if isinstance(prompt, str) else self.chat().prompt_ids(prompt)
+        return self._encode(prompt) if isinstance(prompt, str) else self.chat().prompt_ids(prompt)
 
     def chat(self, tools: Sequence[Mapping[str, Any]] = ()) -> Chat:
-        """Choose the chat for these tools, once. Raises HttpRefusal if the template can't render them."""
+        """Return the chat for these tools, from a cache. Raises HttpRefusal if the template can't render them."""
         key = json.dumps(tools, sort_keys=True)
         if key not in self._chats:
             try:
@@ -70,45 +68,47 @@ class Conversing:
             self._chats[key] = chat
         return self._chats[key]
 
-    async def answer(self, request: AgentRequest, session: AgentSession, engine: PolicyEngine) -> dict[str, Any]:
-        """Answer in OpenAI's form, and add the answer to the session's branches. Raises HttpRefusal."""
+    async def respond(self, request: AgentRequest, session: AgentSession, engine: PolicyEngine) -> dict[str, Any]:
+        """Return a response in OpenAI's format, and add it to the session's branches. Raises HttpRefusal."""
         chat = self.chat(request.tools) if request.messages else None
         branch, number = self._branch(request, session, chat)
         before = branch.all_ids
-        answer = await self._complete(branch, request.limit, session.id, engine)
+        turn = await self._complete(branch, request.limit, session.id, engine)
         if chat is None:
-            message = sent = {"role": "assistant", "content": self.decode(answer.ids)}
+            message = sent = {"role": "assistant", "content": self.decode(turn.ids)}
             choice: dict[str, Any] = {"text": message["content"]}
         else:
-            message = chat.parsed(answer.ids, before)
+            message = chat.parse(turn.ids, before)
             sent = with_call_ids(message, f"{session.id[:6]}{len(session.branches.all)}")
             choice = {"message": sent}
-        answered = branch.answered(answer.ids, answer.logprobs, message, sent, version=answer.version, full=answer.full)
-        session.branches.add(answered, number)
-        choice["finish_reason"] = "tool_calls" if "tool_calls" in message else "length" if answer.full else "stop"
-        return AnswerHead(chat is not None, self.model).document([choice], usage_of(len(before), len(answer.ids)))
+        extended = branch.with_response(turn.ids, turn.logprobs, message, sent, version=turn.version, full=turn.full)
+        session.branches.add(extended, number)
+        choice["finish_reason"] = "tool_calls" if "tool_calls" in message else "length" if turn.full else "stop"
+        return ResponseHead(chat is not None, self.model).document([choice], usage_of(len(before), len(turn.ids)))
 
     def _branch(self, request: AgentRequest, session: AgentSession, chat: Chat | None) -> tuple[Branch, int]:
-        """Find the branch before the request's answer, and the number of the one that it continues (-1: none)."""
+        """Return the branch before the response, and the number of the one that it continues, or -1."""
         if chat is None:
-            ids = self._encoded(request.prompt) if isinstance(request.prompt, str) else list(request.prompt)
-            shown = request.prompt if isinstance(request.prompt, str) else self._tokenizer.decode(ids)
-            return session.branches.text(ids, shown, self._tokenizer.decode)
+            ids = self._encode(request.prompt) if isinstance(request.prompt, str) else list(request.prompt)
+            content = request.prompt if isinstance(request.prompt, str) else self._tokenizer.decode(ids)
+            return session.branches.text(ids, content, self._tokenizer.decode)
         try:
             return session.branches.chat(chat, request.messages, json.dumps(request.tools, sort_keys=True), self.ends)
         except (SpecError, ValueError, TypeError, KeyError) as error:
-            raise HttpRefusal(400, f"The chat template can't show these messages: {error}") from None
+            raise HttpRefusal(400, f"The chat template can't render these messages: {error}") from None
 
-    def _encoded(self, text: str) -> list[int]:
+    def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text)["input_ids"])
 
-    async def _complete(self, branch: Branch, limit: int | None, key: str, engine: PolicyEngine) -> PolicyAnswer:
+    async def _complete(self, branch: Branch, limit: int | None, key: str, engine: PolicyEngine) -> PolicyTurn:
         room = self.context - len(branch.prompt_ids) - len(branch.ids)
-        used = len(branch.ids) if self._count_outputs else sum(branch.own)
-        allowed = min(self.longest - used, room)
+        used_tokens = len(branch.ids) if self._count_outputs else sum(branch.own)
+        allowed = min(self.longest - used_tokens, room)
         if allowed < 1:
-            why = f"The episode has {used} of at most {self.longest} tokens, and the model's context holds "
-            raise HttpRefusal(400, f"{why}{self.context}: there is no room for an answer. End the session.", _NO_ROOM)
+            why = f"The episode has {used_tokens} of at most {self.longest} tokens, and the model's context holds "
+            raise HttpRefusal(
+                400, f"{why}{self.context}, so there is no room for a response. End the session.", _NO_ROOM
+            )
         allowed = allowed if limit is None else min(allowed, limit)
-        answer = await engine.answer(TurnRequest(branch.all_ids, allowed, room), key)
-        return replace(answer, full=answer.full and not self.ended(answer.ids))
+        turn = await engine.complete(TurnRequest(branch.all_ids, allowed, room), key)
+        return replace(turn, full=turn.full and not self.has_ended(turn.ids))

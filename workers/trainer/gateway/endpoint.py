@@ -1,7 +1,7 @@
 """The gateway's HTTP endpoint, on a leased port.
 
-    POST /v1/sessions                a task: {"id", "base_url", "messages" or "prompt", "metadata"}; 204: none yet
-    POST /s/<id>/v1/chat/completions, POST /s/<id>/v1/completions     as OpenAI's
+    POST /v1/sessions                a task: {"id", "base_url", "messages" or "prompt", "metadata"}; 204 if none yet
+    POST /s/<id>/v1/chat/completions, POST /s/<id>/v1/completions     as in OpenAI's API
     POST /s/<id>/reward              {"reward": 1.0}
     POST /s/<id>/end                 {"reward": 1.0}, or nothing
     GET  /health                     without a key
@@ -17,54 +17,54 @@ from aiohttp import web
 
 from workers.trainer.gateway.conversing import Conversing
 from workers.trainer.gateway.engine import PolicyEngine
-from workers.trainer.gateway.sessions import AgentTask, Desk
-from workers.trainer.keyed_endpoint import HttpRefusal, KeyedEndpoint, body_of, chat_routes, models_answer
+from workers.trainer.gateway.sessions import AgentTask, SessionManager
+from workers.trainer.keyed_endpoint import HttpRefusal, KeyedEndpoint, body_of, chat_routes, models_response
 from workers.trainer.openai_shapes import as_stream, read_agent_request
 
-TAKE_S, LONGEST_TAKE_S = 30.0, 300.0
-"""How long a request for a task waits for one: by default, and at most."""
+DEFAULT_WAIT_S, MAX_WAIT_S = 30.0, 300.0
+"""Seconds for which a request for a task waits for one: by default, and at most."""
 
 
 class AgentEndpoint(KeyedEndpoint):
-    """An endpoint that hands out tasks, and answers the requests of their sessions."""
+    """An endpoint that hands out tasks and responds to the requests of their sessions."""
 
     body_limit = 8 << 20
-    no_such_path = "There is no such address. Take a task first: POST /v1/sessions."
+    no_such_path = "There is no such address. Request a task first: POST /v1/sessions."
 
     def __init__(
-        self, desk: Desk, conversing: Conversing, engine: PolicyEngine, *, digest: str, shows_answer: bool
+        self, manager: SessionManager, conversing: Conversing, engine: PolicyEngine, *, digest: str, shows_answer: bool
     ) -> None:
         super().__init__(digest=digest)
-        self.desk, self.conversing, self.engine = desk, conversing, engine
+        self.manager, self.conversing, self.engine = manager, conversing, engine
         self._shows_answer = shows_answer
         self.latencies: list[float] = []
-        """Seconds that each request since the last step took."""
+        """Duration in seconds of each request since the last step."""
 
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post("/v1/sessions", self._take),
-            *chat_routes("/s/{id}", self._answered),
+            *chat_routes("/s/{id}", self._complete),
             web.get("/s/{id}/v1/models", self._models),
             web.post("/s/{id}/reward", self._reward),
             web.post("/s/{id}/end", self._end),
         ]
 
     async def stop(self) -> None:
-        await self.desk.close()
+        await self.manager.close()
         await self.engine.close()
         await super().stop()
 
     # --- tasks and their ends -----------------------------------------------------------------------------------------
 
     async def _take(self, request: web.Request) -> web.Response:
-        wait_s = (await body_of(request)).get("wait_s", TAKE_S)
-        if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s <= LONGEST_TAKE_S:
-            raise HttpRefusal(400, f"wait_s must be a number of seconds from 0 to {LONGEST_TAKE_S:g}.")
-        session = await self.desk.take(wait_s)
+        wait_s = (await body_of(request)).get("wait_s", DEFAULT_WAIT_S)
+        if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s <= MAX_WAIT_S:
+            raise HttpRefusal(400, f"wait_s must be a number of seconds from 0 to {MAX_WAIT_S:g}.")
+        session = await self.manager.open_session(wait_s)
         if session is None:
             return web.Response(status=204)
         if request.transport is None or request.transport.is_closing():
-            self.desk.give_back(session)  # the agent has hung up meanwhile
+            self.manager.requeue(session)  # the agent has closed its connection
         url = f"http://{request.host}/s/{session.id}/v1"
         address = {"id": session.id, "base_url": url, "model": self.conversing.model}
         return web.json_response({**self._task_body(session.task), **address})
@@ -82,31 +82,33 @@ class AgentEndpoint(KeyedEndpoint):
 
     async def _reward(self, request: web.Request) -> web.Response:
         body = await body_of(request)
-        session = self.desk.score(request.match_info["id"], body.get("reward"))
+        session = self.manager.score(request.match_info["id"], body.get("reward"))
         return web.json_response({"reward": session.reward})
 
     async def _end(self, request: web.Request) -> web.Response:
-        session = self.desk.end(request.match_info["id"], (await body_of(request)).get("reward"))
+        session = self.manager.end(request.match_info["id"], (await body_of(request)).get("reward"))
         branches = len(session.branches.leaves)
         body: dict[str, Any] = {"reward": session.reward, "requests": session.requests, "branches": branches}
         if branches > 1:
-            body["note"] = "Requests that didn't continue earlier ones began branches; the longest one is trained on."
+            body["note"] = (
+                "Requests that didn't continue earlier ones began new branches; only the longest one is trained on."
+            )
         return web.json_response(body)
 
     # --- requests to the model ------------------------------------------------------------------------------------
 
     async def _models(self, request: web.Request) -> web.Response:
-        self.desk.find(request.match_info["id"])
-        return models_answer([self.conversing.model])
+        self.manager.find(request.match_info["id"])
+        return models_response([self.conversing.model])
 
-    async def _answered(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
+    async def _complete(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         began = time.perf_counter()
-        session = self.desk.find(request.match_info["id"])
+        session = self.manager.find(request.match_info["id"])
         query = read_agent_request(await body_of(request), chat=chat)
-        answer = await self.conversing.answer(query, session, self.engine)
-        self.desk.find(session.id)  # it may have ended meanwhile
+        response = await self.conversing.respond(query, session, self.engine)
+        self.manager.find(session.id)  # raises if the session has ended since
         session.requests += 1
         self.latencies.append(time.perf_counter() - began)
         if query.stream:
-            return web.Response(body=as_stream(answer), content_type="text/event-stream", headers=query.headers)
-        return web.json_response(answer, headers=query.headers)
+            return web.Response(body=as_stream(response), content_type="text/event-stream", headers=query.headers)
+        return web.json_response(response, headers=query.headers)

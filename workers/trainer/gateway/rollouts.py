@@ -1,4 +1,4 @@
-"""TRL's rollout_func where programs of the user's drive the episodes: what agents and Atropos have in common."""
+"""TRL's rollout_func for episodes driven by the user's programs: what agents and Atropos have in common."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,17 +18,18 @@ from workers.trainer.gateway.endpoint import AgentEndpoint
 from workers.trainer.gateway.engine import MainThread, PolicyEngine
 
 Collected = tuple[list[Episode], dict[str, float]]
-"""All ranks' episodes, and figures of the step."""
+"""Episodes of all ranks, and metrics of the step."""
 
 
 class GatewayRollouts(Source):
-    """Rank 0 has the endpoint. The other ranks generate with it, where the trainer generates, and get their share."""
+    """Rollouts driven by external programs. Rank 0 owns the endpoint; the other ranks generate together with it, if the
+    trainer generates, and get their share of the episodes."""
 
     poll_s: float
     """Seconds between two checks for a stop, a failed server, or the end of the step."""
 
     def __init__(self, conversing: Conversing, rows: Mapping[int, Any], *, stop: Path) -> None:
-        """Create the rollouts. `stop`: this file exists once the run must end."""
+        """Create the rollouts. `stop`: a file that exists once the run must end."""
         super().__init__(rows, context=conversing.context)
         self._conversing, self._stop = conversing, stop
         self._endpoint: AgentEndpoint | None = None
@@ -40,7 +41,7 @@ class GatewayRollouts(Source):
         self._conversing.context = self.context
 
     def open(self, endpoint: AgentEndpoint | None, engine: PolicyEngine, activity: RankActivity) -> None:
-        """Begin to work with an engine. `endpoint`: None on ranks other than 0."""
+        """Set the engine to use. `endpoint`: None on ranks other than 0."""
         self._endpoint, self._engine, self._activity = endpoint, engine, activity
 
     def close(self) -> None:
@@ -50,9 +51,9 @@ class GatewayRollouts(Source):
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         self._conversing.ends = frozenset(trainer.eos_token_ids)
         self._engine.version = trainer.state.global_step
-        own = list(zip(self._row_ids, prompts, strict=True))
+        own_members = list(zip(self._row_ids, prompts, strict=True))
         ranks, rank = trainer.accelerator.num_processes, trainer.accelerator.process_index
-        members = gather_object(own) if ranks > 1 else own
+        members = gather_object(own_members) if ranks > 1 else own_members
         collected: list[Collected | None] = [None]
         if self._endpoint is not None:
             collected = [self._collect(members, trainer)]
@@ -63,15 +64,15 @@ class GatewayRollouts(Source):
             broadcast_object_list(collected, from_process=0)
         if collected[0] is None:
             raise StoppedWaitingError
-        episodes, figures = collected[0]
-        self.episodes = episodes[rank * len(own) :][: len(own)]
+        episodes, step_metrics = collected[0]
+        self.episodes = episodes[rank * len(own_members) :][: len(own_members)]
         metrics = trainer._metrics["train" if trainer.model.training else "eval"]
-        for name, value in figures.items():
+        for name, value in step_metrics.items():
             metrics[name].append(value)
         return as_trl(self.episodes)
 
     def _collect(self, members: Sequence[tuple[int, Any]], trainer: Any) -> Collected | None:
-        """Collect the episodes of `members` (row, prompt), on rank 0; None if a stop came first."""
+        """Collect the episodes of `members` (row, prompt) on rank 0; return None if a stop came first."""
         raise NotImplementedError
 
     def _wait(
@@ -81,10 +82,8 @@ class GatewayRollouts(Source):
         live: Callable[[float], dict[str, float]],
         pause: Callable[[float], object],
     ) -> float:
-        """Generate for the programs until `finished`, or until a stop. Return the seconds spent waiting for them.
-
-        `live`: figures for the charts meanwhile, given when the wait began. `pause`: waits up to so many seconds.
-        """
+        """Generate for the programs until `finished` or a stop; return the seconds spent waiting for them. `live`:
+        returns metrics during the wait, given when it began. `pause`: waits for at most the given seconds."""
         assert self._activity is not None  # noqa: S101  # `open` has set it
         began, generating = time.monotonic(), 0.0
         with self._activity.waiting(lambda: live(began)) as beat:
@@ -104,19 +103,20 @@ class GatewayRollouts(Source):
         return max(time.monotonic() - began - generating, 0.0)
 
 
-def wait_figures(since: float, heard_at: float, *, active: bool) -> dict[str, float]:
-    """Measure for the charts how long the trainer has waited, and for how long it has heard nothing."""
+def wait_metrics(since: float, heard_at: float, *, active: bool) -> dict[str, float]:
+    """Return the metrics of how long the trainer has been waiting, and for how long it has received nothing."""
     now = time.monotonic()
     return {gateway.WAITS: now - since, gateway.QUIET: 0.0 if active else now - max(heard_at, since)}
 
 
-def request_figures(latencies: Sequence[float]) -> dict[str, float]:
+def request_metrics(latencies: Sequence[float]) -> dict[str, float]:
     p95 = percentile(latencies, 95) if latencies else 0.0
     return {gateway.REQUESTS: float(len(latencies)), gateway.LATENCY_P95: p95}
 
 
 def must_generate(trainer: Any, decision: bool) -> bool:
-    """Share rank 0's decision whether all ranks generate once more; other ranks' own value is ignored."""
+    """Send all ranks rank 0's decision on whether they generate once more, and return it; other ranks' own `decision`
+    is ignored."""
     if trainer.accelerator.num_processes == 1:
         return decision
     flag = [decision]

@@ -1,6 +1,6 @@
 """Atropos' run-api: a child process of the trainer on a leased port, and its client.
 
-It asks for no key and clears its queue on request, so it listens on loopback only, in the run's process tree.
+It requires no key and clears its queue on request, so it listens on loopback only, in the run's process tree.
 """
 
 import json
@@ -13,24 +13,22 @@ from workers.contract.run.gateway import ENVIRONMENT, PYTHON
 from workers.trainer.configuration.spec import TrainerError
 from workers.trainer.jobs import programs
 
-READY_S, ANSWER_S, LONGEST_ANSWER = 120.0, 60.0, 1 << 30
+READY_S, REQUEST_S, MAX_RESPONSE_BYTES = 120.0, 60.0, 1 << 30
 _PROGRAM = (
     "import ctypes, signal, sys, uvicorn; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
     "uvicorn.run('atroposlib.api:app', host='127.0.0.1', port=int(sys.argv[1]), log_level='warning')"
 )
-"""Works like `run-api --host 127.0.0.1`, and ends with the trainer."""
+"""Program like `run-api --host 127.0.0.1` that ends together with the trainer."""
 Group = dict[str, Any]
 
 
 class AtroposError(TrainerError):
-    """Atropos' run-api has ended, or its answer is unusable."""
+    """Raised when Atropos' run-api has ended or its response is unusable."""
 
     exit_code = 8
 
 
 class RunApi:
-    """The process of the run-api, and requests to it."""
-
     def __init__(self, port: int) -> None:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
@@ -46,15 +44,15 @@ class RunApi:
                 return
             except AtroposError:
                 time.sleep(0.1)
-        raise AtroposError(f"Atropos' run-api did not answer on port {self.port} within {READY_S:g} s.")
+        raise AtroposError(f"Atropos' run-api didn't respond on port {self.port} within {READY_S:g} s.")
 
     def register(self, **settings: Any) -> None:
-        """Register the trainer, and request a batch once: environments wait for the first request."""
+        """Register the trainer, and request a batch once, because environments wait for the first request."""
         self._send("POST", "/register", settings)
         self.batch()
 
     def batch(self) -> list[Group] | None:
-        """Fetch the next batch; None if none is complete yet."""
+        """Fetch and return the next batch; None if none is complete yet."""
         return self._send("GET", "/batch").get("batch") or None
 
     def close(self) -> None:
@@ -67,21 +65,25 @@ class RunApi:
 
     def _check_alive(self) -> None:
         if (code := self._child.poll()) is not None:
-            raise AtroposError(f"Atropos API not reachable: its run-api on port {self.port} ended with {code}.")
+            raise AtroposError(
+                f"The Atropos API can't be reached: its run-api on port {self.port} exited with code {code}."
+            )
 
-    def _send(self, method: str, path: str, body: Any = None, *, seconds: float = ANSWER_S) -> dict[str, Any]:
+    def _send(self, method: str, path: str, body: Any = None, *, seconds: float = REQUEST_S) -> dict[str, Any]:
         content = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         try:
-            answer = outbound.send(
-                method, self.url + path, body=content, headers=headers, seconds=seconds, limit=LONGEST_ANSWER
+            response = outbound.send(
+                method, self.url + path, body=content, headers=headers, seconds=seconds, limit=MAX_RESPONSE_BYTES
             )
-            document = json.loads(answer.whole())
+            document = json.loads(response.whole())
         except outbound.OutboundError as error:
             self._check_alive()
-            raise AtroposError(f"Atropos API not reachable: {path} on port {self.port} failed. {error}") from error
+            raise AtroposError(
+                f"The Atropos API can't be reached: {path} on port {self.port} failed. {error}"
+            ) from error
         except ValueError as error:
-            raise AtroposError(f"Atropos' run-api answered {path} with invalid JSON.") from error
-        if answer.status != 200 or not isinstance(document, dict):
-            raise AtroposError(f"Atropos' run-api refused {path} ({answer.status}): {str(document)[:300]}")
+            raise AtroposError(f"Atropos' run-api responded to {path} with invalid JSON.") from error
+        if response.status != 200 or not isinstance(document, dict):
+            raise AtroposError(f"Atropos' run-api refused {path} ({response.status}): {str(document)[:300]}")
         return document

@@ -11,18 +11,18 @@ from workers.trainer.episodes.episode import Episode, ModelTurn
 from workers.trainer.gateway.conversing import Conversing
 
 NOT_TRAINED = -100
-_STAMPS = 200_000
+_MAX_STAMPS = 200_000
 
 
 @dataclass
 class Stamps:
-    """The policy versions that wrote token sequences, which are missing in Atropos' groups."""
+    """Map of token sequence -> version of the policy that generated it, which Atropos' groups lack."""
 
     versions: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
     def stamp(self, ids: Sequence[int], version: int) -> None:
         self.versions[hash(tuple(ids))] = version
-        while len(self.versions) > _STAMPS:
+        while len(self.versions) > _MAX_STAMPS:
             self.versions.popitem(last=False)
 
     def version(self, ids: Sequence[int]) -> int | None:
@@ -37,19 +37,17 @@ def episodes_of(
     stamps: Stamps,
     conversing: Conversing,
 ) -> tuple[list[Episode], list[int | None]]:
-    """Make one episode per row; also return the policy version of each turn (None: not written by this run).
-
-    Raises SpecError if the groups don't fit the run.
-    """
+    """Return one episode per row, and the policy version of each turn (None if this run didn't generate it). Raises
+    SpecError if the groups don't fit the run."""
     for group in groups:
         if (count := len(group["tokens"])) != size:
             raise SpecError(
-                f"An environment of Atropos sends groups of {count}, and the run has {size} completions for each "
+                f"An environment of Atropos sends groups of {count}, but the run has {size} completions for each "
                 f"prompt. Start the environment with --env.group_size {size}, or set num_generations to {count}."
             )
     members = [(group, index) for group in groups for index in range(size)]
     if len(members) != len(rows):
-        raise SpecError(f"Atropos sent a batch of {len(members)} completions, and the run takes {len(rows)}.")
+        raise SpecError(f"Atropos sent a batch of {len(members)} completions, but the run needs {len(rows)}.")
     episodes = [_episode(group, index, row, conversing) for (group, index), row in zip(members, rows, strict=True)]
     turns = [(episode, turn) for episode in episodes if any(episode.own) for turn in episode.turns]
     return episodes, [stamps.version(episode.ids[turn.start : turn.stop]) for episode, turn in turns]
@@ -59,7 +57,7 @@ def _episode(group: Mapping[str, Any], index: int, row: Mapping[str, Any], conve
     tokens, mask = group["tokens"][index], group["masks"][index]
     if len(tokens) != len(mask) or not tokens:
         raise SpecError(f"Atropos sent {len(tokens)} tokens with a mask of {len(mask)}.")
-    start = next((at for at, value in enumerate(mask) if value != NOT_TRAINED), len(mask))
+    start = next((position for position, value in enumerate(mask) if value != NOT_TRAINED), len(mask))
     start = max(start, 1)  # a completion needs something before it
     ids, own = list(tokens[start:]), [int(value != NOT_TRAINED) for value in mask[start:]]
     if not ids:
@@ -69,16 +67,14 @@ def _episode(group: Mapping[str, Any], index: int, row: Mapping[str, Any], conve
     episode.logprobs = _logprobs(group, index, start, own)
     episode.turns = list(_turns(ids, own, conversing.decode))
     episode.add_reward(float(group["scores"][index]))
-    episode.end = "eos" if conversing.ended(ids) else "stop"
+    episode.end = "eos" if conversing.has_ended(ids) else "stop"
     episode.advantages = _advantages(group, index, start, len(ids))
     return episode
 
 
 def _logprobs(group: Mapping[str, Any], index: int, start: int, own: Sequence[int]) -> list[float | None]:
-    """Read the log-probabilities of the completion's tokens; empty if the environment sends none.
-
-    Atropos writes 1.0 for tokens that weren't sampled.
-    """
+    """Return the log-probabilities of the completion's tokens; [] if the environment sends none. Atropos writes 1.0 for
+    tokens that weren't sampled."""
     logprobs = group.get("inference_logprobs")
     if not logprobs:
         return []
@@ -104,7 +100,7 @@ def _turns(ids: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[in
 
 
 def _advantages(group: Mapping[str, Any], index: int, start: int, length: int) -> list[float] | None:
-    """Read the environment's own advantages, one per token; None: they are computed from the rewards."""
+    """Return the environment's own advantages, one per token; None to compute them from the rewards."""
     overrides = (group.get("overrides") or [{}] * (index + 1))[index] or {}
     group_overrides = group.get("group_overrides") or {}
     if overrides.get("set_advantage_to_zero") or group_overrides.get("set_advantage_to_zero"):

@@ -1,7 +1,8 @@
 """The tasks of a step, and the sessions of the agents that work on them. Everything here runs on one event loop.
 
 A task is one completion of a prompt's group. It is handed to one agent at a time. An agent that doesn't end its session
-in time is lost: its task is handed out once more, and if that agent is lost too, the task ends without a score.
+in time is considered lost: its task is handed out once more, and if that agent is lost too, the task ends without a
+score.
 """
 
 import asyncio
@@ -17,29 +18,25 @@ from typing import Any
 from workers.trainer.gateway.branches import Branches
 from workers.trainer.keyed_endpoint import HttpRefusal
 
-TRIES = 2
-"""How often a task is handed out at most."""
-_REMEMBERED = 20_000
-"""Ended sessions whose end can still be explained."""
+MAX_TRIES = 2
+"""Maximum number of times that a task is handed out."""
+_MAX_ENDED = 20_000
+"""Maximum number of ended sessions whose end can still be explained."""
 
 
 @dataclass
 class AgentTask:
-    """One completion that an agent must produce."""
-
     row: Mapping[str, Any]
     prompt: Any
     evaluation: bool = False
-    """True if it belongs to an evaluation, which isn't trained on."""
+    """True if the task belongs to an evaluation, which isn't trained on."""
     handed_out: int = 0
     session: "AgentSession | None" = None
-    """The session that counts, once it has ended or its last agent is lost."""
+    """Session that is used, set once it has ended or the last agent is lost."""
 
 
 @dataclass
 class AgentSession:
-    """One agent's work on a task."""
-
     id: str
     task: AgentTask
     began: float
@@ -51,24 +48,23 @@ class AgentSession:
     timer: asyncio.TimerHandle | None = None
 
 
-class Desk:
-    """A desk that hands out tasks, with the open sessions."""
+class SessionManager:
+    """The manager that hands out tasks and keeps the open sessions."""
 
     def __init__(self, *, session_s: float) -> None:
         self._session_s = session_s
         self._tasks: Sequence[AgentTask] = ()
         self._waiting: deque[AgentTask] = deque()
         self._open: dict[str, AgentSession] = {}
-        self._over: OrderedDict[str, HttpRefusal] = OrderedDict()
+        self._ended: OrderedDict[str, HttpRefusal] = OrderedDict()
         self._changed = asyncio.Condition()
         self._closed = False
         self.done = threading.Event()
-        """Set once all sessions of the step have ended."""
         self.on_done: Callable[[], None] = lambda: None
         self.heard_at = time.monotonic()
-        """When an agent last took a task or sent a request, by time.monotonic()."""
+        """Time of time.monotonic() when an agent last received a task or sent a request."""
         self.gone = 0
-        """Sessions of the current step whose agent is lost."""
+        """Number of sessions of the current step whose agent is lost."""
 
     @property
     def open_sessions(self) -> int:
@@ -82,16 +78,16 @@ class Desk:
         await self._wake()
 
     async def close(self) -> None:
-        """End all sessions; waiting agents learn that the run has ended."""
+        """End all sessions, and tell waiting agents that the run has ended."""
         self._closed = True
         for session in list(self._open.values()):
-            self._drop(session, HttpRefusal(410, "The run has ended, and with it this session."))
+            self._drop(session, HttpRefusal(410, "The run has ended, and so has this session."))
         await self._wake()
 
     # --- the agents' side -----------------------------------------------------------------------------------------
 
-    async def take(self, wait_s: float) -> AgentSession | None:
-        """Open a session on the next task; None if there is none within `wait_s`. Raises HttpRefusal."""
+    async def open_session(self, wait_s: float) -> AgentSession | None:
+        """Open and return a session on the next task; None if there is none within `wait_s`. Raises HttpRefusal."""
         try:
             async with self._changed:
                 await asyncio.wait_for(self._changed.wait_for(lambda: self._waiting or self._closed), wait_s)
@@ -100,7 +96,7 @@ class Desk:
         if self._closed:
             raise HttpRefusal(410, "The run has ended. There are no more tasks.")
         if not self._waiting:
-            return None  # another agent that waited was faster
+            return None  # another waiting agent was faster
         task = self._waiting.popleft()
         task.handed_out += 1
         self.heard_at = time.monotonic()
@@ -109,28 +105,28 @@ class Desk:
         self._open[session.id] = session
         return session
 
-    def give_back(self, session: AgentSession) -> None:
-        """Queue the task of a session again that never reached its agent."""
+    def requeue(self, session: AgentSession) -> None:
+        """Drop a session that never reached its agent, and requeue its task."""
         session.task.handed_out -= 1
-        self._drop(session, HttpRefusal(410, "The session was never taken up."))
+        self._drop(session, HttpRefusal(410, "The session never reached its agent."))
         self._waiting.appendleft(session.task)
         self._waker = asyncio.ensure_future(self._wake())
 
     def find(self, session_id: str) -> AgentSession:
-        """Find an open session. Raises HttpRefusal with the reason why it isn't open."""
+        """Return an open session. Raises HttpRefusal with the reason if it isn't open."""
         if (session := self._open.get(session_id)) is not None:
             self.heard_at = time.monotonic()
             return session
-        if (why := self._over.get(session_id)) is not None:
+        if (why := self._ended.get(session_id)) is not None:
             raise HttpRefusal(why.status, why.text)
-        raise HttpRefusal(404, f"There is no session {session_id[:64]!r}. Take a task first: POST /v1/sessions.")
+        raise HttpRefusal(404, f"There is no session {session_id[:64]!r}. Request a task first: POST /v1/sessions.")
 
     def score(self, session_id: str, reward: object) -> AgentSession:
         session = self.find(session_id)
         if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
             raise HttpRefusal(400, 'The reward must be a finite number: {"reward": 1.0}.')
         if session.reward is not None:
-            raise HttpRefusal(409, f"The session has a reward already: {session.reward:g}. The first one counts.")
+            raise HttpRefusal(409, f"The session already has a reward, {session.reward:g}, which can't be changed.")
         session.reward = float(reward)
         return session
 
@@ -139,7 +135,7 @@ class Desk:
         if reward is not None:
             self.score(session_id, reward)
         session.task.session = session
-        self._drop(session, HttpRefusal(409, "The session has ended already. Its first end counts; take another task."))
+        self._drop(session, HttpRefusal(409, "The session has already ended. Request another task."))
         self._check_done()
         return session
 
@@ -147,10 +143,10 @@ class Desk:
 
     def _lose(self, session: AgentSession) -> None:
         self.gone += 1
-        again = session.task.handed_out < TRIES
-        task = "its task was handed out again" if again else "its task counts as not answered"
+        is_retried = session.task.handed_out < MAX_TRIES
+        task = "its task was handed out again" if is_retried else "its task has no completion"
         self._drop(session, HttpRefusal(410, f"The session took longer than {self._session_s:g} s, and {task}."))
-        if again:
+        if is_retried:
             self._waiting.append(session.task)
             self._waker = asyncio.ensure_future(self._wake())
         else:
@@ -166,9 +162,9 @@ class Desk:
         session.seconds = time.monotonic() - session.began
         if session.timer is not None:
             session.timer.cancel()
-        self._over[session.id] = why
-        while len(self._over) > _REMEMBERED:
-            self._over.popitem(last=False)
+        self._ended[session.id] = why
+        while len(self._ended) > _MAX_ENDED:
+            self._ended.popitem(last=False)
 
     def _check_done(self) -> None:
         if self._tasks and all(task.session is not None for task in self._tasks):

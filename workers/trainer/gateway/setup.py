@@ -1,4 +1,4 @@
-"""A run's gateway: checked before the model is loaded, and opened once there is a policy."""
+"""The gateway of a run: checked before the model is loaded, and opened once there is a policy."""
 
 import os
 import secrets
@@ -23,10 +23,10 @@ from workers.trainer.gateway.endpoint import AgentEndpoint
 from workers.trainer.gateway.engine import MainThread, PolicyEngine, PolicyServers
 from workers.trainer.gateway.inference_api import InferenceApi
 from workers.trainer.gateway.run_api import RunApi
-from workers.trainer.gateway.sessions import Desk
+from workers.trainer.gateway.sessions import SessionManager
 from workers.trainer.rollouts.adapter_generation import sampling_parameters
 
-ANYWHERE = "0.0.0.0"  # noqa: S104  # only if the run asks for it, and every request needs a key
+ALL_INTERFACES = "0.0.0.0"  # noqa: S104  # only if the run requests it, and every request needs a key
 GIVEN_REWARD = "environment_reward"
 
 
@@ -40,19 +40,20 @@ class GatewaySetup(setup.Setup):
     conversing: Conversing
 
     def open(self, trainer: Any, activity: RankActivity) -> None:
-        """Start the endpoint (rank 0 only)."""
+        """Connect the rollouts to the engine, and start the endpoint on rank 0."""
         engine = _engine(self.spec, trainer)
         self.conversing.ends = frozenset(trainer.eos_token_ids)
         if not trainer.accelerator.is_main_process:
             self.rollouts.open(None, engine, activity)
             return
-        desk = Desk(session_s=self.settings.session_s)
+        manager = SessionManager(session_s=self.settings.session_s)
         # Without a key, no request is allowed.
         digest = os.environ.pop(gateway.KEY_DIGEST, "") or secrets.token_hex(32)
-        shows = self.settings.shows_answer
-        endpoint = AgentEndpoint(desk, self.conversing, engine, digest=digest, shows_answer=shows)
+        endpoint = AgentEndpoint(
+            manager, self.conversing, engine, digest=digest, shows_answer=self.settings.shows_answer
+        )
         ports = self.spec.placement.ports[-gateway.ports_of(self.spec.run.episodes) :]
-        host = ANYWHERE if self.settings.open_beyond_loopback else LOOPBACK
+        host = ALL_INTERFACES if self.settings.open_beyond_loopback else LOOPBACK
         if isinstance(self.rollouts, AgentRollouts):
             endpoint.open(host, ports[0])
         else:
@@ -73,7 +74,7 @@ class GatewaySetup(setup.Setup):
 
 
 def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict[str, Any]) -> GatewaySetup | None:
-    """Prepare the gateway; None for runs without one. Raises SpecError."""
+    """Prepare the gateway; return None for runs without one. Raises SpecError."""
     episodes = spec.run.episodes
     if episodes is None or episodes.gateway is None:
         return None
@@ -88,7 +89,7 @@ def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict
         count_outputs=episodes.limits.count_outputs,
     )
     conversing.model = spec.run.name
-    conversing.context = setup.context_of(spec)
+    conversing.context = setup.context_length(spec)
     if rows.by_id.chat or episodes.chat_template:
         conversing.check()
         trainer_tokenizer.chat_template = chat_tokenizer.chat_template
@@ -105,12 +106,12 @@ def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict
 
 def _check(spec: AttemptSpec, settings: GatewaySpec) -> None:
     if settings.kind not in gateway.KINDS:
-        raise SpecError(f"A gateway is of a kind of {', '.join(gateway.KINDS)}, not {settings.kind!r}.")
+        raise SpecError(f"The kind of a gateway must be one of {', '.join(gateway.KINDS)}, not {settings.kind!r}.")
     if not settings.session_s > 0:
-        raise SpecError(f"A session lasts longer than 0 s, not {settings.session_s:g}.")
+        raise SpecError(f"session_s must be greater than 0, not {settings.session_s:g}.")
     needed = gateway.ports_of(spec.run.episodes)
     if len(spec.placement.ports) < needed + sum(server.own for server in servers_of(spec)):
-        raise SpecError(f"The gateway needs {needed} ports, and the placement has too few.")
+        raise SpecError(f"The gateway needs {needed} ports, but the placement has too few.")
     if settings.kind != gateway.ATROPOS:
         return
     unusable = [reward.name for reward in spec.run.every_reward if reward.function != GIVEN_REWARD]
@@ -120,7 +121,7 @@ def _check(spec: AttemptSpec, settings: GatewaySpec) -> None:
             f"the reward {GIVEN_REWARD!r} alone."
         )
     if spec.run.grpo.get("eval_strategy", "no") != "no":
-        raise SpecError("Atropos' environments run their own evaluations: a run that they feed has none.")
+        raise SpecError("Atropos' environments run their own evaluations, so a run with Atropos can't have any.")
 
 
 def _engine(spec: AttemptSpec, trainer: Any) -> PolicyEngine:

@@ -22,7 +22,7 @@ from workers.trainer.recording.metrics import LineFile
 
 ADAPTER_CONFIG = "adapter_config.json"
 MIN_FREE = 256 << 20
-"""Bytes that a job leaves free on the disk."""
+"""Number of bytes that a job leaves free on the disk."""
 PROGRESS_EVERY_S = 0.5
 NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
 _KINDS: dict[str, tuple[str, type | None]] = {
@@ -34,11 +34,11 @@ _KINDS: dict[str, tuple[str, type | None]] = {
     jobs.SERVE: ("serving", jobs.ServeSettings),
     jobs.WARM: ("warming", None),
 }
-"""Kind -> its module, and the type of its settings."""
+"""Kind of job -> its module and the type of its settings."""
 
 
 class Stopped(Exception):
-    """Raised by a job that was stopped, once it has undone what it had begun."""
+    """Raised by a job that was stopped, once it has undone its work."""
 
 
 @dataclass
@@ -49,18 +49,18 @@ class ModelJob:
     folder: Path
     metrics: LineFile
     rows: data.Rows | None
-    """None for kinds that need no rows (workers.contract.run.jobs.KINDS)."""
+    """Rows of the dataset; None for kinds that don't need them (workers.contract.run.jobs.KINDS)."""
     total: int = 1
     _reported: float = field(default=float("-inf"), repr=False)
 
     @property
     def base(self) -> str:
-        """The model's folder or hub id."""
+        """The base model's folder or hub id."""
         return path_of(self.spec.run.model)
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint's folder: an adapter, or all weights."""
+        """The checkpoint's folder, with an adapter or all weights."""
         return self.folder.parent.parent / self.spec.run.start_from
 
     @property
@@ -69,23 +69,24 @@ class ModelJob:
 
     @property
     def tokenizer(self) -> str:
-        """The checkpoint's folder, if it has a tokenizer (with its training's chat template); otherwise the base."""
-        own = (self.checkpoint / "tokenizer_config.json").is_file()
-        return str(self.checkpoint) if own else self.base
+        """The checkpoint's folder if it has a tokenizer, with the chat template used in training; otherwise the
+        base."""
+        has_tokenizer = (self.checkpoint / "tokenizer_config.json").is_file()
+        return str(self.checkpoint) if has_tokenizer else self.base
 
     def check_room(self, size: float, title: str) -> None:
         """Check that the job's disk has `size` bytes free for a file. Raises SpecError."""
-        needed, free = size + MIN_FREE, shutil.disk_usage(self.folder).free
-        if free < needed:
+        needed, free_bytes = size + MIN_FREE, shutil.disk_usage(self.folder).free
+        if free_bytes < needed:
             raise SpecError(
-                f"{title} needs {needed / 1e9:.1f} GB in {self.folder}, and {free / 1e9:.1f} GB are free. "
+                f"{title} needs {needed / 1e9:.1f} GB in {self.folder}, but only {free_bytes / 1e9:.1f} GB are free. "
                 "Delete models that you no longer need, or free space on the host."
             )
 
     @contextmanager
     def unfinished(self, title: str) -> Iterator[Path]:
-        """Yield the path for files that aren't finished; what is left there is deleted. Raises SpecError if they don't
-        fit onto the disk."""
+        """Yield the folder for unfinished files, which is deleted afterwards. Raises SpecError if they don't fit on the
+        disk."""
         folder = self.folder / FileName.UNFINISHED
         try:
             yield folder
@@ -97,20 +98,20 @@ class ModelJob:
             shutil.rmtree(folder, ignore_errors=True)
 
     def no_room(self, title: str) -> str:
-        return f"No space left on device: {title} didn't fit into {self.folder}."
+        return f"No space left on device: {title} didn't fit in {self.folder}."
 
     def document(self, name: str) -> dict[str, Any]:
-        """Read a JSON file of the job's folder; {} if it is missing."""
+        """Read a JSON file of the job's folder; return {} if it is missing."""
         try:
             return dict(json.loads((self.folder / name).read_bytes()))
         except FileNotFoundError:
             return {}
 
-    def stage(self, text: str) -> None:
-        self.metrics.event(EventKind.STAGE, {"stage": text})
+    def stage(self, name: str) -> None:
+        self.metrics.event(EventKind.STAGE, {"stage": name})
 
     def begin(self, total: int) -> None:
-        """Report the job as running; `progress` counts up to `total`."""
+        """Report that the job is running, with `progress` counting up to `total`."""
         self.total = max(1, total)
         self.metrics.event(EventKind.TRAINING, {"max_steps": self.total, "step": 0}, step=0)
 
@@ -121,7 +122,7 @@ class ModelJob:
             self.metrics.log(min(count, self.total), {"job/done": float(count)})
 
     def result(self, text: str, **facts: Any) -> None:
-        """Report a result: `text` for people, `facts` for pages."""
+        """Report a result. `text`: a sentence for people. `facts`: data for pages."""
         self.metrics.event(EventKind.RESULT, {"text": text, "facts": facts})
 
     @property
@@ -133,7 +134,7 @@ class ModelJob:
 
 
 def run(job: ModelJob) -> None:
-    """Perform the job, and report its end. Raises TrainerError with a sentence for people."""
+    """Run the job and report its end. Raises TrainerError with a message for the user."""
     name, settings_type = _KINDS[job.spec.run.kind]
     try:
         settings = settings_type and from_dict(settings_type, job.spec.run.job, at="job")
@@ -148,12 +149,12 @@ def run(job: ModelJob) -> None:
 
 
 def megabytes(size: int) -> int:
-    """Round a number of bytes up to whole megabytes, the unit of transfers' progress."""
+    """Convert bytes to megabytes, rounded up, the unit of progress of transfers."""
     return -(-size // 10**6)
 
 
 def flush_to_disk(folder: Path) -> None:
-    """Write the folder's files through to the disk: after a power cut, a complete name must not have empty files."""
+    """Sync the folder's files to the disk, so that after a power cut a finished folder has no empty files."""
     for path in [*folder.iterdir(), folder]:
         with suppress(OSError):  # some file systems can't sync folders
             descriptor = os.open(path, os.O_RDONLY)

@@ -1,4 +1,4 @@
-"""The archive of a model's files: checked here, and sent by the supervisor, since this process has no token."""
+"""The archive of a model's files, checked here and sent by the supervisor, since this process has no token."""
 
 import time
 
@@ -12,7 +12,8 @@ POLL_S = 0.1
 
 
 def run(job: ModelJob, settings: ArchiveSettings) -> None:
-    """Send the archive. Raises SpecError if there is nothing to send, or if it is refused."""
+    """Let the supervisor send the archive, and report progress. Raises SpecError if there is nothing to send or it is
+    refused."""
     try:
         archive = ModelArchive(job.checkpoint, name=settings.name, card=settings.card)
     except ArchiveError as error:

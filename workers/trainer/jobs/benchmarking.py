@@ -1,7 +1,7 @@
-"""Standard benchmarks of a model by EleutherAI's lm-eval, in an environment of its own: one process per task.
+"""Standard benchmarks of a model by EleutherAI's lm-eval, in a separate environment: one process per task.
 
-The model answers on loopback, with a key that only this process and lm-eval's have. A failed task is reported with its
-reason; the others continue.
+The model is served on loopback, with a key that only this process and that of lm-eval have. A failed task is reported
+with its reason; the others continue.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ from workers.trainer.jobs.serving import open_engine
 PYTHON, TASKS = "GRPO_LM_EVAL_PYTHON", "GRPO_LM_EVAL_TASKS"
 PERCENT = re.compile(r"Requesting API: +(\d+)%")
 BATCH = 8
-"""Prompts per request, for engines that take one request at a time."""
-LONGEST = 16_384
-"""Limit of a prompt's and its answer's tokens, so that a batch fits into a request's body."""
+"""Number of prompts per request, for engines that handle one request at a time."""
+MAX_LENGTH = 16_384
+"""Maximum number of tokens of a prompt and its completion, so that a batch fits into a request's body."""
 DEFAULT_LENGTH = 2048
-"""Context of a model that doesn't state its own; lm-eval's default."""
+"""Context length of a model that doesn't state its own; this is lm-eval's default."""
 REQUEST_S = 3600
-"""Time-out of a request: a CPU is slow."""
+"""Time-out of a request in seconds; it is long because a CPU is slow."""
 UNFETCHED = re.compile(
     r"Couldn't reach|ConnectionError|ConnectError|LocalEntryNotFoundError|OfflineModeIsEnabled|DatasetNotFoundError"
     r"|Name or service not known|Max retries exceeded"
@@ -42,7 +42,7 @@ UNKNOWN = re.compile(r"Tasks not found|No tasks (specified|found)")
 
 
 def run(job: ModelJob, settings: BenchmarkSettings) -> None:
-    """Run the tasks one by one, and report their results. Raises SpecError if all failed."""
+    """Run the tasks one by one and report their results. Raises SpecError if all failed."""
     if invalid := [task for task in settings.tasks if not jobs.is_benchmark_name(task)]:
         raise SpecError(f"{invalid[0]!r} is not the name of a benchmark.")
     python = programs.interpreter("lm-eval", "lm-eval", jobs.BENCHMARK_ENVIRONMENT, PYTHON, stage=job.stage)
@@ -55,8 +55,8 @@ def run(job: ModelJob, settings: BenchmarkSettings) -> None:
         job.begin(100 * len(settings.tasks))
         for number, task in enumerate(settings.tasks):
             job.stage(f"{task}, {number + 1} of {len(settings.tasks)}")
-            of_task, why = _benchmark(job, python, config, environment, task, start=100 * number)
-            results += of_task
+            task_results, why = _benchmark(job, python, config, environment, task, start=100 * number)
+            results += task_results
             failed += [{"task": task, "why": why}] if why else []
             job.progress(100 * (number + 1))
             values = ", ".join(f"{result['task']} {result['metric']} {result['value']:.3f}" for result in results)
@@ -71,9 +71,9 @@ def run(job: ModelJob, settings: BenchmarkSettings) -> None:
 
 @contextlib.contextmanager
 def _served(job: ModelJob) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-    """Serve the model; yields the part of lm-eval's config that all tasks share, and its environment."""
+    """Serve the model; yield the part of lm-eval's config that all tasks share, and lm-eval's environment variables."""
     model = job.spec.run.model
-    if not Path(job.base).is_dir():  # fetched from the hub, which is then asked for nothing but a task's data
+    if not Path(job.base).is_dir():  # fetched from the hub earlier, so that now only tasks' data are requested from it
         from huggingface_hub import snapshot_download
 
         folder = str(snapshot_download(job.base, revision=model.revision, local_files_only=True))
@@ -106,9 +106,9 @@ def _arguments(job: ModelJob, engine: ModelEngine) -> dict[str, Any]:
         "model": TRAINED,
         "tokenizer": job.tokenizer,
         "tokenizer_backend": "huggingface",
-        # As the tokenizer itself does; lm-eval would omit it.
+        # As the tokenizer does by itself; lm-eval would omit it.
         "add_bos_token": bos is not None and tokenizer("1")["input_ids"][0] == bos,
-        "max_length": min(engine.context or DEFAULT_LENGTH, LONGEST),
+        "max_length": min(engine.context or DEFAULT_LENGTH, MAX_LENGTH),
         "timeout": REQUEST_S,
         **({"trust_remote_code": True} if remote else {}),
     }
@@ -120,33 +120,34 @@ def _arguments(job: ModelJob, engine: ModelEngine) -> dict[str, Any]:
 def _benchmark(
     job: ModelJob, python: str, config: dict[str, Any], environment: dict[str, str], task: str, *, start: int
 ) -> tuple[list[dict[str, Any]], str]:
-    """Run a task, whose progress counts from `start`. Return its results, one per metric, or why there are none."""
+    """Run a task whose progress begins at `start`; return its results, one per metric, and why there are none, or
+    ""."""
     out = job.folder / "lm-eval" / task
     out.mkdir(parents=True, exist_ok=True)
     config = {**config, "tasks": [task], "output_path": str(out)}
     (out / "config.yaml").write_text(json.dumps(config))  # JSON is YAML, and no path in it needs quoting
     command = [python, "-m", "lm_eval", "run", "--config", str(out / "config.yaml")]
-    code, last = programs.follow(
+    code, last_lines = programs.follow(
         command,
         percent=PERCENT,
         progress=lambda percent: job.progress(start + percent),
         environment=environment,
     )
     if code != 0:
-        return [], _why(task, last)
-    written = sorted(out.rglob("results_*.json"))
-    if not written:
-        return [], f"{task}: lm-eval has written no results."
-    return _results(task, json.loads(written[-1].read_bytes())), ""
+        return [], _why(task, last_lines)
+    result_files = sorted(out.rglob("results_*.json"))
+    if not result_files:
+        return [], f"{task}: lm-eval didn't write any results."
+    return _results(task, json.loads(result_files[-1].read_bytes())), ""
 
 
-def _why(task: str, last: list[str]) -> str:
-    text = "\n".join(last)
-    if UNKNOWN.search(text):
+def _why(task: str, last_lines: list[str]) -> str:
+    output = "\n".join(last_lines)
+    if UNKNOWN.search(output):
         return f"lm-eval has no task {task}."
-    if UNFETCHED.search(text):
-        return f"The data of {task} can't be fetched from the hub on this host: {programs.last_of(last)}"
-    return f"{task} failed: {programs.last_of(last)}"
+    if UNFETCHED.search(output):
+        return f"The data of {task} can't be fetched from the hub on this host: {programs.last_of(last_lines)}"
+    return f"{task} failed: {programs.last_of(last_lines)}"
 
 
 def _results(task: str, document: dict[str, Any]) -> list[dict[str, Any]]:

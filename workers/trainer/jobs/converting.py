@@ -1,6 +1,6 @@
 """Conversion of a model to one GGUF file with llama.cpp's script, which the host's owner has installed.
 
-The script runs in a separate process on the CPU. It gets no secret, no token and no access to the hub, and reads only
+The script runs in a separate process on the CPU. It gets no secrets, no token and no access to the hub, and reads only
 safetensors.
 """
 
@@ -21,7 +21,7 @@ from workers.trainer.jobs import NO_ROOM, ModelJob, flush_to_disk, programs
 
 FOLDER = "GRPO_LLAMA_CPP_DIR"
 WEIGHTS = "model*.safetensors"
-"""The files that the script reads; without any it would read pickles."""
+"""Pattern of the files that the script reads; without them it would read pickles."""
 MAGIC = b"GGUF"
 PERCENT = re.compile(r"^Writing: +(\d+)%")
 NO_MODULE = re.compile(r"No module named '([\w.]+)'")
@@ -29,9 +29,9 @@ INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_L
 
 
 def run(job: ModelJob, settings: GgufSettings) -> None:
-    """Convert the model. Raises SpecError if that fails, and then leaves no file."""
+    """Convert the model. If that fails, leave no file and raise SpecError."""
     if settings.type not in GGUF_TYPES or not is_gguf_name(settings.name):
-        raise SpecError(f"{settings.name!r} of type {settings.type!r} can't be made.")
+        raise SpecError(f"{settings.name!r} of type {settings.type!r} can't be created.")
     script = _script()
     _check_model(job)
     job.check_room(_size(job.checkpoint, settings.type), "The GGUF file")
@@ -45,19 +45,19 @@ def _make(job: ModelJob, settings: GgufSettings, script: Path, target: Path) -> 
     job.stage("converting")
     command = [sys.executable, str(script), str(job.checkpoint), "--outfile", str(target), "--outtype", settings.type]
     environment = _environment(target.parent / "home")
-    code, last = programs.follow(command, percent=PERCENT, progress=job.progress, environment=environment)
+    code, last_lines = programs.follow(command, percent=PERCENT, progress=job.progress, environment=environment)
     if code != 0:
-        raise SpecError(_why(job, code, last))
+        raise SpecError(_why(job, code, last_lines))
     job.stage("computing its checksum")
     try:
         with target.open("rb") as file:
-            whole = file.read(len(MAGIC)) == MAGIC
+            is_gguf = file.read(len(MAGIC)) == MAGIC
             file.seek(0)
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
-        whole, checksum = False, ""
-    if not whole:
-        raise SpecError(f"{GGUF_SCRIPT} ended without an error, but has written no GGUF file: {programs.last_of(last)}")
+        is_gguf, checksum = False, ""
+    if not is_gguf:
+        raise SpecError(f"{GGUF_SCRIPT} reported no error but didn't write a GGUF file: {programs.last_of(last_lines)}")
     flush_to_disk(target.parent)
     final = job.folder / FileName.GGUF / target.name
     final.parent.mkdir(exist_ok=True)
@@ -73,17 +73,19 @@ def _make(job: ModelJob, settings: GgufSettings, script: Path, target: Path) -> 
 def _script() -> Path:
     folder = os.environ.get(FOLDER, "")
     if not folder:
-        raise SpecError(f"This host doesn't convert models: {FOLDER} names no checkout of llama.cpp.")
+        raise SpecError(f"This host can't convert models: {FOLDER} is not set to a checkout of llama.cpp.")
     script = Path(folder) / GGUF_SCRIPT
     if not script.is_file():
-        raise SpecError(f"{FOLDER} names {folder}, and there is no {GGUF_SCRIPT} in it.")
+        raise SpecError(f"{FOLDER} is {folder}, but there is no {GGUF_SCRIPT} in it.")
     return script
 
 
 def _check_model(job: ModelJob) -> None:
     folder = job.checkpoint
     if job.is_adapter:
-        raise SpecError(f"{folder.name} is a LoRA adapter: merge it into its base, and convert the merged model.")
+        raise SpecError(
+            f"{folder.name} is a LoRA adapter: merge it into its base model, then convert the merged model."
+        )
     if not any(folder.glob(WEIGHTS)):
         pickled = any(path for pattern in PICKLES for path in folder.glob(pattern))
         raise SpecError(f"{folder.name} can't be converted. " + (ONLY_PICKLES if pickled else "It has no weights."))
@@ -91,21 +93,19 @@ def _check_model(job: ModelJob) -> None:
         raise SpecError(f"{folder.name} is incomplete: its configuration, its tokenizer or a part of it is missing.")
     code = next(folder.glob("*.py"), None)
     if code is not None and not job.spec.run.model.trust_remote_code:  # the script would run it for some models
-        raise SpecError(f"{folder.name} brings code of its own ({code.name}), which the run was not allowed to trust.")
+        raise SpecError(f"{folder.name} contains its own code ({code.name}), which the run was not allowed to trust.")
 
 
 def _size(folder: Path, kind: str) -> float:
-    """Estimate the file's size in bytes from the weights' size and dtype."""
+    """Estimate the size of the GGUF file in bytes from the weights' size and dtype."""
     config = json.loads((folder / "config.json").read_bytes())
-    stored = 32 if (config.get("dtype") or config.get("torch_dtype")) == FLOAT32 else 16
-    return sum(path.stat().st_size for path in folder.glob(WEIGHTS)) * GGUF_TYPES[kind].bits / stored
+    stored_bits = 32 if (config.get("dtype") or config.get("torch_dtype")) == FLOAT32 else 16
+    return sum(path.stat().st_size for path in folder.glob(WEIGHTS)) * GGUF_TYPES[kind].bits / stored_bits
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Build the script's environment. `home`: replaces the folder that may hold a token for the hub.
-
-    Without PYTHONSAFEPATH, because the script imports modules from its own folder.
-    """
+    """Return the script's environment. `home`: replaces the folder that may contain a token for the hub. It lacks
+    PYTHONSAFEPATH, because the script imports modules from its own folder."""
     inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
     threads = {name: value for name, value in os.environ.items() if name.startswith(("OMP_", "MKL_"))}
     ours = {
@@ -122,17 +122,17 @@ def _environment(home: Path) -> dict[str, str]:
 # --- the end -----------------------------------------------------------------------------------------------------
 
 
-def _why(job: ModelJob, code: int, last: Sequence[str]) -> str:
-    text, end = "\n".join(last), programs.last_of(last)
-    if NO_ROOM.search(text):
+def _why(job: ModelJob, code: int, last_lines: Sequence[str]) -> str:
+    output, end = "\n".join(last_lines), programs.last_of(last_lines)
+    if NO_ROOM.search(output):
         return job.no_room("the GGUF file")
     if code < 0:
-        return f"{GGUF_SCRIPT} was ended by {signal.Signals(-code).name}: {end}"
+        return f"{GGUF_SCRIPT} was killed by {signal.Signals(-code).name}: {end}"
     if missing := NO_MODULE.search(end):
         if missing[1].partition(".")[0] in ("gguf", "conversion"):
-            return f"{GGUF_SCRIPT} lacks a part of llama.cpp: {FOLDER} must name a whole checkout, with gguf-py. {end}"
+            return f"{GGUF_SCRIPT} lacks a part of llama.cpp: {FOLDER} must be a complete checkout, with gguf-py. {end}"
         return (
             f"{GGUF_SCRIPT} needs a module that the trainer's interpreter ({sys.executable}) lacks: install it there, "
-            f"or name a folder that has it in GRPO_TRAINER_PYTHONPATH. {end}"
+            f"or set GRPO_TRAINER_PYTHONPATH to a folder that has it. {end}"
         )
     return f"{GGUF_SCRIPT} failed: {end}"

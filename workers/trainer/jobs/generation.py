@@ -1,4 +1,4 @@
-"""Generation by a served model: requests, results, and what every engine offers."""
+"""Generation by a served model: requests, results, and the interface of engines."""
 
 import contextlib
 import threading
@@ -12,12 +12,12 @@ from workers.contract.reports.chat import Ask, Finish, Sampling
 from workers.trainer.jobs import tool_calls
 
 POLL_S = 0.1
-LOWEST_LOGPROB = -9999.0
-"""Replaces minus infinity, which JSON can't hold."""
+MIN_LOGPROB = -9999.0
+"""Value used instead of minus infinity, which JSON can't represent."""
 
 
 class GenerationError(Exception):
-    """The request can't be answered; the message is for its sender."""
+    """Raised when a request can't be fulfilled; the message is for its sender."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class GenerationRequest:
     ask: Ask
     sampling: Sampling
     stop: tuple[str, ...] = ()
-    """Texts that end the answer and don't belong to it."""
+    """Strings that end the answer and are not part of it."""
     tokens: tuple[int, ...] = ()
-    """Token ids of the prompt, in place of text."""
+    """Token ids of the prompt, instead of text."""
 
 
 @dataclass(frozen=True)
@@ -39,35 +39,35 @@ class GenerationResult:
 
 @dataclass(frozen=True)
 class PromptScores:
-    """A prompt's tokens, each with its log-probability given those before it; the first has none."""
+    """The tokens of a prompt, each with its log-probability given those before it; the first has none."""
 
     tokens: tuple[str, ...]
     logprobs: tuple[float | None, ...]
     top: tuple[dict[str, float] | None, ...]
-    """The most probable tokens at each position, and the prompt's own."""
-    further: bool
-    """True if the last token is not the prompt's but the model's continuation."""
+    """Most probable tokens at each position, and the prompt's own."""
+    extended: bool
+    """True if the last token is the model's continuation instead of the prompt's."""
 
 
 class ModelEngine(ABC):
-    """Loaded models that generate."""
+    """Base class of engines: loaded models that generate."""
 
     name: str
     at_once: int
-    """Answers generated concurrently."""
+    """Maximum number of answers generated concurrently."""
 
     def __init__(self, models: dict[str, Any], tokenizer: Any, context: int | None) -> None:
         self._models, self._tokenizer = models, tokenizer
         self.models = tuple(models)
         self.template = bool(tokenizer.chat_template)
-        """False: messages are joined as plain text."""
+        """True if there is a chat template; otherwise messages are joined as plain text."""
         self.context = context
-        """Tokens of prompt and answer together."""
+        """Maximum number of tokens of prompt and answer together."""
         self._slots = threading.Semaphore(self.at_once)
 
     @contextlib.contextmanager
     def turn(self, ended: Callable[[], object]) -> Iterator[None]:
-        """Wait for a free slot. Raises GenerationError if `ended` comes first."""
+        """Hold a slot, after waiting for a free one. Raises GenerationError if `ended` returns True first."""
         while not self._slots.acquire(timeout=POLL_S):
             if ended():
                 raise GenerationError("The answer was cancelled before it began.")
@@ -80,12 +80,13 @@ class ModelEngine(ABC):
     def answer(
         self, request: GenerationRequest, send: Callable[[str], None], ended: Callable[[], bool]
     ) -> GenerationResult:
-        """Generate, passing each piece of text to `send`; stop early once `ended`. Raises GenerationError."""
+        """Generate an answer, passing each piece of text to `send`; stop early once `ended` returns True. Raises
+        GenerationError."""
 
     def answers(
         self, requests: Sequence[GenerationRequest], ended: Callable[[], bool]
     ) -> list[tuple[str, GenerationResult]]:
-        """Generate whole answers to prompts with one model and one sampling. Raises GenerationError."""
+        """Generate complete answers to prompts with the same model and sampling. Raises GenerationError."""
         completions = []
         for request in requests:
             pieces: list[str] = []
@@ -94,16 +95,17 @@ class ModelEngine(ABC):
         return completions
 
     def score(self, requests: Sequence[GenerationRequest], top: int, ended: Callable[[], bool]) -> list[PromptScores]:
-        """Score prompts with one model, each with one further token if max_tokens is 1. Raises GenerationError."""
+        """Score prompts with one model, each extended by one generated token if max_tokens is 1. Raises
+        GenerationError."""
         prompts = [self._ids(request) for request in requests]
         for ids in prompts:
             completion_limit(len(ids), self.context, 1)
-        further = any(request.sampling.max_tokens for request in requests)
-        return self._score(requests[0].ask.model, prompts, further, top, ended)
+        extend = any(request.sampling.max_tokens for request in requests)
+        return self._score(requests[0].ask.model, prompts, extend, top, ended)
 
     @abstractmethod
     def _score(
-        self, model: str, prompts: list[list[int]], further: bool, top: int, ended: Callable[[], bool]
+        self, model: str, prompts: list[list[int]], extend: bool, top: int, ended: Callable[[], bool]
     ) -> list[PromptScores]: ...
 
     def _ids(self, request: GenerationRequest) -> list[int]:
@@ -115,13 +117,9 @@ class ModelEngine(ABC):
 
 @dataclass
 class Usage:
-    """The use of a served model, by chat or by HTTP."""
-
     last_used: float = field(default_factory=time.monotonic)
     active: int = 0
-    """Answers being generated."""
     requests: int = 0
-    """HTTP requests answered."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextlib.contextmanager
@@ -143,7 +141,7 @@ class Usage:
         with self._lock:
             self.requests += 1
 
-    def idle_for(self, seconds: float) -> bool:
+    def is_idle_for(self, seconds: float) -> bool:
         with self._lock:
             return not self.active and time.monotonic() - self.last_used >= seconds
 
@@ -169,24 +167,24 @@ def prompt_ids(tokenizer: Any, request: GenerationRequest) -> list[int]:
 
 
 def completion_limit(prompt_tokens: int, context: int | None, requested: int) -> int:
-    """Limit the completion's tokens to the room in the context. Raises GenerationError if there is none."""
+    """Return the completion's token limit, given the room in the context. Raises GenerationError if there is none."""
     if not prompt_tokens:
         raise GenerationError("The prompt is empty.")
     if context is None:
         return requested
     if prompt_tokens >= context:
         raise GenerationError(
-            f"The chat has {prompt_tokens:,} tokens, and this model takes {context:,} with its answer: "
+            f"The chat has {prompt_tokens:,} tokens, but this model's limit is {context:,}, including its answer: "
             "send a shorter message, or begin a new chat."
         )
     return min(requested, context - prompt_tokens)
 
 
 def first_stop(text: str, stops: tuple[str, ...]) -> int | None:
-    """Find the index at which the first stop text begins; None: there is none."""
+    """Return the index at which the first stop string begins, or None."""
     return min((start for stop in stops if (start := text.find(stop)) >= 0), default=None)
 
 
 def up_to_end(tokens: list[int], ends: Sequence[int]) -> list[int]:
-    """Cut off the padding that follows the first end token."""
+    """Return the tokens without the padding that follows the first end token."""
     return tokens[: next((index for index, token in enumerate(tokens) if token in ends), len(tokens)) + 1]

@@ -1,11 +1,11 @@
 """Merge of a LoRA adapter into its base model, with a check that the merged model generates the same tokens.
 
-The merge is computed in float32 and saved in the base's dtype, or in float32 if the job asks for it. Both models then
-run in float32: the base with its adapter, and the merged model as loaded from its files, including the rounding of its
-dtype. They are *equal* if each of 20 prompts, rendered as in training, gets the same greedy tokens from both: 64, or
-fewer if both end earlier. Computing in float32 excludes the noise of 16-bit arithmetic, so that a difference is one of
-the weights. Rounding to 16 bits may flip a close choice, and can lose updates that are smaller than a weight's last
-digit: such a merge is refused, and float32 is the alternative.
+The merge is computed in float32 and saved in the base's dtype, or in float32 if the job's settings say so. Then both
+models run in float32: the base with its adapter, and the merged model as loaded from its files, including the rounding
+to its dtype. They are *equal* if both generate the same greedy tokens for each of 20 prompts, rendered as in training:
+64 tokens, or fewer if both end earlier. Computing in float32 excludes the noise of 16-bit arithmetic, so a difference
+must be in the weights. Rounding to 16 bits may flip a close choice, and can lose updates that are smaller than a
+weight's last digit: such a merge is refused, and float32 is the alternative.
 """
 
 import gc
@@ -37,13 +37,13 @@ from workers.trainer.jobs.generation import up_to_end
 PROMPTS, TOKENS, AT_ONCE = 20, 64, 5
 ADAPTER = "adapter_model.safetensors"
 ORIGIN = "merged_from.json"
-"""File in the merged model's folder with its origin and the comparison."""
+"""Name of the file in the merged model's folder with its origin and the comparison."""
 SHARD = "5GB"
 
 
 def run(job: ModelJob, settings: MergeSettings) -> None:
-    """Merge, compare and keep the model. Raises SpecError if there is nothing to merge or the merged model differs, and
-    then leaves no files."""
+    """Merge, compare and keep the model. If there is nothing to merge or the merged model differs, leave no files and
+    raise SpecError."""
     base = _base_folder(job)
     _check_adapter(job)
     _check_room(job, base, settings)
@@ -65,9 +65,9 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
     if settings.dtype != FLOAT32:
         for name, parameter in merged.named_parameters():
             parameter.data = parameter.data.to(dtypes[name])
-    bad = next((name for name, weights in merged.named_parameters() if not torch.isfinite(weights).all()), None)
-    if bad:
-        raise SpecError(f"The merge is refused: {bad} of the merged model has values that are not finite.")
+    bad_tensor = next((name for name, weights in merged.named_parameters() if not torch.isfinite(weights).all()), None)
+    if bad_tensor:
+        raise SpecError(f"The merge is refused: {bad_tensor} of the merged model has values that are not finite.")
     dtype = str(merged.dtype).removeprefix("torch.")
     job.stage("saving")
     unfinished.mkdir(parents=True)
@@ -78,30 +78,29 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
     gc.collect()  # PEFT's wrappers refer to each other, and there may be no room for both models
 
     job.stage("comparing the merged model with base and adapter")
-    saved = create_model_from_path(str(unfinished), dtype="float32", device_map=_device(job), use_safetensors=True)
-    actual = _completions(saved, tokenizer, prompts, lambda count: job.progress(len(prompts) + count))
-    comparison = compared(expected, actual)
+    reloaded = create_model_from_path(str(unfinished), dtype="float32", device_map=_device(job), use_safetensors=True)
+    actual = _completions(reloaded, tokenizer, prompts, lambda count: job.progress(len(prompts) + count))
+    comparison = compare(expected, actual)
     facts = {**comparison.facts, "dtype": dtype}
     if comparison.equal < comparison.of:
-        text = f"The merge is refused: {comparison.sentence(dtype)}"
-        job.result(text, **facts)
-        raise SpecError(text)
+        sentence = f"The merge is refused: {comparison.sentence(dtype)}"
+        job.result(sentence, **facts)
+        raise SpecError(sentence)
     _keep(job, unfinished, facts)
     job.result(f"Merged in {dtype}: {comparison.sentence(dtype)}", **facts)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Greedy tokens from base and adapter, compared with those from the merged model."""
+    """Comparison of the greedy tokens from base and adapter with those from the merged model."""
 
     equal: int
-    """Prompts with equal tokens."""
+    """Number of prompts with equal tokens."""
     of: int
-    """All prompts."""
+    """Number of prompts."""
     tokens: int
-    """Tokens compared."""
     first: tuple[int, int] | None
-    """The first difference: (prompt, token), both counted from 1."""
+    """First difference as (prompt, token), both counted from 1."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -110,21 +109,21 @@ class Comparison:
 
     def sentence(self, dtype: str) -> str:
         if self.first is None:
-            return f"{self.of} of {self.of} prompts get the same greedy tokens as from base and adapter."
+            return f"it generates the same greedy tokens as base and adapter for {self.of} of {self.of} prompts."
         prompt, token = self.first
-        rounded = dtype != FLOAT32
+        is_rounded = dtype != FLOAT32
         return (
-            f"only {self.equal} of {self.of} prompts get the same greedy tokens from base and adapter and from the "
-            f"merged model; the first difference is token {token} of prompt {prompt}. "
+            f"the merged model generates the same greedy tokens as base and adapter for only {self.equal} of {self.of} "
+            f"prompts; the first difference is token {token} of prompt {prompt}. "
             + (
-                f"Rounding to {dtype} does this: merge in float32, or serve the adapter on its base."
-                if rounded
+                f"The cause is rounding to {dtype}: merge in float32, or serve the adapter on its base."
+                if is_rounded
                 else "Serve the adapter on its base."
             )
         )
 
 
-def compared(expected: Sequence[Sequence[int]], actual: Sequence[Sequence[int]]) -> Comparison:
+def compare(expected: Sequence[Sequence[int]], actual: Sequence[Sequence[int]]) -> Comparison:
     """Compare each prompt's tokens from base and adapter with those from the merged model."""
     firsts = [
         next((number for number, (a, b) in enumerate(zip_longest(*tokens), 1) if a != b), None)
@@ -139,7 +138,7 @@ def compared(expected: Sequence[Sequence[int]], actual: Sequence[Sequence[int]])
 
 
 def _base_folder(job: ModelJob) -> Path:
-    """Find the base's folder, which may be in the hub's cache, and check its files. Raises SpecError."""
+    """Return the base's folder, which may be in the hub's cache, after checking its files. Raises SpecError."""
     revision = job.spec.run.model.revision
     try:
         config = cached_file(job.base, "config.json", revision=revision, local_files_only=True)
@@ -148,7 +147,7 @@ def _base_folder(job: ModelJob) -> Path:
     folder = Path(config).parent
     if json.loads(Path(config).read_bytes()).get("quantization_config"):
         raise SpecError(
-            f"The base model {job.base} is stored quantized, and an adapter can't be merged into such weights: "
+            f"The base model {job.base} is stored quantized, so an adapter can't be merged into its weights: "
             "serve it as an adapter on its base, or train on the model in full precision."
         )
     if not any(folder.glob("*.safetensors")):
@@ -163,30 +162,30 @@ def _base_folder(job: ModelJob) -> Path:
 
 def _check_adapter(job: ModelJob) -> None:
     if not job.is_adapter or not (job.checkpoint / ADAPTER).is_file():
-        raise SpecError(f"{job.checkpoint.name} holds no LoRA adapter ({ADAPTER}): there is nothing to merge.")
-    named = json.loads((job.checkpoint / ADAPTER_CONFIG).read_bytes()).get("base_model_name_or_path")
-    if isinstance(named, str) and Path(named).name != Path(job.base).name:
-        raise SpecError(f"The adapter belongs to another base: {named}, not {job.base}.")
+        raise SpecError(f"{job.checkpoint.name} contains no LoRA adapter ({ADAPTER}), so there is nothing to merge.")
+    base_name = json.loads((job.checkpoint / ADAPTER_CONFIG).read_bytes()).get("base_model_name_or_path")
+    if isinstance(base_name, str) and Path(base_name).name != Path(job.base).name:
+        raise SpecError(f"The adapter belongs to another base: {base_name}, not {job.base}.")
     with safe_open(job.checkpoint / ADAPTER, framework="pt") as tensors:
-        bad = next((name for name in tensors.keys() if not torch.isfinite(tensors.get_tensor(name)).all()), None)  # noqa: SIM118
-    if bad:
-        raise SpecError(f"The merge is refused: {bad} of the adapter has values that are not finite.")
+        bad_tensor = next((name for name in tensors.keys() if not torch.isfinite(tensors.get_tensor(name)).all()), None)  # noqa: SIM118
+    if bad_tensor:
+        raise SpecError(f"The merge is refused: {bad_tensor} of the adapter has values that are not finite.")
 
 
 def _check_room(job: ModelJob, base: Path, settings: MergeSettings) -> None:
-    stored = sum(path.stat().st_size for path in base.glob("*.safetensors"))
-    size = stored * (2 if settings.dtype == FLOAT32 and _dtype_in(base) != FLOAT32 else 1)
+    stored_bytes = sum(path.stat().st_size for path in base.glob("*.safetensors"))
+    size = stored_bytes * (2 if settings.dtype == FLOAT32 and _dtype_in(base) != FLOAT32 else 1)
     job.check_room(size, "The merged model")
-    memory, available = stored * (1 if _dtype_in(base) == FLOAT32 else 2), _available_memory()
+    memory, available = stored_bytes * (1 if _dtype_in(base) == FLOAT32 else 2), _available_memory()
     if "cpu" in _device(job).values() and available < memory:
         raise SpecError(
-            f"A merge computes in float32 and needs {memory / 1e9:.1f} GB of memory, and the host has "
+            f"A merge is computed in float32 and needs {memory / 1e9:.1f} GB of memory, but the host has only "
             f"{available / 1e9:.1f} GB free. Wait until other runs have ended, or serve the adapter on its base."
         )
 
 
 def _available_memory() -> float:
-    """Read the available memory in bytes; infinite if the system doesn't report it."""
+    """Return the available memory in bytes; infinity if the system doesn't report it."""
     with suppress(OSError, ValueError, StopIteration, IndexError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
@@ -206,7 +205,7 @@ def _device(job: ModelJob) -> dict[str, str]:
 
 
 def _base(job: ModelJob) -> tuple[Any, dict[str, torch.dtype]]:
-    """Load the base in float32; return it with the stored dtype of each tensor."""
+    """Load the base in float32; return it and the stored dtype of each tensor."""
     model = job.spec.run.model
     try:
         base = create_model_from_path(
@@ -232,7 +231,7 @@ def _with_adapter(job: ModelJob, base: Any) -> Any:
 
 
 def _copy_missing(folder: Path, *sources: Path) -> None:
-    """Copy what neither model nor tokenizer has saved, such as a processor's settings or a model's code."""
+    """Copy files that neither model nor tokenizer has saved, such as a processor's settings or a model's code."""
     for path in (path for source in sources for path in model_files(source)):
         is_weights = WEIGHTS in path.name or path.name == ADAPTER_CONFIG
         if not is_weights and not (folder / path.name).exists():
@@ -243,12 +242,12 @@ def _copy_missing(folder: Path, *sources: Path) -> None:
 
 
 def _prompts(job: ModelJob, tokenizer: Any) -> list[list[int]]:
-    """Tokenize the first rows' prompts, rendered as in training; validation rows come first."""
+    """Tokenize the prompts of the first rows, rendered as in training; validation rows come first."""
     rows = job.rows
     assert rows is not None  # noqa: S101  # the kind reads rows
     train = set(rows.train)
-    chosen = [*(row for row in rows.by_id if row not in train), *rows.train][:PROMPTS]
-    prompts = [rows.by_id[row]["prompt"] for row in chosen]
+    row_ids = [*(row for row in rows.by_id if row not in train), *rows.train][:PROMPTS]
+    prompts = [rows.by_id[row]["prompt"] for row in row_ids]
     if not rows.by_id.chat:
         return [tokenizer(text=prompt)["input_ids"] for prompt in prompts]
     options = job.spec.run.grpo.get("chat_template_kwargs") or {}
@@ -263,12 +262,12 @@ def _prompts(job: ModelJob, tokenizer: Any) -> list[list[int]]:
 def _completions(
     model: Any, tokenizer: Any, prompts: Sequence[list[int]], progress: Callable[[int], None]
 ) -> list[list[int]]:
-    """Generate each prompt's greedy tokens, up to an end token."""
-    own = model.generation_config
-    ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
+    """Generate and return the greedy tokens for each prompt, up to an end token."""
+    own_config = model.generation_config
+    ends = own_config.eos_token_id if own_config.eos_token_id is not None else tokenizer.eos_token_id
     ends = ends if isinstance(ends, list) else [ends]
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    # Replaces the model's own for now: `generate` would merge a config that it is given with the model's settings.
+    # Temporarily replaces the model's own config: `generate` would merge one passed to it with the model's settings.
     model.generation_config = GenerationConfig(
         max_new_tokens=TOKENS, do_sample=False, eos_token_id=ends, pad_token_id=pad
     )
@@ -282,7 +281,7 @@ def _completions(
             completions += [up_to_end(row, ends) for row in output[:, inputs["input_ids"].shape[1] :].tolist()]
             progress(len(completions))
     finally:
-        model.generation_config = own
+        model.generation_config = own_config
     return completions
 
 
@@ -290,7 +289,7 @@ def _completions(
 
 
 def _keep(job: ModelJob, unfinished: Path, facts: dict[str, Any]) -> None:
-    """Move the merged model to its final folder at once, and report it as a checkpoint."""
+    """Move the merged model to its final folder atomically, and report it as a checkpoint."""
     run, step = job.spec.run, int(job.checkpoint.name.rpartition("-")[2])
     adapter = {"base": run.model.path, "revision": run.model.revision, "adapter": run.start_from, "step": step}
     packages = versions()

@@ -4,7 +4,7 @@
     POST /v1/chat/completions, POST /v1/completions
     GET  /health                     without a key
 
-Requests beyond the engine's concurrency wait, at most MAX_WAITING of them. Generation ends when its client hangs up.
+Requests beyond the engine's concurrency wait, at most MAX_WAITING of them. Generation ends when its client disconnects.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from workers.trainer.keyed_endpoint import (
     body_of,
     chat_routes,
     error_body,
-    models_answer,
+    models_response,
 )
 from workers.trainer.openai_shapes import END_OF_STREAM, ModelRequest, event, read_model_request
 
 MAX_WAITING = 16
-SEND_S = 30.0
-"""How long a client may take to receive a piece of its answer."""
+MAX_SEND_S = 30.0
+"""Seconds within which a client must receive a piece of its response."""
 
 
 class ModelEndpoint(KeyedEndpoint):
-    """An endpoint that passes requests to an engine, whose blocking calls run in threads."""
+    """An endpoint that forwards requests to an engine, whose blocking calls run in threads."""
 
     body_limit = 1 << 20
-    most_connections = 64
+    max_connections = 64
     backlog = 32
     idle_s = 30.0
-    no_such_path = "There is no such path. There are /v1/models, /v1/chat/completions and /v1/completions."
+    no_such_path = "There is no such path. Use /v1/models, /v1/chat/completions or /v1/completions."
 
     def __init__(self, engine: ModelEngine, usage: Usage, *, digest: str) -> None:
         super().__init__(digest=digest)
@@ -50,40 +50,40 @@ class ModelEndpoint(KeyedEndpoint):
         self._threads = ThreadPoolExecutor(limit, thread_name_prefix="answer")
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/v1/models", self._models), *chat_routes("", self._answered)]
+        return [web.get("/v1/models", self._models), *chat_routes("", self._complete)]
 
     async def stop(self) -> None:
         await super().stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _models(self, _request: web.Request) -> web.Response:
-        return models_answer(self._engine.models, created=self._created, owned_by="grpo")
+        return models_response(self._engine.models, created=self._created, owned_by="grpo")
 
-    async def _answered(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
+    async def _complete(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
         query = read_model_request(await body_of(request), self._engine.models, chat=chat)
         if not self._slots.acquire(blocking=False):
             raise HttpRefusal(429, f"{MAX_WAITING} requests are already waiting. Try again later.")
         try:
             with self._usage.answering():
                 if query.stream:
-                    return await self._streamed(request, query)
-                work = self._loop.run_in_executor(self._threads, self._whole, query, _hang_up_of(request))
+                    return await self._stream(request, query)
+                work = self._loop.run_in_executor(self._threads, self._generate, query, _disconnection_check(request))
                 return web.json_response(await work)
         except GenerationError as error:
             raise HttpRefusal(400, str(error)) from None
         finally:
             self._slots.release()
 
-    def _whole(self, query: ModelRequest, hung_up: Callable[[], bool]) -> dict[str, Any]:
-        with self._engine.turn(hung_up):
+    def _generate(self, query: ModelRequest, disconnected: Callable[[], bool]) -> dict[str, Any]:
+        with self._engine.turn(disconnected):
             if query.top is not None:
-                document = query.scores(self._engine.score(query.prompts, query.top, hung_up))
+                document = query.scores(self._engine.score(query.prompts, query.top, disconnected))
             else:
-                document = query.answer(self._engine.answers(query.prompts, hung_up))
+                document = query.response(self._engine.answers(query.prompts, disconnected))
         self._usage.count_request()
         return document
 
-    async def _streamed(self, request: web.Request, query: ModelRequest) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, query: ModelRequest) -> web.StreamResponse:
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
 
         def send(text: str | None) -> None:
@@ -91,12 +91,12 @@ class ModelEndpoint(KeyedEndpoint):
 
         def generate() -> GenerationResult:
             try:
-                with self._engine.turn(hung_up):
-                    return self._engine.answer(query.prompts[0], send, hung_up)
+                with self._engine.turn(disconnected):
+                    return self._engine.answer(query.prompts[0], send, disconnected)
             finally:
                 send(None)
 
-        hung_up = _hang_up_of(request)
+        disconnected = _disconnection_check(request)
         work = self._loop.run_in_executor(self._threads, generate)
         stream = _EventStream(request)
         while (text := await pieces.get()) is not None:
@@ -119,7 +119,7 @@ class ModelEndpoint(KeyedEndpoint):
 
 
 class _EventStream:
-    """Server-sent events; their status is sent with the first one."""
+    """A response of server-sent events, whose status is sent with the first one."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
@@ -128,9 +128,9 @@ class _EventStream:
         self.begun = False
 
     async def send(self, data: bytes) -> None:
-        """Send an event. The connection is closed if the client doesn't receive it in time."""
+        """Send an event, and close the connection if the client doesn't receive it in time."""
         try:
-            async with asyncio.timeout(SEND_S):
+            async with asyncio.timeout(MAX_SEND_S):
                 if not self.begun:
                     self.begun = True
                     await self.response.prepare(self._request)
@@ -138,9 +138,9 @@ class _EventStream:
         except TimeoutError:
             if self._request.transport is not None:
                 self._request.transport.abort()
-            raise ConnectionResetError("The client does not receive its answer.") from None
+            raise ConnectionResetError("The client didn't receive its response in time.") from None
 
 
-def _hang_up_of(request: web.Request) -> Callable[[], bool]:
-    """Make a function that checks whether the client has closed its connection."""
+def _disconnection_check(request: web.Request) -> Callable[[], bool]:
+    """Return a function that returns whether the client has closed its connection."""
     return lambda: request.transport is None or request.transport.is_closing()

@@ -1,4 +1,4 @@
-"""Programs that the trainer runs: their output goes to its log, and their last lines explain failures."""
+"""Programs that the trainer runs, whose output goes to its log and whose last lines explain failures."""
 
 import os
 import re
@@ -23,7 +23,8 @@ def follow(
     progress: Callable[[int], None],
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
-    """Run a program; return its exit code and last lines. Lines that match `percent` are progress and aren't logged."""
+    """Run a program, log its output, and return its exit code and last lines. Lines that match `percent` are reported
+    as progress instead."""
     process = subprocess.Popen(
         command,
         env=environment,
@@ -34,31 +35,29 @@ def follow(
         errors="replace",
     )
     assert process.stdout is not None  # noqa: S101  # it is a pipe
-    last: deque[str] = deque(maxlen=LAST_LINES)
+    last_lines: deque[str] = deque(maxlen=LAST_LINES)
     # Progress bars overwrite themselves with carriage returns, which text mode turns into line breaks.
     for line in (line.strip() for line in process.stdout if line.strip()):
         if match := percent.search(line):
             progress(int(match[1]))
         else:
             print(line, flush=True)
-            last.append(line)
-    return process.wait(), list(last)
+            last_lines.append(line)
+    return process.wait(), list(last_lines)
 
 
 def interpreter(
     title: str, group: str, environment: str, variable: str, *, stage: Callable[[str], None] | None = None
 ) -> str:
-    """Return the Python that `variable` names, or that of our own environment, built at its first use.
-
-    `group`: the environment's packages. `stage`: reports the building; the environment is then also checked if it
-    exists. Raises SpecError.
-    """
-    ours = SOURCE_ROOT / environment / "bin" / "python"
-    python = os.environ.get(variable) or str(ours)
-    if Path(python) == ours and (stage or not ours.exists()):
+    """Return the Python that `variable` names, or that of our own environment, which is built when first used. `group`:
+    the environment's packages. `stage`: reports that it is built; with it, an existing environment is checked, too.
+    Raises SpecError."""
+    own_python = SOURCE_ROOT / environment / "bin" / "python"
+    python = os.environ.get(variable) or str(own_python)
+    if Path(python) == own_python and (stage or not own_python.exists()):
         if stage:
-            stage(f"looking at {group}" if ours.exists() else f"installing {group}, needed once")
-        # Environments made by uv have no pip: the machine's own Python may have one.
+            stage(f"checking {group}" if own_python.exists() else f"installing {group}, which is needed once")
+        # Environments created by uv have no pip, but the machine's own Python may have one.
         system_python = getattr(sys, "_base_executable", sys.executable)
         command = [system_python, "-m", "controlplane.setup.bootstrap.on_demand", group]
         built = subprocess.run(command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, text=True)
@@ -67,10 +66,10 @@ def interpreter(
             raise SpecError(
                 f"{title} could not be installed on this host ({last_of(built.stderr.splitlines())}). "
                 f"Run `python3 -m controlplane.setup.bootstrap.on_demand {group}` there, "
-                f"or name an interpreter that has it in {variable}."
+                f"or set {variable} to an interpreter that has it."
             )
     if shutil.which(python) is None:
-        raise SpecError(f"{variable} names {python}, and there is no such program on this host.")
+        raise SpecError(f"{variable} is {python}, but there is no such program on this host.")
     return python
 
 

@@ -1,32 +1,31 @@
-"""Log-probabilities of the tokens of prompts, several prompts per forward pass."""
+"""Log-probabilities of the tokens of prompts, with several prompts per forward pass."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from workers.trainer.jobs.generation import LOWEST_LOGPROB, GenerationError, PromptScores
+from workers.trainer.jobs.generation import MIN_LOGPROB, GenerationError, PromptScores
 
 BATCH_TOKENS = 2048
-"""Tokens of one forward pass with padding, unless one prompt has more: each gets logits as wide as the vocabulary."""
+"""Maximum number of tokens of one forward pass, with padding, unless one prompt has more; the limit exists because each
+token gets logits as wide as the vocabulary."""
 ROWS = 256
-"""Rows of logits that are converted to float32 at once."""
+"""Number of rows of logits that are converted to float32 at once."""
 
 
 def score(
     model: Any,
     prompts: Sequence[list[int]],
     *,
-    further: bool,
+    extend: bool,
     top: int,
     text_of: Callable[[int], str],
     ended: Callable[[], bool],
 ) -> list[PromptScores]:
-    """Score prompts of token ids. Raises GenerationError once `ended`.
-
-    `further`: also the model's next token. `top`: how many of the most probable tokens to name at each position.
-    `text_of`: decodes a token.
-    """
+    """Score prompts of token ids. Raises GenerationError once `ended` returns True. `extend`: whether to append the
+    model's next token. `top`: how many of the most probable tokens to return at each position. `text_of`: decodes a
+    token."""
     scored: list[PromptScores] = []
     for batch in _batches(prompts):
         if ended():
@@ -39,7 +38,7 @@ def score(
             logits = model(
                 **{key: torch.tensor(value, device=model.device) for key, value in tensors.items()}, use_cache=False
             ).logits
-        scored += [_scored(ids, row[: len(ids)], further, top, text_of) for ids, row in zip(batch, logits, strict=True)]
+        scored += [_score(ids, row[: len(ids)], extend, top, text_of) for ids, row in zip(batch, logits, strict=True)]
     return scored
 
 
@@ -54,24 +53,30 @@ def _batches(prompts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
         yield batch
 
 
-def _scored(ids: list[int], logits: Any, further: bool, top: int, text_of: Callable[[int], str]) -> PromptScores:
-    if further:
+def _score(ids: list[int], logits: Any, extend: bool, top: int, text_of: Callable[[int], str]) -> PromptScores:
+    if extend:
         ids = [*ids, int(logits[-1].argmax())]
     values: list[float | None] = [None]
     tops: list[dict[str, float] | None] = [None]
     names = [text_of(token) for token in ids]
     for start in range(0, len(ids) - 1, ROWS):
         targets = torch.tensor(ids[start + 1 : start + 1 + ROWS], device=logits.device)
-        logprobs = logits[start : start + len(targets)].float().log_softmax(-1).clamp(min=LOWEST_LOGPROB)
-        chosen = logprobs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).tolist()
-        best = logprobs.topk(top)
-        for own, value, at, tokens in zip(
-            names[start + 1 :], chosen, best.values.tolist(), best.indices.tolist(), strict=False
+        logprobs = logits[start : start + len(targets)].float().log_softmax(-1).clamp(min=MIN_LOGPROB)
+        target_logprobs = logprobs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).tolist()
+        most_probable = logprobs.topk(top)
+        for own, value, probabilities, tokens in zip(
+            names[start + 1 :],
+            target_logprobs,
+            most_probable.values.tolist(),
+            most_probable.indices.tolist(),
+            strict=False,
         ):
-            named: dict[str, float] = {}
-            for token, probable in zip(tokens, at, strict=True):
-                named.setdefault(text_of(token), probable)  # tokens may have one text: the first is the most probable
-            named.setdefault(own, value)
+            logprob_by_text: dict[str, float] = {}
+            for token, logprob in zip(tokens, probabilities, strict=True):
+                logprob_by_text.setdefault(
+                    text_of(token), logprob
+                )  # if tokens have the same text, the first is most probable
+            logprob_by_text.setdefault(own, value)
             values.append(value)
-            tops.append(named)
-    return PromptScores(tuple(names), tuple(values), tuple(tops), further)
+            tops.append(logprob_by_text)
+    return PromptScores(tuple(names), tuple(values), tuple(tops), extend)

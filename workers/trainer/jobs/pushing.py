@@ -1,6 +1,6 @@
-"""A push of a model's files and its card to the hub in one commit: all of it arrives, or nothing.
+"""Push of a model's files and its card to the hub in one commit: either all of them arrive, or none.
 
-Files are uploaded over the hub's HTTP API. A repository that the push has created but can't fill is deleted again.
+Files are uploaded through the hub's HTTP API. A repository that the push has created but can't fill is deleted again.
 """
 
 import io
@@ -25,31 +25,33 @@ from workers.trainer.jobs import ModelJob, Stopped, megabytes
 from workers.trainer.unavailable import caused_by, first_line, gigabytes
 
 MERGED_FROM = "merged_from.json"
-"""A file that names folders of this host; the card has the same information."""
+"""Name of a file with paths of this host, which isn't pushed; the card has the same information."""
 BASE_KEYS = ("base_model_name_or_path", "_name_or_path", "name_or_path")
 """Keys of JSON files that may hold the base model's folder on this host."""
-LARGEST_JSON = 1 << 20
-EXPECTED = (HfHubHTTPError, httpx.HTTPError, ValueError, OSError)
-"""Errors of the hub and the network; ValueError for a card that the hub rejects."""
+MAX_JSON_BYTES = 1 << 20
+HUB_ERRORS = (HfHubHTTPError, httpx.HTTPError, ValueError, OSError)
+"""Errors of the hub and the network; ValueError is for a card that the hub rejects."""
 TOKEN = "HF_TOKEN"  # noqa: S105  # its name
-ENTER_ANOTHER = "An admin can enter another under Settings, Secrets, as HF_TOKEN."
+ENTER_ANOTHER = "An admin can enter another token under Settings, Secrets, as HF_TOKEN."
 
 
 def run(job: ModelJob, settings: PushSettings) -> None:
-    """Push the model. Raises SpecError, and Stopped after a stop, once the push is undone."""
+    """Push the model. Raises SpecError, or Stopped after a stop, once the push has been undone."""
     paths = [path for path in model_files(job.checkpoint) if path.name != MERGED_FROM]
     if not any(path.suffix == WEIGHTS for path in paths):
-        raise SpecError(f"{job.checkpoint.name} has no weights as safetensors: nothing else is pushed.")
+        raise SpecError(f"{job.checkpoint.name} has no weights in safetensors format, so it can't be pushed.")
     api = HfApi(token=os.environ.pop(TOKEN, ""))
     with ExitStack() as open_files:
         upload = Upload(job)
         job.stage("reading the files")
         operations = [_operation(path, settings, upload, open_files) for path in paths]
         operations.append(CommitOperationAdd(CARD, settings.card.encode()))
-        job.stage(f"asking {api.endpoint}")
-        created = _repository(api, settings)
+        job.stage(f"contacting {api.endpoint}")
+        created = _find_or_create_repository(api, settings)
         if created:
-            job.result(f"{settings.repository} was created on {api.endpoint}, and is empty until the upload has ended.")
+            job.result(
+                f"{settings.repository} was created on {api.endpoint} and is empty until the upload is complete."
+            )
         with _undone_on_failure(job, api, settings, created=created):
             commit = _commit(job, api, settings, operations, upload)
     url = f"{api.endpoint}/{settings.repository}"
@@ -59,14 +61,14 @@ def run(job: ModelJob, settings: PushSettings) -> None:
 
 
 class Upload:
-    """A count of the uploaded bytes of all files, which ends at a requested stop."""
+    """Count of the uploaded bytes of all files. A requested stop interrupts the upload."""
 
     def __init__(self, job: ModelJob) -> None:
         self._job = job
         self._sent: dict[str, int] = {}
         self._lock = threading.Lock()
         self.begun = False
-        """False while files are only read for their checksums."""
+        """True once files are uploaded, and not only read for their checksums."""
         self.size = 0
 
     def begin(self) -> None:
@@ -78,8 +80,8 @@ class Upload:
         if self._job.stop_requested:
             raise Stopped
 
-    def passed(self, name: str, position: int) -> None:
-        """Report that a file was read up to `position`; parts that are sent again count once."""
+    def report_read(self, name: str, position: int) -> None:
+        """Report that a file was read up to `position`; parts that are sent again are counted once. Raises Stopped."""
         self.check_stop()
         if self.begun:
             with self._lock:
@@ -88,7 +90,7 @@ class Upload:
 
 
 class _CountedFile(io.BufferedReader):
-    """A file of the model that reports how far it was read."""
+    """File of the model that reports how far it has been read."""
 
     def __init__(self, path: Path, upload: Upload) -> None:
         super().__init__(io.FileIO(path))
@@ -96,7 +98,7 @@ class _CountedFile(io.BufferedReader):
 
     def read(self, size: int | None = -1) -> bytes:
         content = super().read(-1 if size is None else size)
-        self._upload.passed(self._name, self.tell())
+        self._upload.report_read(self._name, self.tell())
         return content
 
 
@@ -112,53 +114,54 @@ def _operation(path: Path, settings: PushSettings, upload: Upload, open_files: E
 
 
 def _without_this_host(path: Path, base: str) -> bytes | None:
-    """Replace a folder of this host by the base's name in a JSON file; None if the file names none."""
-    if path.suffix != ".json" or path.stat().st_size > LARGEST_JSON:
+    """Return a JSON file's content with the base's name instead of a folder of this host; None if it has no folder."""
+    if path.suffix != ".json" or path.stat().st_size > MAX_JSON_BYTES:
         return None
     try:
         document = json.loads(path.read_bytes())
     except ValueError as error:
         raise SpecError(f"{path.name} can't be read: {error}") from error
     values = document if isinstance(document, dict) else {}
-    named = [key for key in BASE_KEYS if str(values.get(key)).startswith(("/", "~", "."))]
-    if not named:
+    path_keys = [key for key in BASE_KEYS if str(values.get(key)).startswith(("/", "~", "."))]
+    if not path_keys:
         return None
-    return (json.dumps({**document, **dict.fromkeys(named, base)}, indent=2, ensure_ascii=False) + "\n").encode()
+    return (json.dumps({**document, **dict.fromkeys(path_keys, base)}, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 # --- the repository ----------------------------------------------------------------------------------------------
 
 
-def _repository(api: HfApi, settings: PushSettings) -> bool:
+def _find_or_create_repository(api: HfApi, settings: PushSettings) -> bool:
     """Find or create the repository; return whether it was created. Raises SpecError."""
-    account = _answer(api, "", api.whoami)
+    account = _request(api, "", api.whoami)
     if (((account.get("auth") or {}).get("accessToken")) or {}).get("role") == "read":
-        raise SpecError(f"The stored token of the hub may only read: a push needs the right to write. {ENTER_ANOTHER}")
+        raise SpecError(f"The stored token of the hub is read-only, but a push needs write access. {ENTER_ANOTHER}")
     if settings.add:
-        missing = (
+        not_found = (
             f"There is no repository {settings.repository} on {api.endpoint}, or the stored token has no access to it. "
             "To create one, push again without “Add to the existing repository”."
         )
-        _answer(api, missing, lambda: api.repo_info(settings.repository))
+        _request(api, not_found, lambda: api.repo_info(settings.repository))
         return False
     create = partial(api.create_repo, settings.repository, private=settings.private, exist_ok=False)
-    _answer(api, _not_created(api, settings, account), create)
+    _request(api, _not_created(api, settings, account), create)
     return True
 
 
 def _not_created(api: HfApi, settings: PushSettings, account: dict[str, Any]) -> str:
     owner, name = settings.repository.split("/")[0], str(account.get("name"))
-    own = [name, *(str(org.get("name")) for org in account.get("orgs") or ())]
-    if owner not in own:
-        return f"The token's account, {name}, is no member of {owner}, or {api.endpoint} has nobody of this name."
-    return f"The token's account, {name}, may not create {settings.repository}: it needs the right to write there."
+    namespaces = [name, *(str(org.get("name")) for org in account.get("orgs") or ())]
+    if owner not in namespaces:
+        return f"The token's account, {name}, is not a member of {owner}, or there is no {owner} on {api.endpoint}."
+    return f"The token's account, {name}, may not create {settings.repository}: it needs write access there."
 
 
-def _answer(api: HfApi, refused: str, request: Callable[[], Any]) -> Any:
-    """Ask the hub. `refused`: explains a refusal, or that nothing was found. Raises SpecError."""
+def _request(api: HfApi, refused: str, request: Callable[[], Any]) -> Any:
+    """Send a request to the hub and return its result. `refused`: the message if it is refused or nothing is found.
+    Raises SpecError."""
     try:
         return request()
-    except EXPECTED as error:
+    except HUB_ERRORS as error:
         raise SpecError(_sentence(error, api, refused)) from error
 
 
@@ -171,19 +174,19 @@ def _sentence(error: Exception, api: HfApi, refused: str = "") -> str:
         return f"The push failed: {' '.join(str(error).split())}"
     status, message = error.response.status_code, error.server_message or first_line(error)
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
-        return f"{hub} does not accept the stored token: it has expired or was revoked. {ENTER_ANOTHER}"
+        return f"{hub} doesn't accept the stored token: it has expired or been revoked. {ENTER_ANOTHER}"
     if refused and status == 409:
         return (
-            f"{hub} has this repository already: push again with “Add to the existing repository”, or choose "
+            f"{hub} already has this repository: push again with “Add to the existing repository”, or choose "
             f"another name. The hub says: {message}"
         )
     if refused and status in (401, 403, 404):
         return refused
     if status in (403, 404):
-        return f"{hub} does not let the token's account write there. The hub says: {message}"
+        return f"{hub} doesn't let the token's account write there. The hub says: {message}"
     if status == 429 or status >= 500:
-        return f"{hub} answered with status {status}: push again later. The hub says: {message}"
-    return f"{hub} refused it with status {status}. The hub says: {message}"
+        return f"{hub} returned status {status}: push again later. The hub says: {message}"
+    return f"{hub} refused the push with status {status}. The hub says: {message}"
 
 
 # --- the commit --------------------------------------------------------------------------------------------------
@@ -205,22 +208,23 @@ def _undone_on_failure(job: ModelJob, api: HfApi, settings: PushSettings, *, cre
     try:
         yield
     except Exception as error:
-        outcome = _delete(api, settings) if created else f"{settings.repository} is as it was."
+        outcome = _delete(api, settings) if created else f"{settings.repository} is unchanged."
         if caused_by(error, Stopped) is not None:
             job.result(f"Stopped. {outcome}")
             raise Stopped from error
-        if expected := caused_by(error, *EXPECTED):
-            raise SpecError(f"{_sentence(expected, api)} {outcome}") from error
+        if hub_error := caused_by(error, *HUB_ERRORS):
+            raise SpecError(f"{_sentence(hub_error, api)} {outcome}") from error
         print(outcome, flush=True)
         raise
 
 
 def _delete(api: HfApi, settings: PushSettings) -> str:
-    """Delete the repository; return a sentence with the outcome."""
+    """Delete the repository and return a sentence with the outcome."""
     try:
         api.delete_repo(settings.repository, missing_ok=True)
     except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
         return (
-            f"{settings.repository} was created and stays empty on {api.endpoint}: delete it there. {first_line(error)}"
+            f"{settings.repository} was created and is still empty on {api.endpoint}: delete it there. "
+            f"{first_line(error)}"
         )
-    return f"The repository {settings.repository}, created for this, is deleted again."
+    return f"The repository {settings.repository}, which this push had created, was deleted again."

@@ -1,7 +1,8 @@
-"""A served model: loaded once, it answers chat turns, and HTTP requests if the job listens for them.
+"""The job that serves a model: loaded once, the model answers chat turns, and HTTP requests if the job listens for
+them.
 
-It ends after `idle_minutes` without either. Turns come from FileName.CHAT, which the supervisor writes; answers leave
-as lines of EventKind.ANSWER.
+The job ends after `idle_minutes` without either. Turns come from FileName.CHAT, which the supervisor writes; answers
+are written as lines of EventKind.ANSWER.
 """
 
 import contextlib
@@ -27,17 +28,18 @@ from workers.trainer.recording.metrics import LineFile
 POLL_S = 0.03
 COUNT_EVERY_S = 1.0
 FLUSH_EVERY_S = 0.1
-LONGEST_PIECE = 2_000
-"""Characters of one line; JSON may take six bytes for each, and lines have a limit."""
+MAX_PIECE = 2_000
+"""Maximum number of characters of one line; JSON may use six bytes for each, and lines have a limit."""
 
 
 def run(job: ModelJob, settings: ServeSettings) -> None:
-    """Serve the model until it is idle, a run needs its resources, or a stop. Raises TrainerError."""
+    """Serve the model until it has been idle for too long, a run needs its resources, or there is a stop. Raises
+    TrainerError."""
     if settings.address:
         try:
             ip_address(settings.address)
         except ValueError:
-            raise SpecError(f"{settings.address!r} is no IP address to listen on.") from None
+            raise SpecError(f"{settings.address!r} is not an IP address to listen on.") from None
     job.stage("loading the model")
     engine = open_engine(job)
     usage = Usage()
@@ -47,20 +49,21 @@ def run(job: ModelJob, settings: ServeSettings) -> None:
         if settings.address:
             digest = os.environ.pop(KEY_DIGEST, "")
             if not digest:
-                raise TrainerError("The key for requests did not arrive, so nothing listens.")
+                raise TrainerError("The key for requests didn't arrive, so the model can't listen for requests.")
             endpoint = ModelEndpoint(engine, usage, digest=digest)
             address = endpoint.open(settings.address, job.spec.placement.ports[-1])
             stack.callback(endpoint.close)
         facts = {"models": list(engine.models), "template": engine.template, "engine": engine.name, "address": address}
         job.begin(1)
         job.result("", at_once=engine.at_once, context=engine.context, **facts)
-        gave_way = _chat(job, engine, usage, settings)
+        was_wanted = _chat(job, engine, usage, settings)
     idle = f"Ended after {settings.idle_minutes:g} minutes without a message or a request."
-    job.result("Nobody used it, and another run waited for its place." if gave_way else idle, **facts)
+    job.result("Ended because nobody used it and another run needed its resources." if was_wanted else idle, **facts)
 
 
 def open_engine(job: ModelJob, *, with_base: bool = True) -> ModelEngine:
-    """Load the job's model, and for chats its base. `with_base` false: a full checkpoint is loaded alone."""
+    """Load the job's model and return its engine. `with_base`: whether to load the base in addition to a full
+    checkpoint, as for chats."""
     if job.spec.run.hardware.rollout is Rollout.SERVER:
         from workers.trainer.jobs.vllm_engine import VllmEngine
 
@@ -71,11 +74,12 @@ def open_engine(job: ModelJob, *, with_base: bool = True) -> ModelEngine:
 
 
 def _chat(job: ModelJob, engine: ModelEngine, usage: Usage, settings: ServeSettings) -> bool:
-    """Answer chat turns until the model has been idle for too long, or a stop. Return whether it gave way to a run."""
+    """Answer chat turns until the model has been idle for too long or there is a stop; return whether another run is
+    waiting for its resources."""
     inbox = _ChatInbox(job.folder / FileName.CHAT)
     counted, counted_at = 0, float("-inf")
     with ThreadPoolExecutor(engine.at_once, thread_name_prefix="chat") as threads:
-        while not usage.idle_for(inbox.patience(settings)) and not job.stop_requested:
+        while not usage.is_idle_for(inbox.patience(settings)) and not job.stop_requested:
             now, requests = time.monotonic(), usage.requests
             if requests != counted and now - counted_at >= COUNT_EVERY_S:
                 counted, counted_at = requests, now
@@ -86,10 +90,10 @@ def _chat(job: ModelJob, engine: ModelEngine, usage: Usage, settings: ServeSetti
                     threads.submit(_answer, job, engine, usage, turn, ask, partial(inbox.ended, turn.number))
             time.sleep(POLL_S)
         inbox.closed = True
-    return inbox.must_give_way
+    return inbox.is_wanted
 
 
-def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, ended: "_Ended") -> None:
+def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, ended: "_EndCheck") -> None:
     lines = _AnswerLines(job.metrics, turn=turn.number, model=ask.model)
     with usage.answering():
         try:
@@ -101,13 +105,13 @@ def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, as
             lines.end(ended() or Finish.STOPPED if result.finish is Finish.STOPPED else result.finish, result)
         except GenerationError as error:
             lines.end(ended() or Finish.ERROR, error=str(error))
-        except Exception as error:  # a thread's border: the answer says it, and the model stays
+        except Exception as error:  # in a thread: the answer reports it, and the model remains available
             lines.end(Finish.ERROR, error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
             raise
 
 
 class _AnswerLines:
-    """A writer of one answer into metrics.jsonl: its text in pieces, then its end. Used by one thread."""
+    """Writer of one answer to metrics.jsonl: its text in pieces, then its end. Used by one thread."""
 
     def __init__(self, lines: LineFile, *, turn: int, model: str) -> None:
         self._lines = lines
@@ -130,7 +134,7 @@ class _AnswerLines:
 
     def _flush(self) -> None:
         while self._text:
-            piece, self._text = self._text[:LONGEST_PIECE], self._text[LONGEST_PIECE:]
+            piece, self._text = self._text[:MAX_PIECE], self._text[MAX_PIECE:]
             self._write(piece, {})
         self._flushed = time.monotonic()
 
@@ -141,7 +145,7 @@ class _AnswerLines:
 
 
 class _ChatInbox:
-    """A reader of FileName.CHAT, which grows."""
+    """Reader of FileName.CHAT as it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -151,29 +155,28 @@ class _ChatInbox:
         """True if all answers must end."""
 
     def read(self) -> list[ChatTurn]:
-        """Read the turns added since the last call."""
+        """Return the turns added since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:
             return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
+        complete_lines = data[: data.rfind(b"\n") + 1]
+        self._offset += len(complete_lines)
         turns: list[ChatTurn] = []
-        for line in whole.splitlines():
+        for line in complete_lines.splitlines():
             self._news = from_dict(ChatNews, json.loads(line))
             turns += self._news.turns
         return turns
 
     @property
-    def must_give_way(self) -> bool:
-        """True if another run waits for the model's resources."""
+    def is_wanted(self) -> bool:
+        """True if another run is waiting for the model's resources."""
         return self._news.wanted
 
     def patience(self, settings: ServeSettings) -> float:
-        """Choose for how many seconds the model may stay idle."""
-        return settings.gives_way_s if self.must_give_way else 60 * settings.idle_minutes
+        return settings.gives_way_s if self.is_wanted else 60 * settings.idle_minutes
 
     def ended(self, turn: int) -> Finish | None:
         """Return why the answers to a turn must end; None if they may continue."""
@@ -183,4 +186,4 @@ class _ChatInbox:
         return None if news.present else Finish.LEFT
 
 
-_Ended = partial[Finish | None]
+_EndCheck = partial[Finish | None]

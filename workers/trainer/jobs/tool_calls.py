@@ -1,7 +1,7 @@
-"""Tool calls of a served model: offered by requests, shown by the chat template, parsed from answers.
+"""Tool calls of a served model: offered by requests, rendered by the chat template, parsed from answers.
 
-Calls are parsed in one form, that of Hermes and Qwen: JSON between <tool_call> and </tool_call>. Models whose template
-uses another form are refused, so that their calls aren't passed on as text.
+Calls are parsed in only one format, that of Hermes and Qwen: JSON between <tool_call> and </tool_call>. Models whose
+template uses another format are refused, so that their calls aren't passed on as text.
 """
 
 import json
@@ -15,22 +15,23 @@ from workers.trainer.keyed_endpoint import HttpRefusal
 BEGIN = "<tool_call>"
 MAX_TOOLS = 128
 _CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
-_OTHER = "<function="
-"""Occurs in templates that write XML between the tags."""
+_XML_CALL = "<function="
+"""Part of templates that write XML between the tags."""
 
 
 def tools_in(document: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Read a request's tools; none if its tool_choice is "none". Raises HttpRefusal."""
+    """Return a request's tools; () if its tool_choice is "none". Raises HttpRefusal."""
     tools = document.get("tools") or []
     if not isinstance(tools, list) or len(tools) > MAX_TOOLS or not all(map(_is_tool, tools)):
         raise HttpRefusal(400, f"tools must be a list of at most {MAX_TOOLS} functions, each with a name.")
     if tools and document.get("stream") is True:
-        raise HttpRefusal(400, "With tools, the answer is no stream.")
+        raise HttpRefusal(400, "With tools, the response can't be streamed.")
     return () if document.get("tool_choice") == "none" else tuple(tools)
 
 
 def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Convert an earlier message's calls for chat templates, with arguments as objects. Raises HttpRefusal."""
+    """Return an earlier message's calls in the form for chat templates, with arguments as objects. Raises
+    HttpRefusal."""
     try:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
         return [{"type": "function", "function": {"name": str(c["name"]), "arguments": _arguments(c)}} for c in calls]
@@ -39,19 +40,19 @@ def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def problem(template: str) -> str:
-    """Explain why this chat template can't be used with tools; "" if it can."""
+    """Return why this chat template can't be used with tools, or ""."""
     if "tools" not in template:
-        return "The model's chat template can't show tools."
-    if BEGIN not in template or _OTHER in template:
-        return f"The model's chat template doesn't write tool calls as JSON in {BEGIN}: they can't be read here."
+        return "The model's chat template can't render tools."
+    if BEGIN not in template or _XML_CALL in template:
+        return f"The model's chat template doesn't write tool calls as JSON in {BEGIN}, so they can't be parsed here."
     return ""
 
 
 def read(text: str) -> dict[str, Any]:
-    """Parse an answer into a message with its tool calls. Calls that can't be parsed stay text."""
+    """Parse an answer and return a message with its tool calls. Calls that can't be parsed remain text."""
     calls: list[dict[str, Any]] = []
 
-    def take(match: re.Match[str]) -> str:
+    def extract(match: re.Match[str]) -> str:
         try:
             call = json.loads(match[1])
             function = {"name": str(call["name"]), "arguments": json.dumps(call.get("arguments", {}))}
@@ -60,7 +61,7 @@ def read(text: str) -> dict[str, Any]:
         calls.append({"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function})
         return ""
 
-    rest = _CALL.sub(take, text).strip()
+    rest = _CALL.sub(extract, text).strip()
     if not calls:
         return {"role": "assistant", "content": text}
     return {"role": "assistant", "content": rest or None, "tool_calls": calls}
@@ -74,7 +75,7 @@ def _is_tool(tool: object) -> bool:
 def _arguments(function: Mapping[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments") or {}
     try:
-        read = json.loads(arguments) if isinstance(arguments, str) else arguments
+        parsed = json.loads(arguments) if isinstance(arguments, str) else arguments
     except ValueError:
-        read = {}
-    return read if isinstance(read, dict) else {}
+        parsed = {}
+    return parsed if isinstance(parsed, dict) else {}

@@ -1,7 +1,7 @@
-"""Generation by transformers: a checkpoint and the model before its training, on the CPU or on one GPU.
+"""Generation by transformers: a checkpoint and its base model, on the CPU or on one GPU.
 
-An adapter is loaded on its base, and disabled for answers of the base. A full checkpoint is loaded beside its base,
-unless the base isn't needed. Only safetensors are read.
+An adapter is loaded on its base, and disabled for answers of the base. A full checkpoint is loaded in addition to its
+base, unless the base isn't needed. Only safetensors are read.
 """
 
 import contextlib
@@ -38,8 +38,8 @@ class TransformersEngine(ModelEngine):
         self._device = "cuda" if job.spec.placement.gpus else "cpu"
         if threads := job.spec.run.hardware.threads:
             torch.set_num_threads(threads)
-        self._adapter = job.is_adapter
-        """True if both names are of one model."""
+        self._is_adapter = job.is_adapter
+        """True if both names belong to the same model."""
         try:
             tokenizer, models = _tokenizer(job), self._load(job, with_base)
         except (OSError, ValueError, RuntimeError, KeyError) as error:
@@ -83,7 +83,7 @@ class TransformersEngine(ModelEngine):
                 attention_mask=torch.ones_like(prompt),
                 generation_config=self._settings(model, request, limit),
                 streamer=text,
-                stopping_criteria=[_EndedCriterion(lambda: text.cut or ended())],
+                stopping_criteria=[_EndedCriterion(lambda: text.stopped or ended())],
             )
         tokens = output[0][len(ids) :].tolist()
         return GenerationResult(self._finish(tokens, limit, text, ended), len(tokens), len(ids))
@@ -110,34 +110,34 @@ class TransformersEngine(ModelEngine):
         for ids, padded, length in zip(prompts, output[:, width:].tolist(), stops.lengths, strict=True):
             ends = self._ends(model)
             tokens = up_to_end(padded[:length], ends)
-            stopped = length is not None or (tokens and tokens[-1] in ends)
-            finish = Finish.STOP if stopped else Finish.LENGTH if len(tokens) >= limit else Finish.STOPPED
+            is_complete = length is not None or (tokens and tokens[-1] in ends)
+            finish = Finish.STOP if is_complete else Finish.LENGTH if len(tokens) >= limit else Finish.STOPPED
             completions.append((stops.text(tokens), GenerationResult(finish, len(tokens), len(ids))))
         return completions
 
     def _score(
-        self, model: str, prompts: list[list[int]], further: bool, top: int, ended: Callable[[], bool]
+        self, model: str, prompts: list[list[int]], extend: bool, top: int, ended: Callable[[], bool]
     ) -> list[PromptScores]:
         def text_of(token: int) -> str:
             return str(self._tokenizer.decode([token]))
 
         with self._adapter_for(model):
-            return score(self._models[model], prompts, further=further, top=top, text_of=text_of, ended=ended)
+            return score(self._models[model], prompts, extend=extend, top=top, text_of=text_of, ended=ended)
 
     def _ids(self, request: GenerationRequest) -> list[int]:
         ids = super()._ids(request)
         count = self._models[request.ask.model].get_input_embeddings().num_embeddings
-        if request.tokens and max(ids) >= count:  # on a GPU this would end the process
-            raise GenerationError(f"There is no token {max(ids)}: the model has {count:,}.")
+        if request.tokens and max(ids) >= count:  # on a GPU this would crash the process
+            raise GenerationError(f"There is no token {max(ids)}: the model has {count:,} tokens.")
         return ids
 
     def _adapter_for(self, model: str) -> contextlib.AbstractContextManager[Any]:
-        """Disable the adapter for answers of the base."""
-        off = self._adapter and model == BASE
-        return self._models[model].disable_adapter() if off else contextlib.nullcontext()
+        """Return a context in which the adapter is disabled if the model is the base."""
+        disables = self._is_adapter and model == BASE
+        return self._models[model].disable_adapter() if disables else contextlib.nullcontext()
 
     def _finish(self, tokens: list[int], limit: int, text: "_TextStreamer", ended: Callable[[], bool]) -> Finish:
-        if text.cut or (tokens and tokens[-1] in self._ends(self._models[TRAINED])):
+        if text.stopped or (tokens and tokens[-1] in self._ends(self._models[TRAINED])):
             return Finish.STOP
         if len(tokens) >= limit:
             return Finish.LENGTH
@@ -155,7 +155,6 @@ class TransformersEngine(ModelEngine):
         return GenerationConfig(**settings)
 
     def _ends(self, model: Any) -> list[int]:
-        """List the tokens that end an answer."""
         ends = model.generation_config.eos_token_id
         tokens = [self._tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
         return [int(token) for token in dict.fromkeys(tokens) if token is not None]
@@ -170,33 +169,33 @@ class _EndedCriterion(StoppingCriteria):  # type: ignore[misc]  # transformers i
 
 
 class _StopTextCriterion(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here
-    """A criterion that ends each of several answers at a stop text."""
+    """Criterion that ends each of several answers at a stop string."""
 
     def __init__(self, tokenizer: Any, width: int, stops: tuple[str, ...], rows: int) -> None:
         self._tokenizer = tokenizer
         self._width = width
         self._stops = stops
         self.lengths: list[int | None] = [None] * rows
-        """Tokens of each answer up to its stop text; None: no stop text yet."""
+        """Number of tokens of each answer up to its stop string; None if there is none yet."""
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         if self._stops:
             for row, tokens in enumerate(input_ids[:, self._width :].tolist()):
-                if self.lengths[row] is None and first_stop(self._decoded(tokens), self._stops) is not None:
+                if self.lengths[row] is None and first_stop(self._decode(tokens), self._stops) is not None:
                     self.lengths[row] = len(tokens)
         ended = [length is not None for length in self.lengths]
         return torch.tensor(ended, device=input_ids.device, dtype=torch.bool)
 
     def text(self, tokens: list[int]) -> str:
-        text = self._decoded(tokens)
+        text = self._decode(tokens)
         return text[: first_stop(text, self._stops)]
 
-    def _decoded(self, tokens: list[int]) -> str:
+    def _decode(self, tokens: list[int]) -> str:
         return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
 
 
 class _TextStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is untyped here
-    """A streamer that passes text on as it becomes certain, up to a stop text."""
+    """Streamer that passes on text as soon as it is certain, up to a stop string."""
 
     def __init__(self, tokenizer: Any, send: Callable[[str], None], stops: tuple[str, ...]) -> None:
         self._tokenizer = tokenizer
@@ -204,10 +203,12 @@ class _TextStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is unty
         self._stops = stops
         self._ids: list[int] = []
         self._from = self._read = 0
-        """Tokens before `_read` were sent; decoding starts at `_from`, as a token's text depends on the one before."""
+        """Indexes of tokens: those before `_read` were sent, and decoding starts at `_from`, because a token's text
+        depends on the previous token."""
         self._prompt_is_next = True
         self._held = ""
-        self.cut = False
+        self.stopped = False
+        """True once a stop string was found."""
 
     def put(self, value: Any) -> None:
         if self._prompt_is_next:
@@ -215,7 +216,7 @@ class _TextStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is unty
             return
         self._ids += value.reshape(-1).tolist()
         text = self._unsent()
-        if text and not text.endswith("\ufffd"):  # else a character's other bytes are to come
+        if text and not text.endswith("\ufffd"):  # otherwise a character's remaining bytes are yet to come
             self._from, self._read = self._read, len(self._ids)
             self._add(text)
 
@@ -230,15 +231,15 @@ class _TextStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is unty
         return text[len(before) :]
 
     def _add(self, text: str, *, last: bool = False) -> None:
-        if self.cut:
+        if self.stopped:
             return
         self._held += text
         stop_at = first_stop(self._held, self._stops)
         if stop_at is not None:
-            self.cut = True
+            self.stopped = True
             self._held = self._held[:stop_at]
-        # The received text may end with the start of a stop text.
-        uncertain = 0 if self.cut or last else max((len(stop) - 1 for stop in self._stops), default=0)
+        # The received text may end with the beginning of a stop string.
+        uncertain = 0 if self.stopped or last else max((len(stop) - 1 for stop in self._stops), default=0)
         end = max(0, len(self._held) - uncertain)
         certain, self._held = self._held[:end], self._held[end:]
         if certain:

@@ -1,6 +1,6 @@
 """Generation by the run's own vLLM server: an adapter and its base, or a checkpoint's weights alone.
 
-Prompts are tokenized here, so that missing chat templates and prompts that are too long are treated as by transformers.
+Prompts are tokenized here, so that missing chat templates and overlong prompts are handled as with transformers.
 """
 
 import contextlib
@@ -28,11 +28,11 @@ from workers.trainer.jobs.generation import (
 from workers.trainer.rollouts.vllm_client import AdapterClient
 
 SILENCE_S = 120.0
-"""Longest wait between two tokens; the first request to a cold server compiles kernels."""
+"""Maximum number of seconds between two tokens; the first request to a cold server compiles kernels."""
 
 
 class VllmEngine(ModelEngine):
-    """A server by HTTP; the engine's models are their names there."""
+    """Engine that uses a server over HTTP; its models are their names on that server."""
 
     name = "vLLM"
     at_once = 16
@@ -50,10 +50,10 @@ class VllmEngine(ModelEngine):
             models = {TRAINED: TRAINED, BASE: served}
         try:
             tokenizer = AutoTokenizer.from_pretrained(job.tokenizer)
-            longest = AutoConfig.from_pretrained(job.base).get_text_config().max_position_embeddings
+            max_positions = AutoConfig.from_pretrained(job.base).get_text_config().max_position_embeddings
         except (OSError, ValueError, AttributeError) as error:
             raise SpecError(f"The model's tokenizer or config can't be read: {error}") from error
-        lengths = filter(None, (settings.max_model_len if settings else None, longest))
+        lengths = filter(None, (settings.max_model_len if settings else None, max_positions))
         super().__init__(models, tokenizer, min(lengths, default=None))
 
     def answer(
@@ -81,17 +81,17 @@ class VllmEngine(ModelEngine):
                     if choice.get("finish_reason"):
                         finish = Finish.LENGTH if choice["finish_reason"] == "length" else Finish.STOP
                 if ended():
-                    break  # vLLM ends a generation when its client hangs up
+                    break  # vLLM ends a generation when its client disconnects
         return GenerationResult(finish, tokens, len(ids))
 
     def _score(
-        self, model: str, prompts: list[list[int]], further: bool, top: int, ended: Callable[[], bool]
+        self, model: str, prompts: list[list[int]], extend: bool, top: int, ended: Callable[[], bool]
     ) -> list[PromptScores]:
         body = {"prompt": prompts, "max_tokens": 1, "temperature": 0, "logprobs": top, "echo": True}
         with self._response({"model": self._models[model], **body}) as response:
             choices = json.loads(response.read())["choices"]
         logprobs = [choice["logprobs"] for choice in sorted(choices, key=lambda choice: int(choice["index"]))]
-        return [_scores(values, len(ids), further) for values, ids in zip(logprobs, prompts, strict=True)]
+        return [_scores(values, len(ids), extend) for values, ids in zip(logprobs, prompts, strict=True)]
 
     def _events(self, body: dict[str, Any]) -> Generator[dict[str, Any]]:
         with self._response(body) as response:
@@ -110,19 +110,21 @@ class VllmEngine(ModelEngine):
             connection.request("POST", "/v1/completions", body=json.dumps(body).encode(), headers=headers)
             response = connection.getresponse()
             if response.status != http.client.OK:
-                text = response.read(2000).decode(errors="replace")
-                why = " ".join(text.split())[:300]
-                raise GenerationError(f"The vLLM server refused this ({response.status}): {why}")
+                content = response.read(2000).decode(errors="replace")
+                why = " ".join(content.split())[:300]
+                raise GenerationError(f"The vLLM server refused the request ({response.status}): {why}")
             yield response
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-            raise GenerationError(f"The vLLM server broke off: {error or type(error).__name__}") from error
+            raise GenerationError(
+                f"The connection to the vLLM server failed: {error or type(error).__name__}"
+            ) from error
         finally:
             connection.close()
 
 
-def _scores(logprobs: dict[str, Any], prompt: int, further: bool) -> PromptScores:
-    """Read vLLM's `logprobs` of a prompt of `prompt` tokens, which end with one generated token."""
-    count = prompt + further
+def _scores(logprobs: dict[str, Any], prompt_tokens: int, extend: bool) -> PromptScores:
+    """Convert vLLM's `logprobs` of a prompt, which end with one generated token."""
+    count = prompt_tokens + extend
     tops = (None if top is None else dict(top) for top in logprobs["top_logprobs"][:count])
     tokens, values = logprobs["tokens"][:count], logprobs["token_logprobs"][:count]
-    return PromptScores(tuple(tokens), tuple(values), tuple(tops), further)
+    return PromptScores(tuple(tokens), tuple(values), tuple(tops), extend)

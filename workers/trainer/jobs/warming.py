@@ -1,6 +1,6 @@
-"""A warm server: waits while vLLM runs, unloads the adapters of ended runs, and ends on request.
+"""The job that keeps a vLLM server warm: it waits, unloads the adapters of ended runs, and ends on request.
 
-FileName.WARM says who uses the server and whether it must end. Standard library only: no GPU, no torch.
+FileName.WARM says who is using the server and whether it must end. Standard library only: no GPU, no torch.
 """
 
 import time
@@ -20,7 +20,6 @@ CHANGED = "The model's files on this host have changed since the server was star
 
 
 def run(job: ModelJob, _settings: None) -> None:
-    """Keep the server warm until it must end."""
     spec = job.spec
     settings = spec.run.hardware.server
     timeout_s = float(settings.request_timeout_s) if settings else 60.0
@@ -34,14 +33,14 @@ def run(job: ModelJob, _settings: None) -> None:
 
 
 def _wait(job: ModelJob, clients: list[AdapterClient]) -> str:
-    """Wait until the server must end. Return why; "" after a stop."""
+    """Wait until the server must end, and return why; "" after a stop."""
     model = job.spec.run.model
     files, checked, unloaded = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), 0
     while not job.stop_requested:
         news = from_dict(WarmNews, job.document(FileName.WARM))
         if news.leave:
             return news.leave
-        if unloaded < len(news.former) and _unloaded(clients, news.former[unloaded]):
+        if unloaded < len(news.former) and _unload(clients, news.former[unloaded]):
             unloaded += 1
         if not news.user and time.monotonic() - checked >= CHECK_FILES_EVERY_S:
             checked = time.monotonic()
@@ -51,8 +50,9 @@ def _wait(job: ModelJob, clients: list[AdapterClient]) -> str:
     return ""
 
 
-def _unloaded(clients: list[AdapterClient], user: str) -> bool:
-    """Unload the adapters of an attempt that has ended; the next attempt's may be loaded already. False: try again."""
+def _unload(clients: list[AdapterClient], user: str) -> bool:
+    """Unload the adapters of an attempt that has ended, although those of the next one may already be loaded; return
+    False to try again."""
     try:
         for client in clients:
             client.unload_all(adapter_prefix(user))

@@ -1,4 +1,4 @@
-"""Callbacks of the training loop: they write progress, and stop all ranks at the same step."""
+"""Callbacks of the training loop, which write progress and stop all ranks at the same step."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from workers.trainer.scoring.failures import Failures
 
 
 class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
-    """The writer of metrics.jsonl. Only rank 0's LineFile writes; all ranks take part in gathering memory figures."""
+    """The writer of metrics.jsonl. Only rank 0's LineFile writes, but all ranks take part in gathering memory peaks."""
 
     def __init__(self, metrics: LineFile, stop: "StopCallback", times: StepTimes, waterfall: Waterfall) -> None:
         self._metrics = metrics
@@ -45,10 +45,10 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        # Times are those of steps; TRL has put reward times of evaluations under eval_.
+        # Only times of steps are logged; TRL prefixes the reward times of evaluations with eval_.
         logs = {name: value for name, value in (logs or {}).items() if not name.startswith("eval_time/")}
-        times = self._times.taken() if "loss" in logs else {}  # an evaluation logs too
-        # If vLLM sleeps, torch also counts memory that it has released: perhaps more than the card has.
+        times = self._times.pop() if "loss" in logs else {}  # evaluations log, too
+        # If vLLM sleeps, torch also counts memory that vLLM has released, perhaps more than the GPU has.
         peaks = {} if getattr(args, "vllm_enable_sleep_mode", False) else memory.peaks()
         self._metrics.log(state.global_step, {**logs, **times, **peaks})
 
@@ -67,12 +67,12 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         self._waterfall.training_ends(state.global_step)
         how = "completed"
         if state.global_step < state.max_steps:  # a stop during the last step changes nothing
-            how = "stopped" if self._stop.requested else "failed" if self._stop.failed else how
+            how = "stopped" if self._stop.requested else "failed" if self._stop.has_failed else how
         self._metrics.event(EventKind.TRAINED, {"how": how}, step=state.global_step)
 
 
 def _size(folder: Path) -> int:
-    """Sum the bytes of the folder's files; other ranks may still be writing theirs."""
+    """Return the size of the folder's files in bytes, although other ranks may still be writing theirs."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -82,13 +82,9 @@ def _size(folder: Path) -> int:
 
 
 class StopCallback(TrainerCallback):  # type: ignore[misc]
-    """A callback that ends the training with a checkpoint.
-
-    It does so if the STOP file exists, if rewards fail too often, and at the last step.
-
-    Only rank 0 checks for the file and broadcasts the result: otherwise ranks could disagree when it appears, and wait
-    for each other forever. All ranks know the same about failed rewards.
-    """
+    """The callback that ends training with a checkpoint: if the STOP file exists, if rewards fail too often, and at the
+    last step. Only rank 0 checks for the file, and broadcasts the result: otherwise ranks could disagree on when it
+    appeared, and wait for each other forever. About failed rewards, all ranks have the same information."""
 
     def __init__(self, folder: Path, failures: Failures | None = None) -> None:
         self._path = folder / FileName.STOP
@@ -96,18 +92,18 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
         self.requested = False
 
     @property
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         return self._failures is not None and bool(self._failures.verdict)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.requested = self._check(args)
-        if self.requested or self.failed:
+        self.requested = self._is_stop_requested(args)
+        if self.requested or self.has_failed:
             control.should_training_stop = True
             control.should_save = True
         elif state.global_step >= state.max_steps and args.save_strategy == "steps":
-            control.should_save = True  # the last step's model is saved, whatever the interval; `epoch` does it itself
+            control.should_save = True  # save the last step whatever the interval; `epoch` does so by itself
 
-    def _check(self, args: TrainingArguments) -> bool:
+    def _is_stop_requested(self, args: TrainingArguments) -> bool:
         requested = args.process_index == 0 and self._path.exists()
         if args.world_size == 1:
             return requested

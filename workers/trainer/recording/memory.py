@@ -11,19 +11,17 @@ NAMES = ("reserved_mib", "allocated_mib")
 
 
 def cap(hardware: HardwareSpec, *, local_rank: int) -> float:
-    """Limit this process's GPU memory to the profile's cap, as on a smaller card. Call it before any allocation.
-
-    Returns the share of the actual card, 1 without a cap, since vLLM's share also refers to the whole card. Raises
-    SpecError.
-    """
+    """Limit this process's GPU memory to the profile's cap, as on a smaller GPU. Call it before any allocation. Return
+    the cap's share of the actual GPU, 1 without a cap, since vLLM's share also refers to the whole GPU. Raises
+    SpecError."""
     if hardware.memory_cap_gib is None or not torch.cuda.is_available():
         return 1.0
     total = torch.cuda.get_device_properties(local_rank).total_memory
     cap_bytes = hardware.memory_cap_gib * GIB
     if cap_bytes > total:
         raise SpecError(
-            f"The cap of {hardware.memory_cap_gib:g} GiB is more than this GPU has ({total / GIB:.1f} GiB): the run "
-            f"can't be held to it."
+            f"The memory cap of {hardware.memory_cap_gib:g} GiB can't be applied, because this GPU has only "
+            f"{total / GIB:.1f} GiB."
         )
     torch.cuda.set_device(local_rank)
     torch.cuda.set_per_process_memory_fraction(cap_bytes / total, local_rank)
@@ -31,10 +29,8 @@ def cap(hardware: HardwareSpec, *, local_rank: int) -> float:
 
 
 def peaks() -> dict[str, float]:
-    """Gather `memory/rank<r>/<name>` of all ranks in MiB; nothing on a CPU. All ranks must call this.
-
-    Takes one collective with two numbers per rank.
-    """
+    """Return `memory/rank<r>/<name>` of all ranks in MiB; {} on a CPU. All ranks must call this, since it uses a
+    collective operation."""
     if not torch.cuda.is_initialized():
         return {}
     peak_values = [torch.cuda.max_memory_reserved() / MIB, torch.cuda.max_memory_allocated() / MIB]

@@ -1,4 +1,4 @@
-"""samples.jsonl: the completions of each generation with their rewards, one prompt group per line."""
+"""The file samples.jsonl: the completions of each generation with their rewards, one prompt group per line."""
 
 import math
 import time
@@ -14,51 +14,49 @@ from workers.trainer.recording.metrics import LineFile
 
 @dataclass(frozen=True)
 class Sample:
-    """A recorded completion."""
-
     row: int
     text: str
     tokens: int
     end: str
-    """The reason of its end: see `end_of`, and EpisodeEnd for episodes."""
+    """Reason why it ended: see `end_of`, and EpisodeEnd for episodes."""
     rewards: list[float]
-    """One per reward function, NaN without a score; rewards of evaluations are included only there."""
+    """Rewards, one per reward function, NaN without a score; those for evaluations only in evaluations."""
     advantage: float
     turns: list[Any] | None = None
-    """The messages, if there is more than one text."""
+    """Messages, if there are several."""
     prompt: Any = None
-    """The prompt, if an environment has extended the row's."""
+    """Prompt, if an environment has extended that of the row."""
     policy: int | None = None
-    """The step whose weights wrote it; None: the weights that are trained with it."""
+    """Step whose weights generated it; None for the weights that are trained on it."""
 
 
 def end_of(completion: Any, tokens: Sequence[int], *, ends: Container[int], longest: int) -> str:
-    """Identify the end: eos | length (cut off) | tools (its last call has no result) | stop (a stop word)."""
+    """Return why a completion ended: eos | length (truncated) | tools (its last call has no result) | stop (a stop
+    string)."""
     last = completion[-1] if not isinstance(completion, str) and completion else {}
-    if tokens and tokens[-1] in ends and not _calls(last):
+    if tokens and tokens[-1] in ends and not _is_call(last):
         return "eos"
     if len(tokens) >= longest:
         return "length"
-    return "tools" if _calls(last) else "stop"
+    return "tools" if _is_call(last) else "stop"
 
 
-def _calls(message: dict[str, Any]) -> bool:
+def _is_call(message: dict[str, Any]) -> bool:
     return message.get("role") == "tool" or bool(message.get("tool_calls"))
 
 
 class SampleFile:
-    """The writer of samples.jsonl."""
-
     def __init__(self, path: Path, *, rows: Rows, names: list[str], weights: list[float], writes: bool) -> None:
-        """Open the file. `names`: all rewards, those of evaluations last. `weights`: of the rewards that form the
-        total."""
+        """Open the file. `names`: those of all rewards, with rewards for evaluations last. `weights`: those of the
+        rewards that form the total."""
         self._file = LineFile(path, writes=writes)
         self._rows = rows
         self._names = names
         self._weights = weights
 
     def write(self, samples: list[Sample], *, group: int, step: int, mode: str) -> None:
-        """Write one line per group. `samples`: those of all ranks in rank order, in consecutive groups of `group`."""
+        """Write one line per group. `samples`: those of all ranks in rank order, in consecutive groups of size
+        `group`."""
         now = time.time()
         for start in range(0, len(samples), group):
             members = samples[start : start + group]

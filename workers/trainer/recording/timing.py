@@ -1,4 +1,4 @@
-"""The time of a step by parts, in seconds on this rank. A nested part's time is not counted for the outer part.
+"""The time of a step by parts, in seconds on this rank. A nested part's time is not included in that of the outer part.
 
 Standard library only.
 """
@@ -16,7 +16,7 @@ TIMED = frozenset(StepPart) - UNHURRIED - {StepPart.PREPARING}
 
 
 class StepTimes:
-    """A clock of the parts within `step` only: an evaluation between two steps is excluded."""
+    """A clock of the parts of steps. What happens outside `step`, such as an evaluation, is excluded."""
 
     def __init__(
         self,
@@ -26,9 +26,9 @@ class StepTimes:
         doing: Callable[[str], AbstractContextManager[None]] = lambda part: nullcontext(),
         record: Callable[[str, float, float], None] = lambda part, start, end: None,
     ) -> None:
-        """Set the hooks. `finish` waits for pending device work; otherwise the next part would be charged for it.
-        `doing(part)` is entered for each part, in evaluations too. `record(part, start, end)` gets each stretch of a
-        part, and of the OPTIMIZER."""
+        """Set the hooks. `finish` waits for pending device work, which would otherwise be attributed to the next part.
+        `doing(part)` is entered for each part, in evaluations too. `record(part, start, end)` is called for each
+        interval of a part and of the OPTIMIZER."""
         self._record = record
         self._doing = doing
         self._clock = clock
@@ -36,27 +36,27 @@ class StepTimes:
         self._open: list[StepPart] = []
         self._since = 0.0
         self._seconds: dict[StepPart, float] = {}
-        self._between = False
+        self._is_between = False
 
     @property
     def part(self) -> StepPart | None:
-        """The innermost open part."""
+        """The innermost part that is open, or None."""
         return self._open[-1] if self._open else None
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Wrap the work on one micro-batch; a step has one per gradient accumulation step."""
-        if self._between:
+        """Measure the work on one micro-batch; a step has as many as gradient accumulation steps."""
+        if self._is_between:
             self._count(StepPart.UPDATE)  # the last batch's update, which a GPU may still be executing
         else:
             self._since = self._clock()
-        with self._doing(StepPart.UPDATE), self._in(StepPart.UPDATE):
+        with self._doing(StepPart.UPDATE), self._measure(StepPart.UPDATE):
             yield
-        self._between = True
+        self._is_between = True
 
     @contextmanager
     def within(self, part: StepPart) -> Iterator[None]:
-        with self._doing(part), self._in(part) if self._open else nullcontext():
+        with self._doing(part), self._measure(part) if self._open else nullcontext():
             yield
 
     def timed(self, part: StepPart, act: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,19 +68,19 @@ class StepTimes:
         return run
 
     def step_done(self) -> None:
-        """Charge the time since the last micro-batch to the optimizer, which has just stepped."""
-        if self._between:
+        """Attribute the time since the last micro-batch to the optimizer, which has just stepped."""
+        if self._is_between:
             self._finish()
             self._count(StepPart.UPDATE, OPTIMIZER)
-        self._between = False
+        self._is_between = False
 
-    def taken(self) -> dict[str, float]:
-        """Take `time/<part>_s` of the finished step, and reset the counters."""
+    def pop(self) -> dict[str, float]:
+        """Return `time/<part>_s` of the finished step, and reset the counters."""
         seconds_by_part, self._seconds = self._seconds, {}
         return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items() if part in TIMED}
 
     @contextmanager
-    def _in(self, part: StepPart) -> Iterator[None]:
+    def _measure(self, part: StepPart) -> Iterator[None]:
         if self._open:
             self._count(self._open[-1])
         self._open.append(part)

@@ -1,7 +1,8 @@
 """A record of when each phase of a step began and ended, in any thread: one line per step.
 
-A step's window reaches from its start to the start of the next, so its checkpoint and evaluation are in it. Phases that
-cross the end of a window, such as the generation of the next batch, are in both. Standard library only.
+A step's window reaches from its start to the start of the next step, so it includes its checkpoint and evaluation.
+Phases that cross the end of a window, such as the generation of the next batch, are in both windows. Standard library
+only.
 """
 
 import functools
@@ -26,20 +27,21 @@ from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.wire.names import SERVER_ROLES, StepPart
 
 PAUSE_S = 2.0
-"""Steps are written at most this often."""
-MAX_HELD = 20_000
-"""Spans kept per step; further ones are dropped."""
+"""Minimum number of seconds between two steps that are written."""
+MAX_SPANS = 20_000
+"""Maximum number of spans kept per step; more are dropped."""
 Write = Callable[[int, Mapping[str, Any]], None]
-"""(step, the line's data)"""
+"""Function that writes a line, called with (step, the line's data)."""
 
 
 class Waterfall:
-    """A collector of spans of phases, by lane. Thread-safe; costs some microseconds a span."""
+    """Collector of spans of phases, by lane. It is thread-safe and takes a few microseconds per span."""
 
     def __init__(
         self, write: Write, *, clock: Callable[[], float] = time.perf_counter, wall: Callable[[], float] = time.time
     ) -> None:
-        """Begin without a step. `clock`: the clock of `add`'s times. `wall`: seconds since the epoch."""
+        """Begin without a step. `clock`: the clock of the times passed to `add`. `wall`: returns seconds since the
+        epoch."""
         self._write = write
         self._clock = clock
         self._wall = wall
@@ -49,11 +51,11 @@ class Waterfall:
         self._numbers = 0
         self._step: int | None = None
         self._began = self._began_at = 0.0
-        self._written = float("-inf")
+        self._written_at = float("-inf")
 
     def add(self, lane: str, phase: str, start: float, end: float) -> None:
         with self._lock:
-            if len(self._finished) < MAX_HELD:
+            if len(self._finished) < MAX_SPANS:
                 self._finished.append((lane[:LONGEST_LANE], phase[:LONGEST_LANE], start, end))
 
     @contextmanager
@@ -70,12 +72,12 @@ class Waterfall:
             self.add(lane, phase, start, self._clock())
 
     def step_begins(self, step: int) -> None:
-        """End the window of the step before. `step`: counted from 1."""
+        """End the window of the previous step, and begin that of `step`, counted from 1."""
         self._end()
         self._step = step
 
     def training_ends(self, step: int) -> None:
-        """End the last window. `step`: the last finished step; one that has begun after it is dropped."""
+        """End the last window. `step`: the last finished step; a step that began after it is dropped."""
         if self._step == step:
             self._end(last=True)
         self._step = None
@@ -87,9 +89,9 @@ class Waterfall:
             self._finished.clear()
         began, began_at, step = self._began, self._began_at, self._step
         self._began, self._began_at = now, self._wall()
-        if step is None or not (last or now - self._written >= PAUSE_S):
+        if step is None or not (last or now - self._written_at >= PAUSE_S):
             return
-        self._written = now
+        self._written_at = now
         window = now - began
         inside = [
             Span(lane, phase, max(0.0, start - began), min(end, now) - max(start, began))
@@ -101,26 +103,26 @@ class Waterfall:
 
 
 class Lanes:
-    """The lanes of a step's parts, depending on where the run generates."""
+    """Map of a step's parts to lanes, which depends on where the run generates."""
 
     def __init__(self, waterfall: Waterfall, spec: AttemptSpec) -> None:
         self.waterfall = waterfall
         served = spec.run.hardware.rollout is Rollout.SERVER
         self._servers = SERVER_ROLES[: len(servers_of(spec))] if served else ()
-        driven = spec.run.episodes is not None and spec.run.episodes.gateway is not None
+        has_gateway = spec.run.episodes is not None and spec.run.episodes.gateway is not None
         own = (TRAINER,)
-        self._of: dict[str, tuple[str, ...]] = {
+        self._lanes_of: dict[str, tuple[str, ...]] = {
             StepPart.UPDATE: own,
             StepPart.LOGPS: own,
             OPTIMIZER: own,
             StepPart.WEIGHT_SYNC: (*own, *self._servers),
             StepPart.REWARDS: (REWARDS,),
-            # Requests show when a server generates, except those of programs that drive episodes.
-            StepPart.GENERATION: (self._servers if driven else ()) if served else own,
+            # Requests show when a server generates, except for requests of programs that drive episodes.
+            StepPart.GENERATION: (self._servers if has_gateway else ()) if served else own,
         }
 
     def record(self, part: str, start: float, end: float) -> None:
-        for lane in self._of.get(part, ()):
+        for lane in self._lanes_of.get(part, ()):
             self.waterfall.add(lane, part, start, end)
 
     def within(self, phase: StepPart) -> AbstractContextManager[None]:
@@ -138,18 +140,18 @@ class Lanes:
         return self.waterfall.within(SERVER_ROLES[number], StepPart.GENERATION)
 
     def watch(self, generation: Any) -> None:
-        """Record the requests of TRL's generation backend or its substitute."""
-        client = getattr(generation, "vllm_client", None)  # of the main process alone
+        """Record the requests of TRL's generation backend or its substitute from now on."""
+        client = getattr(generation, "vllm_client", None)  # only the main process has one
         if not self._servers or client is None:
             return
-        if hasattr(client, "clients"):  # of a LoRA run
+        if hasattr(client, "clients"):  # a LoRA run
             client.around_request = self.server
             return
         generate = client.generate
 
         @functools.wraps(generate)
-        def generated(*arguments: Any, **settings: Any) -> Any:
+        def generate_recorded(*arguments: Any, **settings: Any) -> Any:
             with self.server(0):
                 return generate(*arguments, **settings)
 
-        client.generate = generated
+        client.generate = generate_recorded

@@ -1,8 +1,8 @@
 """Generation by vLLM servers that load the policy as a LoRA adapter, saved under a new name for each version.
 
-TRL streams whole weights to a server over NCCL, which needs a GPU on both sides and vLLM's development routes. A LoRA
-run needs neither: an adapter of a few megabytes is loaded over HTTP. The name is new each time, because vLLM keeps
-answering from its prefix cache when the files of an old name change.
+TRL streams all weights to a server over NCCL, which needs a GPU on both sides and vLLM's development routes. A LoRA run
+needs neither: an adapter of a few megabytes is loaded over HTTP. The name is new each time, because vLLM continues to
+use its prefix cache when the files of an old name change.
 """
 
 import contextlib
@@ -27,18 +27,16 @@ from workers.trainer.configuration.spec import SpecError
 from workers.trainer.rollouts import fanout
 
 ADAPTERS = "adapters"
-"""Subfolder of the attempt's folder with the adapter in use."""
+"""Subfolder of the attempt's folder that contains the adapter in use."""
 POLL_S = 0.05
 
 
 @contextlib.contextmanager
 def rollouts(spec: AttemptSpec, folder: Path, stage: Callable[[str], None]) -> Iterator[fanout.ServerFanout | None]:
-    """Let a GRPOTrainer that is created in this context generate as the spec says; yields the servers of a LoRA run.
-
-    TRL creates its generation backend in its constructor, by a name in its module: the only place where another backend
-    can be substituted without importing vllm, which a trainer that only speaks HTTP doesn't need. By then TRL has
-    loaded the model, and needs servers that answer.
-    """
+    """Make a GRPOTrainer that is created in this context generate as the spec says; yield the servers of a LoRA run, or
+    None. TRL creates its generation backend in its constructor, by a name in its module: this is the only place where
+    another backend can be substituted without importing vllm, which a trainer that only uses HTTP doesn't need. By then
+    TRL has loaded the model, and the servers must be ready."""
     server = spec.run.hardware.server
     if spec.run.hardware.rollout is not Rollout.SERVER or server is None:
         yield None
@@ -61,20 +59,18 @@ def rollouts(spec: AttemptSpec, folder: Path, stage: Callable[[str], None]) -> I
 
 
 def await_servers(folder: Path, stage: Callable[[str], None]) -> None:
-    """Wait until the supervisor reports all servers as ready, if it asked for that.
-
-    There is no deadline, because the supervisor ends the trainer if they never are.
-    """
-    ready = folder / FileName.SERVERS_READY
-    if not os.environ.get(AWAIT_SERVERS) or ready.exists():
+    """Wait until the supervisor reports all servers as ready, if it asked the trainer to wait. There is no deadline,
+    because the supervisor ends the trainer if they never become ready."""
+    ready_file = folder / FileName.SERVERS_READY
+    if not os.environ.get(AWAIT_SERVERS) or ready_file.exists():
         return
     stage("waiting for vLLM")
-    while not ready.exists():
+    while not ready_file.exists():
         time.sleep(POLL_S)
 
 
 class AdapterGeneration:
-    """A substitute of TRL's VLLMGeneration: sync_weights before a generation, generate, and a vllm_client."""
+    """Substitute for TRL's VLLMGeneration, with sync_weights, generate and a vllm_client."""
 
     def __init__(
         self,
@@ -85,14 +81,14 @@ class AdapterGeneration:
         accelerator: Any,
         **settings: Any,
     ) -> None:
-        """Create the backend. `settings`: TRL's sampling arguments; its NCCL and colocate ones don't apply."""
+        """Create the backend. `settings`: TRL's sampling arguments; those for NCCL and colocation don't apply."""
         self._model = model
         self._accelerator = accelerator
         self._settings = settings
         self._folder = folder
         self._version = 0
         self.max_completion_length: int = settings["max_completion_length"]
-        """Token limit of one generation; episodes lower it for a turn."""
+        """Maximum number of tokens of one generation; episodes lower it for a turn."""
         self.vllm_client = servers
         if accelerator.is_main_process:
             self.vllm_client.check()
@@ -113,47 +109,50 @@ class AdapterGeneration:
     def generate(
         self, prompts: list[list[int]], images: Any, num_generations: int, profiler: Any = None
     ) -> tuple[list[list[int]], list[list[int]], list[list[list[float | None]]], None]:
-        """Generate (prompt ids, completion ids, log-probabilities of the sampled tokens), one per prompt of this rank.
-
-        `prompts` contains each prompt num_generations times; a server gets it once. Rank 0 sends all requests.
-        """
+        """Generate and return (prompt ids, completion ids, log-probabilities of the sampled tokens, None), with one
+        item for each of this rank's prompts. `prompts` contains each prompt num_generations times; a server gets it
+        once. Rank 0 sends all requests."""
         if images is not None:
             raise SpecError("Prompts with images can't be sent to the servers.")
         all_prompts = gather_object(prompts)
-        answer: list[Any] = [None]
+        completions: list[Any] = [None]
         if self._accelerator.is_main_process:
             with profiler or contextlib.nullcontext():
-                answer = [self.vllm_client.complete(all_prompts[::num_generations], self.sampling(num_generations))]
-        broadcast_object_list(answer, from_process=0)
+                completions = [
+                    self.vllm_client.complete(all_prompts[::num_generations], self.sampling(num_generations))
+                ]
+        broadcast_object_list(completions, from_process=0)
         start = self._accelerator.process_index * len(prompts)
-        own = answer[0][start : start + len(prompts)]
-        return prompts, [ids for ids, _ in own], [[[value] for value in values] for _, values in own], None
+        own_completions = completions[0][start : start + len(prompts)]
+        return (
+            prompts,
+            [ids for ids, _ in own_completions],
+            [[[value] for value in values] for _, values in own_completions],
+            None,
+        )
 
     def sampling(self, n: int) -> dict[str, Any]:
-        """Compose the sampling parameters of one server request."""
         return {"n": n, "max_tokens": self.max_completion_length, **sampling_parameters(self._settings)}
 
 
 def _save_adapter(model: Any, path: Path, accelerator: Any) -> None:
-    """Write the policy's LoRA adapter on rank 0, however the ranks shard its parameters. All ranks must call this.
-
-    ZeRO-3 leaves each rank an empty parameter, and FSDP2 a shard: both are gathered for writing.
-    """
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    gathered: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-    if any(hasattr(parameter, "ds_id") for _, parameter in trained):
+    """Write the policy's LoRA adapter on rank 0, however the ranks shard its parameters. All ranks must call this. With
+    ZeRO-3 each rank has empty parameters, and with FSDP2 shards: both are gathered for writing."""
+    trainable = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    gathering: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if any(hasattr(parameter, "ds_id") for _, parameter in trainable):
         import deepspeed
 
-        gathered = deepspeed.zero.GatheredParameters([parameter for _, parameter in trained])
-    with gathered:
-        full_tensors = {name: _whole(parameter, accelerator.device) for name, parameter in trained}
+        gathering = deepspeed.zero.GatheredParameters([parameter for _, parameter in trainable])
+    with gathering:
+        full_tensors = {name: _full_tensor(parameter, accelerator.device) for name, parameter in trainable}
         if accelerator.is_main_process:
             model.save_pretrained(
                 str(path), selected_adapters=["default"], save_embedding_layers=False, state_dict=full_tensors
             )
 
 
-def _whole(parameter: torch.nn.Parameter, device: torch.device) -> torch.Tensor:
+def _full_tensor(parameter: torch.nn.Parameter, device: torch.device) -> torch.Tensor:
     data = parameter.detach()
     if not isinstance(data, DTensor):
         return data
@@ -163,7 +162,7 @@ def _whole(parameter: torch.nn.Parameter, device: torch.device) -> torch.Tensor:
 
 
 def sampling_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert TRL's sampling settings to parameters of vLLM's API."""
+    """Convert TRL's sampling settings to parameters for vLLM's API."""
     parameters = {name: settings[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty")}
     parameters["min_p"] = settings["min_p"] or 0.0
     if settings.get("structured_outputs_regex") is not None:

@@ -1,12 +1,13 @@
-"""Asynchronous generation: vLLM servers generate the next batch in a thread while the trainer learns from this one.
+"""Asynchronous generation: vLLM servers generate the next batch, requested in a thread, while the trainer learns from
+this one.
 
-The next batch is requested as soon as the one before has arrived, and the servers get new weights only once it has
+The next batch is requested as soon as the previous one has arrived, and the servers get new weights only once it has
 arrived too: no request is in flight during a weight sync, and a whole batch comes from one version, at most one sync
 old. TRL then gets the completions with the log-probabilities that vLLM sampled them with, for its correction.
 
 Only the main process sends requests; the other ranks keep the same records, so that all know which weights a batch
-comes from. A checkpoint holds nothing of a batch in flight: a resumed training requests the same prompts again, with
-the checkpoint's weights. Standard library only.
+comes from. A checkpoint contains nothing of a batch in flight: a resumed run requests the same prompts again, with the
+checkpoint's weights. Standard library only.
 """
 
 import itertools
@@ -22,26 +23,22 @@ from workers.contract.run.overlapping import AHEAD_SECONDS, STALENESS
 from workers.trainer.configuration.spec import TrainerError
 
 Prompts = list[list[int]]
-"""Token ids."""
+"""Prompts as token ids."""
 
 
 @dataclass(frozen=True)
 class PromptBatch:
-    """A batch of prompts in the order of TRL's sampler."""
-
     epoch: int
     number: int
-    """Within its epoch, from 0."""
+    """Number of the batch within its epoch, from 0."""
     indexes: tuple[int, ...]
-    """Indexes in the training set, each prompt once: those of all ranks, in the ranks' order."""
+    """Indexes of the prompts of all ranks in the training set, in rank order, each prompt once."""
 
 
 class BatchOrder:
-    """The batches of a training, epoch after epoch."""
-
     def __init__(self, epochs: Iterator[Sequence[int]], *, size: int, first_epoch: int = 0) -> None:
-        """Order the batches. `epochs`: each epoch's indexes in the sampler's order. `size`: prompts per batch; an
-        epoch's incomplete last batch isn't trained on."""
+        """Derive the batches. `epochs`: each epoch's indexes in the sampler's order. `size`: the number of prompts per
+        batch; an epoch's incomplete last batch isn't trained on."""
         self._batches = (
             PromptBatch(epoch, number, tuple(indexes[number * size : (number + 1) * size]))
             for epoch, indexes in zip(itertools.count(first_epoch), epochs, strict=False)
@@ -50,52 +47,53 @@ class BatchOrder:
         self._next = next(self._batches)
 
     def find(self, index: int) -> tuple[PromptBatch, PromptBatch]:
-        """Find the next batch with this prompt, and the one after it. A resumed training begins within an epoch.
-
-        Raises TrainerError if neither this epoch nor the next has such a batch.
-        """
-        last = self._next.epoch + 1
-        while self._next.epoch <= last:
+        """Return the next batch with this prompt, and the one after it; batches before it are skipped, since a resumed
+        run begins within an epoch. Raises TrainerError if neither this epoch nor the next has such a batch."""
+        last_epoch = self._next.epoch + 1
+        while self._next.epoch <= last_epoch:
             current, self._next = self._next, next(self._batches)
             if index in current.indexes:
                 return current, self._next
-        raise TrainerError("The prompts of this batch are not those that the sampler deals: the next can't be known.")
+        raise TrainerError(
+            "The prompts of this batch are not those that the sampler chose, so the next batch is unknown."
+        )
 
 
 class PendingGeneration:
-    """A request in a thread of its own. The thread ends with the process, which closes its connection: vLLM then
+    """A request in a separate thread. The thread ends with the process, which closes its connection, so that vLLM
     cancels the request."""
 
     def __init__(self, prompts: Prompts, generate: Callable[[Prompts], Any]) -> None:
         self._prompts = prompts
-        self._answer: Future[Any] = Future()
+        self._result: Future[Any] = Future()
         self.seconds = 0.0
         threading.Thread(target=self._run, args=(generate,), name="next-batch", daemon=True).start()
 
     def _run(self, generate: Callable[[Prompts], Any]) -> None:
         started = time.perf_counter()
         try:
-            answer = generate(self._prompts)
+            completions = generate(self._prompts)
         except BaseException as error:
-            self._answer.set_exception(error)
+            self._result.set_exception(error)
         else:
             self.seconds = time.perf_counter() - started
-            self._answer.set_result(answer)
+            self._result.set_result(completions)
 
     def wait(self) -> Any:
-        """Wait for the answer. Raises the request's exception."""
-        return self._answer.result()
+        """Wait for the completions and return them. Raises the request's exception."""
+        return self._result.result()
 
-    def answer(self, prompts: Prompts) -> Any:
-        """Wait for the answer to these prompts. Raises the request's exception, and TrainerError for other prompts."""
-        answer = self.wait()
+    def completions_of(self, prompts: Prompts) -> Any:
+        """Wait for the completions of these prompts and return them. Raises the request's exception, and TrainerError
+        if other prompts were requested."""
+        completions = self.wait()
         if prompts != self._prompts:
             raise TrainerError("The batch that was generated ahead is not the one that is trained on next.")
-        return answer
+        return completions
 
 
 class AsyncGeneration:
-    """A wrapper of a backend's weight sync and requests, by which each batch is requested one step early."""
+    """Wrapper of a backend's weight sync and requests that requests each batch one step early."""
 
     def __init__(
         self,
@@ -106,21 +104,22 @@ class AsyncGeneration:
         tokenize: Callable[[Sequence[int]], Prompts],
         needed: Callable[[PromptBatch], bool],
     ) -> None:
-        """Wrap the backend. `generation`: TRL's VLLMGeneration or its substitute. `step`: counts the finished optimizer
-        steps. `tokenize`: converts the prompts at these indexes. `needed`: checks whether the training will reach that
-        batch."""
+        """Wrap the backend. `generation`: TRL's VLLMGeneration or its substitute. `step`: returns the number of
+        finished optimizer steps. `tokenize`: tokenizes the prompts at these indexes. `needed`: returns whether training
+        will reach that batch."""
         self._step = step
         self._tokenize = tokenize
         self._needed = needed
         self._synced_at = 0
-        """The step whose weights the servers have."""
+        """Step whose weights the servers have."""
         self._requested: tuple[PromptBatch, int] | None = None
-        """The batch that is generated ahead, and the step of its weights."""
+        """Batch that is generated ahead, and the step of its weights."""
         self._pending: PendingGeneration | None = None
         self._current: PromptBatch | None = None
         self._upcoming: PromptBatch | None = None
         self.seconds: float | None = None
-        """The duration of the last batch's generation, if it was ahead; None on ranks other than the main process."""
+        """Duration of the last batch's generation if it was generated ahead; None on ranks other than the main
+        process."""
         generation.sync_weights = self._after_pending(generation.sync_weights)
         if main:
             client = generation.vllm_client
@@ -128,12 +127,12 @@ class AsyncGeneration:
             setattr(client, route, self._one_batch_early(getattr(client, route)))
 
     def expect(self, current: PromptBatch, upcoming: PromptBatch) -> None:
-        """Announce the batch that is generated next and the one after it. All ranks must call this."""
+        """Announce the batch that is generated next, and the one after it. All ranks must call this."""
         self._current, self._upcoming = current, upcoming if self._needed(upcoming) else None
         self.seconds = None
 
     def policy_step(self) -> int:
-        """Find the step whose weights wrote the last generation. All ranks must call this after each."""
+        """Return the step whose weights generated the last batch. All ranks must call this after each generation."""
         step = self._synced_at
         if self._current is not None:
             if self._requested is not None and self._requested[0] == self._current:
@@ -143,38 +142,39 @@ class AsyncGeneration:
         return step
 
     def _after_pending(self, sync_weights: Callable[[], None]) -> Callable[[], None]:
-        def synced() -> None:
+        def sync_after_pending() -> None:
             if self._pending is not None:
                 self._pending.wait()
             sync_weights()
             self._synced_at = self._step()
 
-        return synced
+        return sync_after_pending
 
     def _one_batch_early(self, generate: Callable[..., Any]) -> Callable[..., Any]:
-        def generated(prompts: Prompts, *arguments: Any, **settings: Any) -> Any:
+        def generate_early(prompts: Prompts, *arguments: Any, **settings: Any) -> Any:
             def request(batch: Prompts) -> Any:
                 return generate(batch, *arguments, **settings)
 
-            if self._current is None:  # an evaluation, or fresh prompts in place of others
+            if self._current is None:  # an evaluation, or fresh prompts that replace others
                 return request(prompts)
             pending, self._pending = self._pending, None
             if pending is not None:
-                answer, self.seconds = pending.answer(prompts), pending.seconds
+                completions, self.seconds = pending.completions_of(prompts), pending.seconds
             else:
-                answer = request(prompts)
+                completions = request(prompts)
             if self._upcoming is not None:
                 self._pending = PendingGeneration(self._tokenize(self._upcoming.indexes), request)
-            return answer
+            return completions
 
-        return generated
+        return generate_early
 
 
 class NextBatches:
-    """Asynchronous generation for a GRPOTrainer: knows its prompts, their order, and when it ends."""
+    """Asynchronous generation for a GRPOTrainer, based on its prompts, their order, and its last step."""
 
     def __init__(self, trainer: Any, announce: Callable[[Prompts, list[int]], None]) -> None:
-        """Wrap the trainer's backend. `announce` gets each batch's prompts and rows before they are requested."""
+        """Wrap the trainer's backend. `announce` is called with each batch's prompts and rows before they are
+        requested."""
         self._trainer = trainer
         self._announce = announce
         self._indexes = {row: index for index, row in enumerate(trainer.train_dataset["row"])}
@@ -188,7 +188,7 @@ class NextBatches:
         )
 
     def log(self, metrics: MutableMapping[str, list[float]], policies: Sequence[int]) -> None:
-        """Log a batch's figures. `policies`: the steps whose weights wrote the completions of all ranks."""
+        """Log a batch's metrics. `policies`: the steps whose weights generated the completions of all ranks."""
         metrics[STALENESS].append(self._trainer.state.global_step - sum(policies) / len(policies))
         if self._generation.seconds is not None:
             metrics[AHEAD_SECONDS].append(self._generation.seconds)
@@ -197,10 +197,10 @@ class NextBatches:
         return self._generation.policy_step()
 
     def expect(self, row: int, *, epochs_done: int) -> None:
-        """Announce that the batch with this row is generated next. `epochs_done`: those before the checkpoint that was
-        resumed."""
+        """Announce that the batch with this row is generated next. `epochs_done`: the number of epochs before the
+        checkpoint from which the run resumed."""
         if self._order is None:
-            sampler = self._trainer._get_train_sampler()  # another like the data loader's, which draws the same order
+            sampler = self._trainer._get_train_sampler()  # like the data loader's sampler, so it draws the same order
             sampler.mini_repeat_count = sampler.repeat_count = 1
             epochs = (list(sampler) for _ in itertools.count())
             self._order = BatchOrder(epochs, size=sampler.batch_size, first_epoch=epochs_done)

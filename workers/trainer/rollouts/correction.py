@@ -1,4 +1,4 @@
-"""The importance sampling correction for vLLM: how much of a batch it truncates or masks, and sampling without it."""
+"""The importance sampling correction for vLLM: how much of a batch it clips, and how to sample without it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,44 +10,42 @@ from workers.contract.run.overlapping import TRUNCATED
 MASKED = "sampling/share_masked"
 
 
-def beyond(
+def clipped_counts(
     output: Mapping[str, Any], *, mode: str, low: float | None, high: float | None
 ) -> tuple[str, torch.Tensor] | None:
-    """Count (metric, [clipped, all] of this rank), in tokens that the model wrote or, by `mode`, in sequences.
-
-    None without a correction. `output`: TRL's, of a generation. Masking modes have set ratios beyond a bound to 0,
-    truncating modes to the bound.
-    """
+    """Return (metric, [number clipped, total] of this rank), in tokens that the model generated or, depending on
+    `mode`, in sequences; None without a correction. `output`: TRL's output of a generation. Masking modes have set
+    ratios beyond a bound to 0, truncating modes to the bound."""
     ratio = output.get("importance_sampling_ratio")
     if ratio is None:
         return None
-    own = written(output)
+    own = own_token_mask(output)
     counted = own if ratio.shape == own.shape else torch.ones_like(ratio)
     if mode.endswith("_mask"):
-        name, cut = MASKED, ratio == 0
+        name, clipped = MASKED, ratio == 0
     else:
-        name, cut = TRUNCATED, torch.zeros_like(ratio, dtype=torch.bool)
+        name, clipped = TRUNCATED, torch.zeros_like(ratio, dtype=torch.bool)
         if high is not None:
-            cut = cut | (ratio >= high)
+            clipped = clipped | (ratio >= high)
         if low is not None:
-            cut = cut | (ratio <= low)
-    return name, torch.stack([(cut * counted).sum().float(), counted.sum().float()])
+            clipped = clipped | (ratio <= low)
+    return name, torch.stack([(clipped * counted).sum().float(), counted.sum().float()])
 
 
-def written(batch: Mapping[str, Any]) -> torch.Tensor:
-    """Mark each token that the model wrote with 1. `batch`: TRL's output of a generation, or a part of it."""
+def own_token_mask(batch: Mapping[str, Any]) -> torch.Tensor:
+    """Return 1 for each token that the model generated, else 0. `batch`: TRL's output of a generation, or a part."""
     mask: torch.Tensor = batch["completion_mask"]
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
-def leave_out_logprobs(generation: Any) -> None:
-    """Let vLLM compute no log-probabilities: they halve its speed (1.5B on an H100, 1,024 completions at once). TRL
-    expects some, but doesn't use them here."""
+def disable_logprobs(generation: Any) -> None:
+    """Keep vLLM from computing log-probabilities, which halves its speed (a 1.5B model on an H100, 1,024 concurrent
+    completions). TRL gets zeros instead, which it doesn't use here."""
     generate = generation.generate
 
-    def generated(*args: Any, **kwargs: Any) -> Any:
+    def generate_without(*args: Any, **kwargs: Any) -> Any:
         prompts, completions, _, _ = generate(*args, **kwargs)
         return prompts, completions, [[[0.0]] * len(tokens) for tokens in completions], None
 
     generation.logprobs = None
-    generation.generate = generated
+    generation.generate = generate_without

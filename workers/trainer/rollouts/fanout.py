@@ -1,4 +1,4 @@
-"""Several vLLM servers used as one: each group goes to one of them, and all sample from the same version.
+"""Several vLLM servers used as one: each group is sent to one of them, and all sample from the same version.
 
 Standard library only, like the client of a single server.
 """
@@ -20,7 +20,7 @@ OnArrival = Callable[[int, T], None]
 
 
 def connect(spec: AttemptSpec) -> "ServerFanout":
-    """Create clients of the spec's servers, own or attached, without a request."""
+    """Create clients for the spec's servers, own or attached, without sending a request."""
     settings = spec.run.hardware.server
     assert settings is not None  # noqa: S101  # otherwise servers_of would find none
     servers = servers_of(spec)
@@ -31,36 +31,36 @@ def connect(spec: AttemptSpec) -> "ServerFanout":
                 commands.served_name(spec, server) if server.own or server.warm else None,
                 request_timeout_s=settings.request_timeout_s,
                 role=server.role if len(servers) > 1 else "",
-                # An external server may have other users' adapters: ours contain the run's id. A warm one is ours
-                # alone during the attempt, and adapters there are of earlier runs.
+                # An external server may have other users' adapters, but ours contain the run's id. A warm server is
+                # used only by this attempt, and its other adapters are those of earlier runs.
                 adapters=POLICY if server.own else "" if server.warm else f"{spec.run.run_id}-",
             )
             for server in servers
         ],
         # Either all of them are the attempt's own, or none.
         prefix=POLICY if servers[0].own else adapter_prefix(spec.attempt_id),
-        leaves=not servers[0].own,
+        unloads=not servers[0].own,
     )
 
 
 class ServerFanout:
-    """A client of all servers. The first failure is raised at once: a step is complete or failed."""
+    """A client of all servers. The first failure is raised immediately, because a step is either complete or failed."""
 
-    def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY, leaves: bool = False) -> None:
-        """Create the group. `prefix`: adapter names are the prefix and a version. `leaves`: unload the last adapter at
-        the end."""
+    def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY, unloads: bool = False) -> None:
+        """Create the group. `prefix`: the beginning of adapter names, which end with a version. `unloads`: whether to
+        unload the last adapter at the end."""
         self.clients = list(clients)
         self.around_request: Callable[[int], AbstractContextManager[None]] = lambda number: nullcontext()
-        """Entered with the server's number around each request for completions."""
+        """Function that returns the context of each request for completions, called with the server's number."""
         self._prefix = prefix
-        self._leaves = leaves
+        self._unloads = unloads
 
     def check(self) -> None:
-        together([client.check for client in self.clients])
+        run_concurrently([client.check for client in self.clients])
 
     def get_server_info(self) -> dict[str, Any]:
-        """Answer TRL's query about log-probabilities; a server that returns raw ones counts for all."""
-        infos = together([client.get_server_info for client in self.clients])
+        """Return the information that TRL queries, of a server that returns raw log-probabilities if there is one."""
+        infos = run_concurrently([client.get_server_info for client in self.clients])
         biased = [info for info in infos if info["model_config"]["logprobs_mode"] != "processed_logprobs"]
         return (biased or infos)[0]
 
@@ -68,61 +68,57 @@ class ServerFanout:
         return f"{self._prefix}{version}"
 
     def use_adapter(self, name: str, path: Path) -> str | None:
-        """Load an adapter on all servers. Return the one that it replaces, which is unloaded everywhere."""
-        return together([partial(client.use_adapter, name, path) for client in self.clients])[0]
+        """Load an adapter on all servers, unload the one that it replaces, and return the latter's name or None."""
+        return run_concurrently([partial(client.use_adapter, name, path) for client in self.clients])[0]
 
     def complete(
         self, prompts: list[list[int]], sampling: dict[str, Any], on_arrival: OnArrival[list[Completion]] | None = None
     ) -> list[Completion]:
-        """Request sampling["n"] completions per prompt, and return them in the prompts' order.
-
-        With `on_arrival`, each prompt is a separate request; it gets the prompt's index and completions.
-        """
+        """Request sampling["n"] completions per prompt, and return them in the order of the prompts. With `on_arrival`,
+        each prompt is a separate request, and the function gets the prompt's index and completions."""
         calls = [
             partial(self._complete, number, part, sampling)
-            for number, share in enumerate(shares(prompts, len(self.clients)))
+            for number, share in enumerate(split_evenly(prompts, len(self.clients)))
             for part in ([share] if on_arrival is None else [[prompt] for prompt in share])
             if part
         ]
-        return [completion for answer in together(calls, on_arrival) for completion in answer]
+        return [completion for group in run_concurrently(calls, on_arrival) for completion in group]
 
     def _complete(self, number: int, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
         with self.around_request(number):
             return self.clients[number].complete(prompts, sampling)
 
     def close(self) -> None:
-        if self._leaves:
-            together([client.leave for client in self.clients])
+        if self._unloads:
+            run_concurrently([client.unload_last for client in self.clients])
 
 
-def shares(items: Sequence[T], count: int) -> list[list[T]]:
+def split_evenly(items: Sequence[T], count: int) -> list[list[T]]:
     """Split `items` into `count` contiguous parts of nearly equal size; the first ones are larger."""
     size, rest = divmod(len(items), count)
     ends = [(number + 1) * size + min(number + 1, rest) for number in range(count)]
     return [list(items[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def together(calls: Sequence[Callable[[], T]], on_arrival: OnArrival[T] | None = None) -> list[T]:
-    """Run all calls concurrently, and return their results in order.
-
-    `on_arrival` gets the index and result of each, in the caller's thread. The first exception is raised without
-    waiting for the other calls, whose threads end with the process.
-    """
+def run_concurrently(calls: Sequence[Callable[[], T]], on_arrival: OnArrival[T] | None = None) -> list[T]:
+    """Run all calls concurrently, and return their results in order. `on_arrival` is called with the index and result
+    of each, in the caller's thread. The first exception is raised without waiting for the other calls, whose threads
+    end with the process."""
     if len(calls) == 1 and on_arrival is None:
         return [calls[0]()]
-    finished: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
+    outcomes: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
 
     def run(number: int, call: Callable[[], T]) -> None:
         try:
-            finished.put((number, call(), None))
+            outcomes.put((number, call(), None))
         except BaseException as error:  # passed to the caller's thread, which raises it
-            finished.put((number, None, error))
+            outcomes.put((number, None, error))
 
     for number, call in enumerate(calls):
         threading.Thread(target=run, args=(number, call), daemon=True).start()
     results: dict[int, Any] = {}
     for _ in calls:
-        number, result, error = finished.get()
+        number, result, error = outcomes.get()
         if error is not None:
             raise error
         results[number] = result

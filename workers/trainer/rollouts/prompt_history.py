@@ -1,4 +1,5 @@
-"""Statistics of what each prompt has taught, and draws of prompts by them: the same on all ranks and after a resume."""
+"""Statistics of how useful each prompt has been, and weighted draws of prompts, the same on all ranks and after a
+resume."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -11,46 +12,42 @@ from workers.contract.run import prompts as metric
 from workers.trainer.configuration.spec import SpecError
 
 FILE = "prompt_history.json"
-"""A file of each checkpoint."""
-KEPT = 0.25
-"""The share of its history that a prompt keeps at each visit, so that groups of older policies soon stop counting, and
-a prompt that the policy always solves by now isn't drawn for long."""
-ASSUMED = 0.15
-"""The share that each visit leaves of the assumption that a prompt teaches as much as the others."""
-EXPLORED, RETRIED = 1.0, 0.15
-"""Upper bounds of the total weights of unseen prompts and of those that taught little, relative to that of all prompts
-known to teach: the search for prompts that teach must not cost more than it saves."""
+"""Name of the file in each checkpoint."""
+KEPT_SHARE = 0.25
+"""Share of its history that a prompt keeps at each visit, so that groups of older policies soon stop mattering, and a
+prompt that the policy now always solves isn't drawn for long."""
+ASSUMED_SHARE = 0.15
+"""Share that each visit leaves of the assumption that a prompt is as useful as the others."""
+MAX_UNSEEN, MAX_LITTLE = 1.0, 0.15
+"""Upper bounds of the total weights of unseen prompts and of those that were of little use, relative to the total
+weight of all prompts known to be useful: the search for useful prompts must not cost more than it saves."""
 
 
 class PromptHistory:
-    """Statistics of the training prompts, by their indexes in the training set.
-
-    A prompt teaches in proportion to the spread of its groups' rewards, their standard deviation; for rewards of 0 and
-    1, that is sqrt(p (1 - p)) with its solve rate p. Its weight is that spread relative to the largest of all prompts.
-    An unseen prompt is assumed to teach as much as seen ones do on average, and that assumption fades with each visit.
-    A prompt is known to teach if its expected spread is at least half of that average.
-    """
+    """Statistics of the training prompts, by their indexes in the training set. A prompt is useful in proportion to the
+    spread of its groups' rewards, their standard deviation; for rewards of 0 and 1, that is sqrt(p (1 - p)) with the
+    solve rate p. A prompt's weight is its spread relative to the largest one. An unseen prompt is assumed to be as
+    useful as seen ones are on average, and that assumption fades with each visit. A prompt is known to be useful if its
+    expected spread is at least half of that average."""
 
     def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
-        """Create an empty history. `rows`: the row ids of the training set."""
+        """Create an empty history. `rows`: the row ids of the training set. `least_weight`: the minimum weight."""
         self._rows = np.asarray(rows, dtype=np.int64)
         self._indexes = {row: index for index, row in enumerate(self._rows.tolist())}
         self._seed = seed % 2**32
-        self._least = least_weight
+        self._least_weight = least_weight
         self._draws = 0
         self._visits = np.zeros(len(self._rows), dtype=np.int64)
         self._reward = np.zeros(len(self._rows))
         self._spread = np.zeros(len(self._rows))
 
     def draw(self, count: int, *, without: Collection[int] = (), weighted: bool) -> list[int]:
-        """Draw up to `count` different indexes, none of the rows `without`; fewer if there are no more.
-
-        By the keys of Efraimidis and Spirakis 2006 (Information Processing Letters 97): the largest log(u) / weight are
-        a weighted sample without replacement.
-        """
-        dice = np.random.default_rng([self._seed, self._draws])
+        """Draw up to `count` different indexes, excluding those of the rows `without`; fewer if there are no more. The
+        algorithm is that of Efraimidis and Spirakis 2006 (Information Processing Letters 97): the items with the
+        largest log(u) / weight are a weighted sample without replacement."""
+        rng = np.random.default_rng([self._seed, self._draws])
         self._draws += 1
-        keys = np.log(1.0 - dice.random(len(self._rows)))
+        keys = np.log(1.0 - rng.random(len(self._rows)))
         if weighted:
             keys /= self.weights()
         keys[[self._indexes[row] for row in without]] = -np.inf
@@ -59,35 +56,33 @@ class PromptHistory:
         return chosen
 
     def note(self, row: int, rewards: Sequence[float]) -> None:
-        """Record the finite rewards of a group of the row."""
+        """Record the finite rewards of a group of completions of this row."""
         if not rewards:
             return
         index = self._indexes[row]
         self._visits[index] += 1
-        self._reward[index] += (1 - KEPT) * (float(np.mean(rewards)) - self._reward[index])
-        self._spread[index] += (1 - KEPT) * (float(np.std(rewards)) - self._spread[index])
+        self._reward[index] += (1 - KEPT_SHARE) * (float(np.mean(rewards)) - self._reward[index])
+        self._spread[index] += (1 - KEPT_SHARE) * (float(np.std(rewards)) - self._spread[index])
 
     def weights(self) -> NDArray[np.float64]:
-        """Compute each prompt's weight, up to 1: its expected spread, at least the least weight, within the bounds for
-        prompts that aren't known to teach."""
+        """Return each prompt's weight, at most 1: its expected spread, at least the minimum weight, scaled down where
+        the bounds for prompts not known to be useful require it."""
         expected, kinds = self._expected()
-        weights: NDArray[np.float64] = self._least + (1 - self._least) * expected / expected.max()
+        weights: NDArray[np.float64] = self._least_weight + (1 - self._least_weight) * expected / expected.max()
         teach = weights[kinds[metric.TEACH]].sum()
-        for kind, bound in ((metric.UNSEEN, EXPLORED), (metric.TEACH_LITTLE, RETRIED)):
+        for kind, bound in ((metric.UNSEEN, MAX_UNSEEN), (metric.TEACH_LITTLE, MAX_LITTLE)):
             limit, total = bound * teach, weights[kinds[kind]].sum()
             if 0 < limit < total:
                 weights[kinds[kind]] *= limit / total
         return weights
 
     def _expected(self) -> tuple[NDArray[np.float64], dict[str, NDArray[np.bool_]]]:
-        """Estimate the spread of each prompt's next group, and make masks of the prompts of each kind.
-
-        An unseen prompt is expected to give the mean of seen ones and one imaginary prompt that teaches most, so that
-        early groups without spread don't decide for all.
-        """
+        """Return the expected spread of each prompt's next group, and masks of the prompts of each kind. An unseen
+        prompt is expected to have the mean spread of the seen prompts and one imaginary prompt with the largest spread,
+        so that a few early groups without spread don't dominate."""
         visited = self._visits > 0
-        assumed = ASSUMED**self._visits
-        measured = 1 - KEPT**self._visits
+        assumed = ASSUMED_SHARE**self._visits
+        measured = 1 - KEPT_SHARE**self._visits
         spread = np.divide(self._spread, measured, out=np.zeros_like(measured), where=visited)
         unseen = (spread.sum() + (spread.max(initial=0.0) or 1.0)) / (visited.sum() + 1)
         expected: NDArray[np.float64] = assumed * unseen + (1 - assumed) * spread
@@ -99,7 +94,7 @@ class PromptHistory:
         _, kinds = self._expected()
         values = {metric.share_of_prompts(kind): float(mask.mean()) for kind, mask in kinds.items()}
         if visited.any():
-            rewards = self._reward[visited] / (1 - KEPT ** self._visits[visited])
+            rewards = self._reward[visited] / (1 - KEPT_SHARE ** self._visits[visited])
             values[metric.MEAN_REWARD] = float(rewards.mean())
         if weighted:
             weights = self.weights()

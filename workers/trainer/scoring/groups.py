@@ -1,4 +1,4 @@
-"""Whole groups of completions: scored by one rank for all, passed on when they are complete, and their advantages."""
+"""Whole groups of completions: scored by one rank for all, passed on once they are complete, and their advantages."""
 
 import copy
 import math
@@ -16,7 +16,7 @@ from workers.rewards.tools import Tools
 from workers.trainer.data import Rows
 from workers.trainer.episodes.rollout import Rollouts
 from workers.trainer.scoring.concurrent_rewards import ConcurrentRewards
-from workers.trainer.scoring.rewards import Generated, generated
+from workers.trainer.scoring.rewards import Generated, to_generated
 
 
 def score_together(
@@ -27,10 +27,8 @@ def score_together(
     params: Mapping[str, Any],
     tools: Tools,
 ) -> Scores:
-    """Score all ranks' completions on rank 0, and return this rank's part. All ranks must call this.
-
-    `scorer` has the signature of workers.rewards.scoring.score.
-    """
+    """Score all ranks' completions on rank 0, and return this rank's part of the scores. All ranks must call this.
+    `scorer` has the signature of workers.rewards.scoring.score."""
     state = PartialState()
     if state.num_processes == 1:
         return scorer(reward, completions, rows, params, tools)
@@ -42,32 +40,32 @@ def score_together(
     assert scores is not None  # noqa: S101  # the first rank's
     start = sum(counts[: state.process_index])
     stop = start + counts[state.process_index]
-    own = [failure for failure in scores.failures if start <= failure.index < stop]
-    failures = [replace(failure, index=failure.index - start) for failure in own]
+    own_failures = [failure for failure in scores.failures if start <= failure.index < stop]
+    failures = [replace(failure, index=failure.index - start) for failure in own_failures]
     return Scores(scores.values[start:stop], failures, scores.notes[start:stop])
 
 
 def advantages_of(rewards: Any, weights: Sequence[float], group: int, aggregation: str) -> Advantages:
-    """Compute advantages from a tensor (completions of whole groups, components), NaN where a component doesn't
-    apply."""
+    """Return advantages from a tensor of shape (completions of whole groups, components), with NaN where a component
+    doesn't apply."""
     columns = [[None if math.isnan(value) else value for value in column] for column in rewards.T.tolist()]
     return advantages(columns, weights, group, aggregation)
 
 
 class GroupFeed:
-    """A feed of a trainer's complete groups to its early rewards, in training only."""
+    """Feed of a trainer's complete groups to its early rewards, during training only."""
 
     def __init__(self, trainer: Any, early: ConcurrentRewards, rows: Rows, *, episodes: Any) -> None:
-        """Watch the trainer's generation. `episodes`: the trainer's, if its completions have several turns."""
+        """Watch the trainer's generation. `episodes`: the trainer's source of episodes, or None."""
         self._trainer = trainer
         self._early = early
         self._rows = rows
         self._episodes = episodes if isinstance(episodes, Rollouts) else None
         self._begun: set[int] = set()
         if self._episodes is not None:
-            self._episodes.after_turn = self._begin_ended
+            self._episodes.after_turn = self._begin_complete_groups
         elif trainer.accelerator.is_main_process:
-            # Other threads decode groups while the trainer may configure its tokenizer: both at once would raise.
+            # A copy, because other threads decode groups while the trainer may configure its own tokenizer.
             self._reader, self._tokenizer = copy.deepcopy((trainer.processing_class, trainer._tokenizer))
             early.watch(trainer.vllm_generation.vllm_client, self._group)
 
@@ -77,20 +75,20 @@ class GroupFeed:
         if self._episodes is None:
             all_rows = gather_object(rows) if self._trainer.accelerator.num_processes > 1 else rows
             if self._trainer.accelerator.is_main_process:
-                own = all_rows[:: self._trainer.num_generations]
-                prompts = copy.deepcopy([self._rows.by_id[row]["prompt"] for row in own])
-                self._early.expect(self._trainer._tokenize_prompts(prompts)[0], own)
+                own_rows = all_rows[:: self._trainer.num_generations]
+                prompts = copy.deepcopy([self._rows.by_id[row]["prompt"] for row in own_rows])
+                self._early.expect(self._trainer._tokenize_prompts(prompts)[0], own_rows)
 
     def announce(self, prompts: list[list[int]], rows: list[int]) -> None:
-        """Announce prompts that are generated ahead, while the trainer learns from the batch before."""
+        """Announce prompts that are generated ahead, while the trainer learns from the previous batch."""
         self._early.expect(prompts, rows)
 
     def _group(self, row: int, prompt: list[int], ids: list[list[int]]) -> tuple[list[Generated], list[Row]]:
-        completions = generated(self._decoded(prompt, ids), ids)
+        completions = to_generated(self._decode(prompt, ids), ids)
         return completions, [self._rows.by_id[row]] * len(completions)
 
-    def _decoded(self, prompt: list[int], ids: list[list[int]]) -> list[Any]:
-        """Decode as TRL's _generate does. If TRL ever differs, the group is scored again with its batch."""
+    def _decode(self, prompt: list[int], ids: list[list[int]]) -> list[Any]:
+        """Decode completions like TRL's _generate. If TRL ever differs, the group is scored again with its batch."""
         if self._rows.by_id.chat and any(
             getattr(self._tokenizer, name, None) is not None for name in ("response_template", "response_schema")
         ):
@@ -99,16 +97,17 @@ class GroupFeed:
         texts: list[Any] = self._reader.batch_decode(ids, skip_special_tokens=True)
         return [[{"role": "assistant", "content": text}] for text in texts] if self._rows.by_id.chat else texts
 
-    def _begin_ended(self) -> None:
-        """Score groups whose episodes have all ended; groups that other ranks have a part of wait for the batch."""
+    def _begin_complete_groups(self) -> None:
+        """Begin to score groups whose episodes have all ended, except those that are partly on other ranks."""
         trainer, episodes = self._trainer, self._episodes
         if not trainer.model.training or episodes is None:
             return
         size, count = trainer.num_generations, len(episodes.episodes)
-        first = -trainer.accelerator.process_index * count % size
-        for start in range(first, count - size + 1, size):
+        first_start = -trainer.accelerator.process_index * count % size
+        for start in range(first_start, count - size + 1, size):
             members = episodes.episodes[start : start + size]
-            if start not in self._begun and not any(episode.live for episode in members):
+            if start not in self._begun and not any(episode.is_live for episode in members):
                 self._begun.add(start)
-                completions = generated([episode.messages for episode in members], [episode.ids for episode in members])
+                ids = [episode.ids for episode in members]
+                completions = to_generated([episode.messages for episode in members], ids)
                 self._early.begin(completions, [self._rows.by_id[episode.row["row"]] for episode in members])

@@ -1,4 +1,4 @@
-"""Reward models: loaded as the run specifies, and called by TRL.
+"""Reward models, loaded as the run specifies and called by TRL.
 
 Passing only the model's name to TRL is not enough: it would use the policy's revision, and a randomly initialized head
 if the model has none.
@@ -19,27 +19,25 @@ from workers.contract.run.spec import REWARD_MODEL, RewardSpec, RunSpec
 from workers.trainer.configuration.spec import SpecError
 
 FATAL = ("CUDA", "memory")
-"""Signs of a device error or missing memory, after which nothing else would work."""
+"""Parts of messages about device errors or lack of memory, after which nothing else would work."""
 
 
 @dataclass(frozen=True)
 class RewardModel:
-    """A reward of the run that is a model."""
-
     index: int
-    """The reward's index in RunSpec.every_reward."""
+    """Index of the reward in RunSpec.every_reward."""
     name: str
     model: Any
     tokenizer: Any
 
 
 def load(run: RunSpec, *, chat: bool) -> list[RewardModel]:
-    """Load the run's reward models. `chat`: whether prompts are messages. Raises SpecError."""
+    """Load and return the run's reward models. `chat`: whether prompts are messages. Raises SpecError."""
     rewards = enumerate(run.every_reward)
-    return [_loaded(index, reward, run, chat) for index, reward in rewards if reward.function == REWARD_MODEL]
+    return [_load(index, reward, run, chat) for index, reward in rewards if reward.function == REWARD_MODEL]
 
 
-def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardModel:
+def _load(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardModel:
     path, revision = str(reward.params["model"]), str(reward.params.get("revision") or "") or None
     path = str(Path(path).expanduser()) if path.startswith("~") else path
     try:
@@ -59,22 +57,24 @@ def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardM
         error_text = " ".join(str(error).split())[:300]
         raise SpecError(f"Reward {reward.name!r}: the model {path} can't be loaded: {error_text}") from error
     if tokenizer.pad_token_id is None and tokenizer.eos_token is None:
-        raise SpecError(f"Reward {reward.name!r}: the tokenizer of {path} has neither a padding nor an end token.")
+        raise SpecError(
+            f"Reward {reward.name!r}: the tokenizer of {path} has neither a padding token nor an end token."
+        )
     if chat and tokenizer.chat_template is None:
         raise SpecError(
-            f"Reward {reward.name!r}: prompts are messages, and the tokenizer of {path} has no chat template."
+            f"Reward {reward.name!r}: prompts are messages, but the tokenizer of {path} has no chat template."
         )
-    if run.episodes is not None and not _shows_calls(tokenizer):
+    if run.episodes is not None and not _can_render_calls(tokenizer):
         raise SpecError(
-            f"Reward {reward.name!r}: the chat template of {path} can't show tool calls and their results, so that it "
-            "can't score episodes."
+            f"Reward {reward.name!r}: the chat template of {path} can't render tool calls and their results, so the "
+            "model can't score episodes."
         )
     _guard(model, reward.name)
     return RewardModel(index, reward.name, model, tokenizer)
 
 
-def _shows_calls(tokenizer: Any) -> bool:
-    """Check that the chat template renders calls without raising: TRL renders each episode with it."""
+def _can_render_calls(tokenizer: Any) -> bool:
+    """Return whether the chat template renders calls without raising, since TRL renders each episode with it."""
     call = {"type": "function", "function": {"name": "find", "arguments": {"word": "a"}}}
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
     try:
@@ -85,8 +85,8 @@ def _shows_calls(tokenizer: Any) -> bool:
 
 
 def _guard(model: Any, name: str) -> None:
-    """Score inputs that the model can't handle (longer than its positions) as missing, instead of ending the
-    training."""
+    """Wrap the model's forward pass, so that inputs that the model can't handle (longer than its positions) have no
+    score instead of ending the training."""
     original = model.forward
 
     def forward(input_ids: Any, **inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""TRL reward functions made from the run's reward specs and the library, and the tools that they need."""
+"""TRL reward functions, created from the run's reward specs and the library, and the tools that they need."""
 
 import functools
 import os
@@ -33,25 +33,24 @@ from workers.trainer.scoring.failures import Failures
 
 RewardFunction = Callable[..., list[float | None]]
 Together = Callable[..., Scores]
-"""(scorer, *its arguments) -> this rank's scores. A scorer has the signature of workers.rewards.scoring.score."""
+"""Function from (scorer, *its arguments) to this rank's scores; a scorer has the signature of
+workers.rewards.scoring.score."""
 TurnScores = dict[str, list[list[float | None]]]
-"""Component that scores each turn -> scores[completion of this rank][turn] of the last batch."""
+"""Map of component that scores each turn -> scores[completion of this rank][turn] of the last batch."""
 
 
-def alone(scorer: Score, *batch: Any) -> Scores:
-    """Score this rank's completions without the other ranks'."""
+def score_alone(scorer: Score, *batch: Any) -> Scores:
+    """Score this rank's completions without those of other ranks."""
     return scorer(*batch)
 
 
 @dataclass(frozen=True)
 class Generated(Completion):
-    """A completion with its token ids."""
-
     ids: Sequence[int] = ()
 
 
 class Batches:
-    """A converter of the batch being scored, once for all rewards."""
+    """Converter of the batch being scored, which converts it once for all rewards."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -62,14 +61,14 @@ class Batches:
         if self._source is not completions:
             by_id = {i: self._rows.by_id[i] for i in set(row)}
             tokens = ids if ids is not None else [None] * len(completions)
-            self._converted = generated(completions, tokens), [by_id[i] for i in row]
+            self._converted = to_generated(completions, tokens), [by_id[i] for i in row]
             self._source = completions
         return self._converted
 
 
 @dataclass(frozen=True)
 class RewardSet:
-    """Some rewards of a GRPOTrainer; the fields are named after its attributes."""
+    """A set of a GRPOTrainer's rewards; the fields are named after its attributes."""
 
     reward_funcs: list[Any]
     reward_processing_classes: list[Any]
@@ -80,16 +79,14 @@ class RewardSet:
     def of(cls, trainer: Any, start: int, stop: int | None = None) -> "RewardSet":
         return cls(**{entry.name: getattr(trainer, entry.name)[start:stop] for entry in fields(cls)})
 
-    def give_to(self, trainer: Any) -> None:
+    def install_in(self, trainer: Any) -> None:
         for name, value in vars(self).items():
             setattr(trainer, name, value)
 
 
 def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
-    """Open the tools of the run's rewards and environment; the caller closes them. `folder`: the attempt's.
-
-    Raises SpecError if something is missing.
-    """
+    """Open and return the tools of the run's rewards and environment, which the caller closes. `folder`: the attempt's
+    folder. Raises SpecError if something is missing."""
     run = spec.run
     backend = _backend(spec)
     share = max(1, len(os.sched_getaffinity(0)) * ranks_scored_for(run) // run.hardware.processes)
@@ -108,7 +105,7 @@ def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
 
 
 def _entries(run: RunSpec) -> Iterator[tuple[RewardSpec | PartSpec, Reward | Entry]]:
-    """Yield the run's rewards and parts with their entries in the libraries, if there are any."""
+    """Yield the run's rewards and environment parts that are in the libraries, with their entries."""
     for spec in run.every_entry:
         entry: Reward | Entry | None = (LIBRARY if isinstance(spec, RewardSpec) else ENTRIES).get(spec.function)
         if entry is not None:
@@ -116,7 +113,8 @@ def _entries(run: RunSpec) -> Iterator[tuple[RewardSpec | PartSpec, Reward | Ent
 
 
 def _check_needs(entry: Reward | Entry, spec: RewardSpec | PartSpec, name: str, tools: Tools) -> None:
-    """Build the interpreter of workers.packages if the entry needs it, and look for its endpoints. Raises SpecError."""
+    """Build the interpreter of workers.packages if the entry needs it, and check that its endpoints exist. Raises
+    SpecError."""
     try:
         if entry.package:
             interpreter.build()
@@ -131,31 +129,28 @@ def _check_needs(entry: Reward | Entry, spec: RewardSpec | PartSpec, name: str, 
 
 @dataclass(frozen=True)
 class RewardFunctions:
-    """A maker of TRL's reward functions."""
-
     rows: Rows
     tools: Tools
     failures: Failures
     doing: Doing
-    """Entered with a reward's name while it is computed."""
+    """Function that returns the context in which the reward with this name is computed."""
     turn_scores: TurnScores = field(default_factory=dict)
-    """Receives the scores of components that score each turn."""
-    together: Together = alone
-    """Scores rewards that compare whole groups."""
+    """Map to which the scores of components that score each turn are added."""
+    together: Together = score_alone
+    """Function that scores completions with rewards that compare whole groups."""
     early: ConcurrentRewards | None = None
-    """May have scored groups already."""
+    """Rewards that may already have scored groups."""
 
     def of(self, specs: Sequence[RewardSpec]) -> list[RewardFunction]:
-        """Make one function per reward, in order. A reward model's is never called: TRL gets the model instead."""
+        """Return one function per reward, in order. That of a reward model is never called: TRL gets the model
+        instead."""
         batches = Batches(self.rows)
         return [self._function(spec, batches) for spec in specs]
 
     def _function(self, spec: RewardSpec, batches: Batches) -> RewardFunction:
-        """Make the function that TRL calls with the columns of a batch. Its name labels the charts.
-
-        A row on which the reward fails scores None, so that one odd completion doesn't end a day of training; the share
-        of such rows is a metric.
-        """
+        """Create the function that TRL calls with the columns of a batch. Its name labels the charts. A row on which
+        the reward fails gets the score None, so that one odd completion doesn't end a day of training; the share of
+        such rows is a metric."""
         reward, early = LIBRARY[spec.function], self.early
         early_reward = early.add(spec, lambda completions, rows: _parts(spec, completions, rows)[1:]) if early else None
         scorer: Score = early_reward.scores if early_reward else score
@@ -171,9 +166,9 @@ class RewardFunctions:
         ) -> Any:
             batch, rows = batches.of(completions, row, completion_ids)
             began = time.perf_counter()
-            indexes, parts, rows_of_parts = _parts(spec, batch, rows)
+            indexes, parts, part_rows = _parts(spec, batch, rows)
             with self.doing(spec.name):
-                scored = scorer(reward, parts, rows_of_parts, spec.params, self.tools)
+                scored = scorer(reward, parts, part_rows, spec.params, self.tools)
             early_s = early_reward.seconds if early_reward else 0.0
             log_metric(reward_time(spec.name), time.perf_counter() - began + early_s)
             self.failures.note(spec.name, [row[index] for index in indexes], scored.failures)
@@ -192,7 +187,8 @@ class RewardFunctions:
 def _parts(
     spec: RewardSpec, completions: Sequence[Generated], rows: Sequence[Mapping[str, Any]]
 ) -> tuple[list[int], list[Completion], list[Mapping[str, Any]]]:
-    """List the parts to score, completions or each of their turns: the completion's index, the part, and the row."""
+    """Return the parts to score, completions or each of their turns, as three lists: the indexes of the completions,
+    the parts, and the rows."""
     parts = [
         (index, part)
         for index, completion in enumerate(completions)
@@ -206,17 +202,17 @@ def _turns(completion: Generated) -> list[Completion]:
     parts = turns_of(completion)
     if len(parts) == 1:
         return [completion]
-    at = spans(completion.turns, len(completion.ids))
-    if len(at) != len(parts):
+    turn_spans = spans(completion.turns, len(completion.ids))
+    if len(turn_spans) != len(parts):
         return parts
     return [
         Generated(part.text, part.turns, stop - start, completion.ids[start:stop])
-        for part, (start, stop) in zip(parts, at, strict=True)
+        for part, (start, stop) in zip(parts, turn_spans, strict=True)
     ]
 
 
-def generated(completions: Sequence[Any], ids: Sequence[Sequence[int] | None]) -> list[Generated]:
-    """Convert completions as TRL has them (texts or messages)."""
+def to_generated(completions: Sequence[Any], ids: Sequence[Sequence[int] | None]) -> list[Generated]:
+    """Convert completions from TRL's form (strings or messages)."""
     return [
         Generated(
             completion_text(completion),
@@ -229,9 +225,9 @@ def generated(completions: Sequence[Any], ids: Sequence[Sequence[int] | None]) -
 
 
 def _backend(spec: AttemptSpec) -> Backend | None:
-    """Choose this host's sandbox backend; None if no reward and no tool runs code. Raises SpecError."""
-    running = next((part for part, entry in _entries(spec.run) if entry.cost is Cost.SANDBOX), None)
-    if running is None:
+    """Return this host's best sandbox backend; None if no reward and no tool runs code. Raises SpecError."""
+    code_part = next((part for part, entry in _entries(spec.run) if entry.cost is Cost.SANDBOX), None)
+    if code_part is None:
         return None
     try:
         return selftest.best()
@@ -239,8 +235,8 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         if spec.placement.unsandboxed:
             print(f"Code runs without a sandbox, as an admin allows on this host. {error}", flush=True)
             return Backend.BARE
-        title = "The reward" if isinstance(running, RewardSpec) else "The tool"
+        title = "The reward" if isinstance(code_part, RewardSpec) else "The tool"
         raise SpecError(
-            f"{title} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed to "
-            f"go without. {error}"
+            f"{title} {code_part.name!r} runs code, but no sandbox works on this host, and an admin hasn't allowed "
+            f"running code without one. {error}"
         ) from None

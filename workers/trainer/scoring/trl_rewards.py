@@ -1,4 +1,4 @@
-"""TRL's rewards behind the library's entries of the same names, scored one completion at a time: an exception is a
+"""TRL's rewards for the library's entries of the same names, scored one completion at a time, so that an exception is a
 failure of that row only."""
 
 from collections.abc import Callable, Sequence
@@ -9,11 +9,12 @@ from workers.rewards.reward import Completion, Failure, Row, Scores
 from workers.rewards.scoring import failed
 
 Make = Callable[[Any, Any], Callable[..., Any]]
-"""(trl.rewards, the parameters) -> TRL's reward function."""
+"""Function from (trl.rewards, the parameters) to TRL's reward function."""
 
 
 def _scorer(make: Make, *, solved: bool = False) -> Callable[..., Scores]:
-    """Wrap a reward. `solved`: it compares with the row's solution, and doesn't apply to rows without one."""
+    """Return a scorer that wraps a reward. `solved`: whether it compares with the row's solution, so that rows without
+    one get no score."""
 
     def scores(completions: Sequence[Completion], rows: Sequence[Row], params: Any) -> Scores:
         from trl import rewards
