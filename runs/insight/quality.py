@@ -1,4 +1,4 @@
-"""The quality of a saved model: the figures of its run at its step, and the run's health."""
+"""The quality of a saved model: its run's metrics at the checkpoint's step, and the run's health."""
 
 import sys
 from bisect import bisect_right
@@ -20,31 +20,31 @@ FIGURES = {REWARD: "Reward", "eval_reward": "Validation reward", "kl": "KL"}
 @dataclass(frozen=True)
 class Quality:
     figures: list[tuple[str, float | None]]
-    """(label, figure at its step); the reward comes first if the run has one."""
+    """(label, value at the checkpoint's step); the reward comes first if the run has one."""
     gain: float | None
-    """The reward's gain up to its step, as in runs.engine.gain."""
+    """The reward's gain up to the checkpoint's step, as computed by runs.engine.gain."""
     last: float | None
     """The run's latest reward."""
     best: float | None
-    """The run's best reward of one step."""
+    """The run's highest reward in a single step."""
     best_step: int
     health: health.Card | None
 
 
 def best_metric(run: Run) -> str:
-    """Read the metric by which the run keeps its best checkpoint; empty: it keeps none."""
+    """Return the metric by which the run keeps its best checkpoint, or "" if it keeps none."""
     return str(run.spec.get("keep_best") or "")
 
 
 def labels_of(run: Run) -> dict[str, str]:
-    """Label the metrics by which a run's checkpoints are compared."""
+    """Return the metrics by which a run's checkpoints are compared, with their labels."""
     chosen = best_metric(run)
     labels = FIGURES | ({} if chosen in FIGURES or not chosen else {chosen: chosen})
     return {name: label for name, label in labels.items() if name in run.last_metrics}
 
 
 def figures_of(run: Run, saved: Sequence[Checkpoint]) -> list[dict[str, float | None]]:
-    """Read the figure of each metric for each checkpoint; None for one that a later attempt has made void."""
+    """Return the value of each metric for each checkpoint; None if a later attempt has made the checkpoint void."""
     labels = labels_of(run) if saved else {}
     histories = series(run, list(labels), sys.maxsize)["series"] if labels else {}
 

@@ -1,4 +1,4 @@
-"""The curves of several runs, from the outlines of their chunks, and each run's final figures."""
+"""Curves of several runs, read from the outlines of their chunks, and each run's final values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 AXES = {"step": "Step", "tokens": "Tokens", "time": "Running time", "hours": "GPU-hours"}
 MAX_POINTS = 1000
 ALL_POINTS = 150_000
-"""Most points of an answer, however many curves it has."""
+"""Maximum number of points in a response, over all curves."""
 FEWEST_POINTS = 100
 LAST_SHARE = 0.1
 LESS_IS_BETTER = ("grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
@@ -31,16 +31,16 @@ class Curve(TypedDict):
 class Final(TypedDict):
     last: float
     best: float | None
-    """None if neither high nor low is better."""
+    """The highest or lowest value, whichever is better; None if neither is."""
     mean: float
     """Mean of the last tenth of the points."""
 
 
 class CurvesAnswer(TypedDict):
     last: dict[str, int]
-    """Run -> the seq up to which its curves go."""
+    """Run -> the last seq that its curves include."""
     series: dict[str, dict[str, Curve]]
-    """metric -> run -> curve; runs without news are left out."""
+    """Metric -> run -> curve, without runs that have nothing new."""
 
 
 def curves(
@@ -51,8 +51,8 @@ def curves(
     points: int = 400,
     received: Mapping[str, int] | None = None,
 ) -> CurvesAnswer:
-    """Read the curves of runs, given with their attempts. `received`: run -> the seq that the client has; runs without
-    news are left out."""
+    """Return the curves of runs, whose attempts must be prefetched. `received` maps a run to the last seq that the
+    client has; runs with nothing newer are omitted."""
     last = {run.pk: run.last_seq for run in runs}
     fresh = [run for run in runs if (received or {}).get(run.pk) != run.last_seq]
     points = max(FEWEST_POINTS, min(points, MAX_POINTS, ALL_POINTS // max(1, len(fresh) * len(metrics))))
@@ -67,7 +67,7 @@ def curves(
 
 
 def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
-    """Read the final values of a metric for each run. Only the chunks of the last tenth are read in full."""
+    """Return each run's final values of a metric. Only the chunks of the last tenth are read in full."""
     ids = [run.pk for run in runs]
     unfolded = tails(ids, [metric])
     chunks: dict[str, list[tuple[int, int, Points]]] = {run_id: [] for run_id in ids}
@@ -134,7 +134,7 @@ def _outline(data: "bytes | memoryview[int] | None") -> Points:
 
 
 class _RunClock:
-    """A run's progress at a point: in tokens, or in time over its attempts, without the gaps between them."""
+    """Converter from points to a run's progress: tokens, or time over all attempts without the gaps between them."""
 
     def __init__(self, run: Run, tokens: Points | None) -> None:
         import numpy as np
@@ -153,7 +153,7 @@ class _RunClock:
         return np.round(np.interp(points.seq, self.counted.seq, self.counted.value, left=0.0))
 
     def time(self, points: Points, *, hours: bool) -> "NDArray[np.float64]":
-        """Measure seconds, or GPU hours, which count from the lease and once per GPU."""
+        """Return the running time at each point in seconds, or in GPU-hours, which are counted from the lease."""
         import numpy as np
 
         out = np.zeros(len(points))
@@ -188,7 +188,7 @@ def _curve(points: Points, clock: _RunClock, x: str) -> Curve | None:
 
 
 def better(metric: str) -> str:
-    """Decide which values of a metric are better: `high`, `low`, or empty if neither are."""
+    """Return which values of a metric are better: `high`, `low`, or "" if neither."""
     plain = metric.removeprefix("eval_")
     if plain in ("reward", evaluation.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
         return "high"
@@ -196,7 +196,7 @@ def better(metric: str) -> str:
 
 
 def _short(values: "NDArray[np.float64]") -> "NDArray[np.float64]":
-    """Round to five significant digits: more than a chart can show, in half the bytes."""
+    """Round to five significant digits, which is more than a chart can show and halves the response's size."""
     import numpy as np
 
     size = np.abs(values)

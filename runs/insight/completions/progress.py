@@ -1,4 +1,4 @@
-"""Progress of each prompt over a run: updated when its groups arrive, recounted when a resume voids visits."""
+"""Progress of each prompt over a run: updated when groups arrive, recounted when a resume makes visits void."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ _FIELDS = (
     "recent_solved",
 )
 RECENT = 3
-"""The newest visits that decide whether a prompt counts as never, sometimes or always solved."""
+"""Number of newest visits that decide whether a prompt counts as never, sometimes or always solved."""
 
 
 @dataclass(frozen=True)
 class Visit:
-    """The figures of one group of a prompt."""
+    """The statistics of one group of a prompt."""
 
     row: int
     step: int
@@ -41,35 +41,35 @@ class Visit:
 
     @classmethod
     def of(cls, group: SampleRow) -> "Visit":
-        """Make the visit of a group that has a row of the dataset."""
+        """Return the visit that a stored group represents. The group must belong to a row of the dataset."""
         row = group.row if group.row is not None else -1
         return cls(row, group.step, group.completions, group.solved, group.reward_mean, group.reward_high)
 
 
 def locked_store(run_id: str) -> SampleStore:
-    """Lock a run's completions against other writers, inside the caller's transaction."""
+    """Lock a run's completions against other writers, within the caller's transaction, and return their store."""
     store, _ = SampleStore.objects.select_for_update().get_or_create(run_id=run_id)
     return store
 
 
 def add(run_id: str, visits: Iterable[Visit]) -> None:
-    """Count visits: two queries per batch of any size. The caller holds the store's lock."""
+    """Add visits to their prompts' counts, in two queries per batch. The caller must hold the store's lock."""
     by_row = _by_row(visits)
     stored = {prompt.row: prompt for prompt in PromptProgress.objects.filter(run_id=run_id, row__in=by_row)}
     _save(run_id, stored, by_row)
 
 
 def void_from(attempt: Attempt) -> int | None:
-    """Find the step after which a later resume voids the attempt's work. None: nothing is void."""
+    """Return the step after which a later resume makes the attempt's work void, or None if nothing is void."""
     later = Attempt.objects.filter(run_id=attempt.run_id, number__gt=attempt.number, started_at__isnull=False)
     step: int | None = later.aggregate(step=Min("resume_step"))["step"]
     return step
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """Mark earlier attempts' groups after `step`, from which `attempt` resumed, as void, and discount their visits.
+    """Mark earlier attempts' groups after `step`, from which `attempt` resumed, as void, and recount their prompts.
 
-    Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than those.
+    Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than deleted groups.
     """
     locked_store(attempt.run_id)
     void = SampleRow.objects.filter(
@@ -82,7 +82,7 @@ def supersede(attempt: Attempt, step: int) -> None:
 
 
 def recount(run_id: str, rows: Sequence[int]) -> None:
-    """Recount prompts from the stored groups, with or without texts, and the sums of the deleted ones."""
+    """Recount prompts from the stored groups and the sums of the deleted ones."""
     with_deleted = PromptProgress.objects.filter(run_id=run_id, row__in=rows).exclude(gone={})
     stored = {
         row: PromptProgress(run_id=run_id, row=row, **gone) for row, gone in with_deleted.values_list("row", "gone")
@@ -96,7 +96,8 @@ def recount(run_id: str, rows: Sequence[int]) -> None:
 
 
 def forget(run_id: str, visits: Iterable[Visit]) -> None:
-    """Add visits whose groups are deleted to the sums from which recounts start. The caller holds the store's lock."""
+    """Add visits whose groups are being deleted to the sums that recounts start from. The caller must hold the store's
+    lock."""
     by_row = _by_row(visits)
     stored = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
     for prompt in stored:
@@ -126,8 +127,8 @@ def _save(run_id: str, prompts: dict[int, PromptProgress], visits: dict[int, lis
 
 
 def take(prompt: PromptProgress, visit: Visit) -> None:
-    """Add a visit to a prompt. Visits come in any order: an attempt's late lines may follow the next attempt's
-    first."""
+    """Add a visit to a prompt's counts. Visits may come in any order, since an attempt's late lines can arrive after
+    the next attempt's first lines."""
     if not prompt.visits or visit.step < prompt.first_step:
         prompt.first_step, prompt.first_mean = visit.step, visit.mean
     if not prompt.visits or visit.step >= prompt.last_step:

@@ -1,4 +1,4 @@
-"""Reading stored completions: one step as a table, a search over all steps from the newest, one whole group."""
+"""Reading stored completions: one step as a table, a search through all steps from the newest, one whole group."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -17,13 +17,13 @@ from runs.insight.completions.solving import Solving, names
 from runs.insight.completions.solving import of as solving_of
 
 EXCERPT = 400
-"""Characters of a completion in a table; the full text is one click away."""
+"""Characters of a completion shown in a table."""
 AROUND = 160
-"""Characters before a search match."""
+"""Characters shown before a search match."""
 PAGE = 64
 """Completions per page."""
 SEARCH_S = 0.5
-"""Seconds that one request searches older steps; the next request continues."""
+"""Seconds for which one request searches older steps; the next request continues."""
 CHUNK = 50
 
 
@@ -34,21 +34,21 @@ class CompletionRow:
     group: "GroupView"
     completion: StoredCompletion
     scores: list[tuple[str, float | None]]
-    """Each component's score, in the config's order, which determines the colours."""
+    """(component, score) in the config's order, which determines the colours."""
     solved: bool
     before: str
     match: str
     after: str
-    """The excerpt in three parts; a search highlights the middle one."""
+    """The excerpt in three parts, of which a search highlights `match`."""
 
     @property
     def blank(self) -> str:
-        """The text instead of an empty excerpt."""
+        """Placeholder for an empty excerpt, or "" if there is text."""
         if self.completion.text is None:
             return "not kept"
         if self.completion.turns or self.completion.text.strip():
             return ""
-        return "white space only" if self.completion.text else "empty"
+        return "whitespace only" if self.completion.text else "empty"
 
     @property
     def end(self) -> str:
@@ -60,7 +60,7 @@ class CompletionRow:
 
     @property
     def end_level(self) -> str:
-        """The class of the end's chip; empty: no chip."""
+        """CSS class of the chip that shows the end, or "" for no chip."""
         return "warn" if self.completion.end in CUT else "bad" if self.completion.end in BROKEN else ""
 
     @property
@@ -79,20 +79,20 @@ class GroupView:
     count: int
     solved: int
     flat: bool
-    """A training group whose rewards are all equal, so that nothing is learned from it."""
+    """True for a training group whose rewards are all equal, so nothing is learned from it."""
     has_texts: bool
     policy: int | None = None
-    """The step whose weights generated its completions, if they were generated one step ahead."""
+    """The step whose weights generated the completions, if they were generated one step ahead."""
     entries: list[CompletionRow] = field(default_factory=list)
 
 
 @dataclass
 class CompletionTable:
     groups: list[GroupView]
-    """Groups with `entries`; a group may occur several times when sorted."""
+    """The groups with their `entries`; a group can occur more than once in a sorted table."""
     shown: int = 0
     total: int | None = None
-    """None: the search stopped early."""
+    """Number of matching completions, or None if the search stopped early."""
     pages: int = 1
     next_before: str = ""
     back_to: int | None = None
@@ -101,11 +101,11 @@ class CompletionTable:
 
 @dataclass(frozen=True)
 class Steps:
-    """A step's position among the steps that have completions."""
+    """The position of a step among the steps that have completions."""
 
     step: int | None = None
     newest: int | None = None
-    """The newest training step, which is shown unless another one is requested; without training, the last."""
+    """The newest training step, or the last step if there is none. It is shown unless another step is requested."""
     first: int | None = None
     last: int | None = None
     earlier: int | None = None
@@ -121,7 +121,8 @@ def valid(run: Run) -> QuerySet[SampleRow]:
 
 
 def steps(run: Run, requested: int | None) -> Steps:
-    """Find the requested step, or the nearest earlier one that has completions; the newest training step if none is."""
+    """Find the requested step, or the nearest earlier step that has completions. If no step is requested, choose the
+    newest training step."""
     rows = valid(run)
     trained = Max("step", filter=Q(mode="train"))
     ends = rows.aggregate(first=Min("step"), last=Max("step"), trained=trained)
@@ -141,7 +142,7 @@ def steps(run: Run, requested: int | None) -> Steps:
 
 
 def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
-    """Read a page of a step's completions. Unfiltered and in prompt order, only that page is read."""
+    """Return a page of a step's completions. Without filter and sorting, only that page is read."""
     rows = _candidates(valid(run).filter(step=step), query).order_by("attempt", "line")
     reader = CompletionReader(run)
     if not query.filtered and not query.sort:
@@ -155,7 +156,7 @@ def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
 
 
 def search(run: Run, query: CompletionFilter) -> CompletionTable:
-    """Search all steps, newest first, within the time limit of a request."""
+    """Search all steps, newest first, for at most SEARCH_S seconds, and return the matches so far."""
     reader, until, cursor = CompletionReader(run), time.monotonic() + SEARCH_S, query.cursor()
     entries: list[CompletionRow] = []
     last: SampleRow | None = None
@@ -170,7 +171,7 @@ def search(run: Run, query: CompletionFilter) -> CompletionTable:
 
 
 class CompletionReader:
-    """Turns a run's rows into groups and entries."""
+    """Converter of a run's stored rows to groups and table entries."""
 
     def __init__(self, run: Run) -> None:
         self.names = names(run.spec)
@@ -194,7 +195,7 @@ class CompletionReader:
         )
 
     def entries(self, row: SampleRow, query: CompletionFilter) -> list[CompletionRow]:
-        """Select the row's completions that match the filter."""
+        """Return the row's completions that match the filter."""
         group, phrase = self.group(row), query.q.casefold()
         in_prompt = bool(phrase) and phrase in group.prompt.casefold()
         chosen = []
@@ -229,7 +230,7 @@ class CompletionReader:
 
 
 def _candidates(rows: QuerySet[SampleRow], query: CompletionFilter) -> QuerySet[SampleRow]:
-    """Filter by columns first: skip groups in which no completion can match the total reward."""
+    """Skip groups in which no completion can match the filter of the total reward."""
     if query.by:
         return rows
     if query.low is not None:
@@ -250,7 +251,7 @@ def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, page: i
 
 
 def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> Iterator[SampleRow]:
-    """Yield rows from the newest, in batches that each continue from the last, without an open database cursor."""
+    """Yield rows, newest first, in batches so that no database cursor stays open."""
     while True:
         part = rows.order_by("-step", "-pk")
         if before:
@@ -265,7 +266,7 @@ def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> 
 
 
 def _grouped(entries: Iterable[CompletionRow]) -> list[GroupView]:
-    """Group neighbouring entries of the same prompt group."""
+    """Gather neighbouring entries of the same prompt group."""
     groups: list[GroupView] = []
     for entry in entries:
         if not groups or groups[-1].pk != entry.group.pk:
@@ -275,7 +276,7 @@ def _grouped(entries: Iterable[CompletionRow]) -> list[GroupView]:
 
 
 def _sorted(entries: list[CompletionRow], sort: str) -> list[CompletionRow]:
-    """Sort the entries; those without the figure come last in both directions."""
+    """Sort the entries. Those without a value come last in both directions."""
     name, sign = sort.lstrip("-"), -1 if sort.startswith("-") else 1
 
     def key(entry: CompletionRow) -> tuple[bool, float]:

@@ -1,4 +1,4 @@
-"""A prompt or completion as chat turns: from stored messages, or from text with a chat template's markers."""
+"""Prompts and completions as chat turns, from stored messages or from text with a chat template's markers."""
 
 import json
 import re
@@ -13,7 +13,7 @@ ROLES = {
     "system": "System",
     "user": "User",
     "assistant": "Model",
-    "tool": "Tool answers",
+    "tool": "Tool result",
     "thinking": "Thinking",
     "call": "Tool call",
     "observation": "Environment",
@@ -23,7 +23,7 @@ ROLES = {
 @dataclass(frozen=True)
 class TranscriptTurn:
     role: str
-    """A key of ROLES, or any role that the message has."""
+    """A key of ROLES, or any other role of the message."""
     text: str
     name: str = ""
     """The tool's name."""
@@ -34,12 +34,12 @@ class TranscriptTurn:
 
     @property
     def css(self) -> str:
-        """The role, for the style sheet."""
+        """CSS class of the role."""
         return self.role if self.role in ROLES else "other"
 
 
 def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[TranscriptTurn]:
-    """Split a text or messages into turns, leaving nothing out. `role`: the speaker of a plain text."""
+    """Split text or messages into turns without omitting anything. `role` is the role of plain text."""
     if messages:
         return [turn for message in messages for turn in _of_message(message)]
     if not text:
@@ -87,8 +87,7 @@ def _of_chatml(text: str, role: str) -> Iterator[TranscriptTurn]:
 
 
 def _of_text(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
-    """Split a text into turns: a model's thinking and tool calls, as common templates mark them, become separate
-    turns."""
+    """Split text into turns. A model's thinking and tool calls, if marked as in common templates, become turns."""
     if role != "assistant":
         if text.strip():
             yield TranscriptTurn(role, text, name)

@@ -1,7 +1,7 @@
-"""The completions of a run: a step, a search over all steps, one group, one prompt over time, difficulty.
+"""Views of a run's completions: a step, a search through all steps, one group, one prompt over time, difficulty.
 
-Each view renders a part of the run page's tab. Its links are addresses of the run page (`?tab=completions&s.step=4`),
-which the tab's script follows in place.
+Each view renders a part of the run page's tab. Its links are URLs of the run page (`?tab=completions&s.step=4`), which
+the tab's script follows in place.
 """
 
 import json
@@ -72,7 +72,7 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
-    """Show one prompt group in full, for reading and comparing."""
+    """Show one prompt group with all its completions, for reading and comparing."""
     run = queries.run_for(request, run_id)
     row = get_object_or_404(SampleRow, pk=sample_id, run=run)
     reader = CompletionReader(run)
@@ -100,7 +100,7 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show the difficulty map."""
+    """Show a run's prompts by difficulty."""
     run = queries.run_for(request, run_id)
     choice = _choice(request)
     counts = difficulty.counts(run, choice.period)
@@ -141,7 +141,8 @@ def prompts_map(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Download row numbers of the dataset, for filtering it: one JSON document, or a line per row with its figures."""
+    """Download the row numbers of selected prompts, for filtering the dataset, as one JSON document or as JSON Lines
+    with each row's statistics."""
     run = queries.run_for(request, run_id)
     choice = _choice(request)
     rows = difficulty.exported(run, choice)
@@ -173,7 +174,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     run = queries.run_for(request, run_id)
     progress = difficulty.prompts(run).filter(row=row).first() if row < 2**31 else None
     if progress is None:
-        raise Http404(f"The run has not answered row {row} yet.")
+        raise Http404(f"The run has no completions for row {row} yet.")
     visits = difficulty.visits(run, row)
     oldest = request.GET.get("sort") == "oldest"
     stored = visits.count()
@@ -229,13 +230,13 @@ def _rewards_page(run: Run, row: SampleRow) -> str:
 
 
 def _widest(entries: Iterable[CompletionRow], in_turns: Iterable[StoredEpisode] = ()) -> float:
-    """Find the largest absolute advantage of the completions and turns. 1 without advantages."""
+    """Return the largest absolute advantage of the completions and turns, or 1 if there is none."""
     of_turns = [turn.advantage or 0.0 for episode in in_turns for turn in episode.turns]
     return max(map(abs, (*of_turns, *(entry.completion.advantage or 0.0 for entry in entries))), default=0.0) or 1.0
 
 
 def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
-    """Choose the best and the worst completion, which the page compares by default."""
+    """Return the numbers of the best and the worst completion, which the page compares by default."""
     scored = sorted((e for e in entries if e.completion.reward is not None), key=lambda e: e.completion.reward)
     if len(scored) < 2:
         return 1, min(2, len(entries))
@@ -251,13 +252,13 @@ def _choice(request: HttpRequest) -> PromptChoice:
 
 
 def _page_link(request: HttpRequest, **part: str) -> str:
-    """Link to this page without its page number."""
+    """Return the link to this page without its page number."""
     parameters = {**part, **{name: value for name, value in request.GET.items() if name != "page" and value}}
     return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in parameters.items()}})
 
 
 def _links(query: CompletionFilter, at: Any, result: CompletionTable) -> dict[str, str]:
-    """Link the buttons to their targets; buttons without a target are left out."""
+    """Return the links of the buttons, without those that have no target."""
     unfiltered = CompletionFilter(step=query.step)
     links = {
         "newest": query.link(step=None, every=False),
@@ -268,7 +269,7 @@ def _links(query: CompletionFilter, at: Any, result: CompletionTable) -> dict[st
     if at.earlier is not None:
         links["earlier"] = query.link(step=at.earlier)
     if at.later is not None:
-        # The newest step has no number in the address, so that the page follows new steps.
+        # The URL has no number for the newest step, so that the page follows new steps.
         links["later"] = query.link(step=None if at.later == at.newest else at.later)
     if query.page > 1:
         links["previous"] = query.link(page=query.page - 1)

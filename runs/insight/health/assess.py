@@ -1,8 +1,8 @@
-"""The interpreter of the rules: from a history and a preset's bounds to a verdict, findings and figures.
+"""The interpreter of the health rules: it derives a verdict, findings and checks from a history and a preset's bounds.
 
-A finding opens when its condition has lasted for the rule's hold, or at once if the signal is sure, and closes when the
-figure has been back within the bound, by a tenth of it, for the rule's calm. So a single step beyond a bound opens
-nothing, and a figure that oscillates around a bound opens one finding, not twenty.
+A finding opens when its condition has lasted for the rule's `hold` steps, or at once if the signal is sure. It closes
+when the value has been back within the bound, by a tenth of the bound, for the rule's `calm` steps. So a single step
+beyond a bound opens nothing, and a value that oscillates around a bound opens one finding, not twenty.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,24 +37,24 @@ FIGURES: dict[str, Of] = {
     **policy_signals.OF,
     **machine_signals.OF,
 }
-"""Rule -> the function that computes its figure over the newest steps."""
+"""Rule -> the function that computes its value over the newest steps."""
 RANK = {"bad": 0, "warning": 1, "note": 2}
 
 Finding = dict[str, Any]
 
 
 class _Breach(NamedTuple):
-    """A bound that a figure has crossed."""
+    """A bound that a value has crossed."""
 
     level: Level
     bound: float
     since: float
-    """The step at which it began."""
+    """The step at which the value crossed the bound."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # figures too large for a float are not judged
+@np.errstate(over="ignore", invalid="ignore")  # values too large for a float are not judged
 def assess(history: History, preset: Preset, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Assess a run. `before`: the previous assessment, {} for the first."""
+    """Assess a run. `before` is the previous assessment, or {} if there is none."""
     open_before = {finding["rule"]: finding for finding in before.get("findings") or ()}
     closed = {check["rule"]: check.get("resolved") for check in before.get("checks") or ()}
     findings: list[Finding] = []
@@ -79,14 +79,14 @@ def assess(history: History, preset: Preset, before: Mapping[str, Any], now: dat
 
 
 def alerts(health: Mapping[str, Any]) -> dict[str, Finding]:
-    """Select the open findings that raise alerts, by rule, without those that follow from others."""
+    """Return the open findings that raise alerts, by rule. Consequences of other findings raise none."""
     findings = health.get("findings") or ()
     return {f["rule"]: f for f in findings if f["level"] in ("warning", "bad") and not f.get("cause")}
 
 
 def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[Finding, bool]]:
-    """Yield alerts that are new or worse, and whether to send a message: none for the cause of findings that people
-    already know, so that one problem gives one message."""
+    """Yield alerts that are new or worse, and whether to send a message about each. No message is sent about the cause
+    of findings that were already reported, so that one problem gives one message."""
     earlier = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
     for rule, finding in alerts(after).items():
         previous = earlier.get(rule)
@@ -97,8 +97,10 @@ def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[
 
 
 def _grouped(findings: list[Finding]) -> list[Finding]:
-    """Sort the findings, worst first, each followed by its probable consequences, whose `cause` names its rule. A
-    `cause` is kept when it is over, so that its consequences don't count as new."""
+    """Sort the findings, worst first, each followed by its probable consequences, whose `cause` names its rule.
+
+    A finding keeps its `cause` after the cause is over, so that it doesn't count as new.
+    """
     alarming = {finding["rule"] for finding in findings if finding["level"] != "note"}
     for finding in findings:
         cause = "" if finding["level"] == "note" else _root(finding["rule"], alarming)
@@ -112,7 +114,7 @@ def _grouped(findings: list[Finding]) -> list[Finding]:
 
 
 def _root(rule: str, alarming: set[str]) -> str:
-    """Find the first cause of a finding among the open ones; empty: itself."""
+    """Return the rule of a finding's root cause among the open findings, or "" if it has no cause."""
     root = rule
     while cause := next((rule_id for rule_id in BY_ID[root].follows if rule_id in alarming), ""):
         root = cause
@@ -132,7 +134,7 @@ def _judge(
     rule: HealthRule, bounds: RuleBounds, history: History, was: Finding | None
 ) -> tuple[dict[str, Any], Finding | None]:
     check: dict[str, Any] = {"rule": rule.id, "state": "waits", "value": None, "bound": ""}
-    if bounds.source != rule.source:  # lists of runs read this too, so it stays short
+    if bounds.source != rule.source:  # lists of runs read this too, so it must be short
         check["source"] = bounds.source
     if bounds.off:
         return {**check, "state": "off"}, None
@@ -155,7 +157,7 @@ def _judge(
 
 
 def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Breach | None:
-    """Find the worst bound that the figure has crossed."""
+    """Return the worst bound that the value has crossed, or None."""
     sure = signal.sure is not None and bool(signal.sure[-1])
     levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.warning))
     for level, bound in levels:
@@ -176,7 +178,7 @@ def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]
 
 
 def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
-    """Find the start of the current stretch of true values, if it has lasted for `hold` steps."""
+    """Return the first step of the current stretch of true values, or None if it is shorter than `hold` steps."""
     if not holds[-1]:
         return None
     breaks = np.flatnonzero(~holds)

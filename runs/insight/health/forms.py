@@ -1,4 +1,4 @@
-"""The form of a preset: its name and, for each rule, a switch and two bounds, validated per field."""
+"""The form of a health preset: its name and, for each rule, a switch and two bounds."""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class RuleFields:
     """The milder bound, then the worse one."""
     source: str
     changed: bool
-    """It differs from the rule's own bounds."""
+    """True if the preset overrides the rule's default bounds."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PresetForm(forms.Form):
             self.fields[f"{rule.id}-{name}"] = field
 
     def wrong(self) -> list[tuple[str, str, str]]:
-        """List the fields with errors, with their rules' names."""
+        """Return the fields with errors, labelled by their rules' titles."""
         ends = ("on", "warning", "bad")
         return wrong_fields(self, {f"{rule.id}-{end}": rule.title for rule in RULES for end in ends})
 
@@ -111,7 +111,7 @@ class PresetForm(forms.Form):
             self.add_error(names[1], f"The worse bound must be {side} the milder one.")
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """List the entries that differ from the rules' defaults."""
+        """Return the entries that differ from the rules' defaults."""
         entries: dict[str, dict[str, Any]] = {}
         for rule in RULES:
             warning, bad = (_in(rule, self.cleaned_data.get(f"{rule.id}-{name}")) for name in ("warning", "bad"))
@@ -141,7 +141,7 @@ def _unit(rule: HealthRule) -> str:
 
 
 def _out(rule: HealthRule, value: float | None) -> float | None:
-    """Convert a value to what people enter: shares in percent, whole numbers without decimals."""
+    """Convert a value to the form in which users enter it: shares in percent, whole numbers without decimals."""
     if value is None:
         return None
     typed = round(100 * value, 6) if rule.format == "percent" else value

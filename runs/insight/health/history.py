@@ -1,4 +1,4 @@
-"""A run's metrics as the rules read them: the newest steps, and a memory of the earlier ones."""
+"""A run's metrics as the rules read them: the newest steps, and a summary of earlier steps (the memory)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,30 +11,30 @@ from numpy.typing import NDArray
 from runs.insight.health.config import Config
 
 RECENT = 240
-"""Values of each metric read again at each assessment."""
+"""Number of newest values of each metric that every assessment reads."""
 SETTLED = 60
-"""The oldest of those enter the memory, so an assessment may be late by this many values."""
+"""Number of the oldest of those values that enter the memory: an assessment may be late by this many values."""
 FAR = 20
-"""A metric counts as no longer logged once it is this many steps plus three of its own intervals behind the run."""
+"""Number of steps, in addition to three logging intervals, after which a metric counts as no longer logged."""
 START = 20
-"""The number of values that describe a run's start."""
+"""Number of values that describe a run's start."""
 ROLL = 20
 STRETCHES = 60
-"""Points of the memory's series over the whole run."""
+"""Maximum number of points in a series that the memory keeps over the whole run."""
 SHORTEST_S = 30.0
-"""Minimum time between points of a trail."""
+"""Minimum number of seconds between the points of a trail."""
 TEXTS = 40
-"""Steps whose completions are remembered as counts."""
+"""Number of steps whose completions are remembered as counts."""
 FIRST_TEXTS = 100
-"""About how many of the first completions define the usual text."""
+"""Approximate number of first completions that define what is usual."""
 MARKED = ("reward", "entropy", "completions/mean_length")
-"""Metrics whose start and best are remembered, in addition to the reward components."""
+"""Metrics whose start and best value are remembered, in addition to the reward components."""
 GENERATED = "reward"
-"""A metric of lines whose step generated completions; other lines are further updates on them."""
+"""Metric that is logged only by steps that generate completions; other steps make more updates on them."""
 
 Floats = NDArray[np.float64]
 Row = tuple[int | None, float, Mapping[str, float]]
-"""(step, t, values) of a line."""
+"""(step, t, values) of a metrics line."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,21 @@ class MetricHistory:
 
 
 class Mark(NamedTuple):
-    """The memory of a metric whose first values are no longer read."""
+    """What the memory keeps of a metric whose first values are no longer read."""
 
     start: float
     """Mean of the first values."""
     noise: float
     """Standard deviation between neighbouring steps, without the trend."""
     best: float
-    """Highest mean over ROLL values; at the start also over fewer, since a run may collapse early."""
+    """Highest mean over ROLL values, or over fewer at the start, since a run may collapse early."""
     best_step: int
     low: float = inf
     """Lowest mean over ROLL values."""
 
 
 class Sums(NamedTuple):
-    """Sums for a regression of a metric on the step, over the values that are no longer read."""
+    """Sums for the regression of a metric on the step, over the values that are no longer read."""
 
     until: int = 0
     n: float = 0.0
@@ -80,7 +80,7 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class RunPace:
-    """Medians of the first steps."""
+    """A run's initial pace: medians over its first steps."""
 
     rate: float
     """Tokens per second."""
@@ -89,16 +89,16 @@ class RunPace:
 
 
 class Text(NamedTuple):
-    """The completions of one step: how many were read, and how many show a sign of decay."""
+    """The numbers of completions of one step that were read and that show each sign of decay."""
 
     step: int
     read: int
     repeated: int
     empty: int
     same: int = 0
-    """Long texts that are identical to another completion's of the step."""
+    """Number of long texts that are identical to another completion of the step."""
     odd: int = 0
-    """Texts that look like gibberish."""
+    """Number of texts that look like gibberish."""
 
 
 @dataclass
@@ -112,38 +112,38 @@ class History:
     pace: RunPace | None = None
     texts: list[Text] = field(default_factory=list)
     first_texts: Text | None = None
-    """The completions of the first steps, added up."""
+    """Sums over the completions of the first steps."""
     evaluations: list[tuple[int, float]] = field(default_factory=list)
-    """Step and validation reward."""
+    """(step, validation reward)"""
     solved_shares: list[tuple[int, int, int]] = field(default_factory=list)
-    """(step, completions, solved completions) of stretches of the run."""
+    """(last step, completions, solved completions) of each stretch of the run."""
     trails: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Memory in use as (time, MiB), spread over the attempt's whole training."""
+    """Metric of memory in use -> (time, MiB), spread over the attempt's whole training."""
     capacity: Mapping[str, float] = field(default_factory=dict)
-    """The maximum in MiB of each metric of `trails`."""
+    """Total memory in MiB for each metric of `trails`."""
     reported: frozenset[str] = frozenset()
     """Every metric that the run has ever reported."""
     training_since: float = 0.0
-    """When training began, by the host's clock; before, GPUs were idle because the model was loading."""
+    """When training started, by the host's clock. Before that, GPUs are idle because the model is loading."""
     hang: str = ""
-    """The supervisor's sentence on which process waits for which; empty while steps end."""
+    """The supervisor's sentence about which process is waiting for which, or "" while steps are being completed."""
     quiet_s: float = 0.0
-    """Seconds since the last step, by the control plane's clock; 0: unknown, or not training."""
+    """Seconds since the last step, by the control plane's clock, or 0 if unknown or not training."""
 
     def get(self, metric: str, points: int = 1) -> MetricHistory | None:
-        """Find the metric's history. None if it has fewer than `points` values or is no longer logged."""
+        """Return the metric's history, or None if it has fewer than `points` values or is no longer logged."""
         column = self.columns.get(metric)
         return column if column is not None and len(column) >= points and self._is_current(column) else None
 
     def updates(self, metric: str) -> MetricHistory | None:
-        """Find the metric's history without the first update of each batch, whose ratio is always 1."""
+        """Return the metric's history without the first update of each batch, whose ratio is always 1."""
         column, generated = self.get(metric), self.columns.get(GENERATED)
         if column is None or generated is None or self.config.updates <= 1:
             return column
         return column.pick(~np.isin(column.step, generated.step))
 
     def has_stopped(self, metric: str) -> bool:
-        """Test whether the metric was logged and no longer is."""
+        """Return whether the metric was logged before but no longer is."""
         column = self.columns.get(metric)
         return metric in self.reported if column is None else not self._is_current(column)
 
@@ -153,7 +153,7 @@ class History:
 
     @property
     def solved(self) -> bool:
-        """True if the reward is close to the maximum of its components."""
+        """True if the reward is close to the maximum that its components allow."""
         high, low, column = self.config.highest, self.config.lowest, self.get("reward", ROLL)
         if high is None or low is None or high <= low or column is None:
             return False
@@ -161,7 +161,7 @@ class History:
 
 
 def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
-    """Turn rows, oldest first, into a column per metric."""
+    """Convert rows, given oldest first, to one column per metric."""
     lists: dict[str, tuple[list[int], list[float], list[float]]] = {}
     for step, t, values in rows:
         at = -1 if step is None else step
@@ -178,7 +178,7 @@ def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
 
 
 def with_generations(recent: Sequence[Row], earlier: Iterable[Row]) -> list[Row]:
-    """Prepend earlier generations to the newest lines, with only those figures that updates don't have."""
+    """Prepend earlier generations to the newest lines, with only those metrics that updates don't log."""
     of_updates = {name for _, _, values in recent if GENERATED not in values for name in values}
     generated = [
         (step, t, {name: value for name, value in values.items() if name not in of_updates})
@@ -192,17 +192,17 @@ def generations(rows: Sequence[Row]) -> int:
 
 
 def noise(value: Floats) -> float:
-    """Estimate the standard deviation of a series' noise from the median difference between neighbours, which trends
-    and drops hardly affect."""
+    """Estimate the standard deviation of a series' noise from the median difference between neighbours, which is hardly
+    affected by trends and drops."""
     if len(value) < 3:
         return 0.0
-    return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise of deviation 1
+    return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise with standard deviation 1
 
 
 def rolling_mean(value: Floats, window: int) -> Floats:
     if len(value) < window:
         return np.empty(0)
-    # Each window separately: in a running sum, one value of 1e20 would distort all later means.
+    # Each window is summed separately: in a running sum, one value of 1e20 would distort all later means.
     means: Floats = (np.lib.stride_tricks.sliding_window_view(value, window) / window).sum(axis=1)
     return means
 
@@ -215,7 +215,8 @@ def rolling_median(value: Floats, window: int) -> Floats:
 
 
 def paced(column: MetricHistory | None) -> MetricHistory | None:
-    """Convert cumulative tokens to seconds per step (`t`) and tokens per second (`value`). A pause is a slow step."""
+    """Convert cumulative tokens to seconds per step (`t`) and tokens per second (`value`). A pause counts as a slow
+    step."""
     if column is None or len(column) < 2:
         return None
     seconds, steps, tokens = np.diff(column.t), np.diff(column.step), np.diff(column.value)
@@ -229,7 +230,7 @@ def paced(column: MetricHistory | None) -> MetricHistory | None:
 
 @np.errstate(over="ignore", invalid="ignore")
 def remember(history: History) -> None:
-    """Update the memory. Only columns that begin with the run have a start."""
+    """Update the memory from the newest values. A metric's start is only recorded if its column begins with the run."""
     for name in (*MARKED, *(part.metric for part in history.config.components)):
         column = history.get(name, START)
         if column is None:
@@ -259,7 +260,7 @@ def _note_evaluations(history: History) -> None:
 
 
 def _extend(history: History, name: str) -> None:
-    """Add the newest value of a memory metric to its trail; a full trail keeps every second point."""
+    """Add a memory metric's newest value to its trail. A full trail drops every second point."""
     column, trail = history.get(name, 10), history.trails.get(name) or []
     if column is None or not history.training_since or history.step <= START:
         return
@@ -273,7 +274,7 @@ def _extend(history: History, name: str) -> None:
 
 
 def note_solved(history: History, steps: Iterable[tuple[int, int, int]]) -> None:
-    """Add (step, completions, solved) of newer steps; stretches that grow too many are joined in pairs."""
+    """Add (step, completions, solved) of newer steps. Stretches are merged in pairs when there are too many."""
     history.solved_shares += steps
     while len(history.solved_shares) > STRETCHES:
         pairs = zip(history.solved_shares[::2], history.solved_shares[1::2], strict=False)
@@ -282,7 +283,7 @@ def note_solved(history: History, steps: Iterable[tuple[int, int, int]]) -> None
 
 
 def note_texts(history: History, texts: Iterable[Text]) -> None:
-    """Add the completions of newer steps."""
+    """Add the counts of newer steps' completions."""
     for text in texts:
         history.texts = [*history.texts, text][-TEXTS:]
         first = history.first_texts or Text(text.step, 0, 0, 0)
@@ -295,7 +296,7 @@ def _first_mark(column: MetricHistory) -> Mark:
     wobble = noise(column.value)
     means = rolling_mean(column.value[:START], few)
     top = int(np.argmax(means))
-    # Minus the amount by which the best of a few windows exceeds their mean by luck.
+    # The best of a few windows exceeds their mean by chance; subtract that amount.
     first = Mark(
         start=float((column.value[:START] / START).sum()),
         noise=wobble,
@@ -315,7 +316,7 @@ def _marked(column: MetricHistory, old: Mark) -> Mark:
 
 
 def _summed(column: MetricHistory, old: Sums) -> Sums:
-    """Extend the sums by the values that the next assessment may no longer read."""
+    """Return the sums extended by the values that the next assessment may no longer read."""
     if len(column) < RECENT:
         return old
     until = int(column.step[SETTLED])
@@ -327,7 +328,7 @@ def _summed(column: MetricHistory, old: Sums) -> Sums:
 
 
 def forget_after(history: History, step: int) -> None:
-    """Forget the best values after `step`, which a resume made void."""
+    """Remove what the memory knows about steps after `step`, which a resume made void."""
     history.marks = {
         name: mark if mark.best_step <= step else Mark(mark.start, mark.noise, mark.start, 0, mark.start)
         for name, mark in history.marks.items()
@@ -340,7 +341,7 @@ def forget_after(history: History, step: int) -> None:
 
 
 def to_memory(history: History) -> dict[str, Any]:
-    """Convert the memory to JSON, which is stored with the assessment."""
+    """Return the memory as JSON, which is stored with the assessment."""
     return {
         "marks": {name: list(mark) for name, mark in history.marks.items()},
         "sums": {name: list(sums) for name, sums in history.sums.items() if sums.n},

@@ -1,5 +1,4 @@
-"""The health card of the run page: the stored assessment's verdict, findings with their bounds and sources, and all
-checks."""
+"""The health card of the run page: the stored assessment's verdict, its findings and all checks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from runs.insight.metrics import run_charts
 
 VERDICTS = {"bad": "Unhealthy", "warning": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
 ENDED = {"unknown": "Too short to judge"}
-"""Verdicts that are worded otherwise for ended runs."""
+"""Verdicts with a different label for runs that have ended."""
 CHIPS = {"bad": "bad", "warning": "warn", "well": "good"}
 STATES = {
     "well": "ok",
@@ -30,7 +29,7 @@ ICONS = {"bad": "octagon-alert", "warning": "triangle-alert", "well": "circle-ch
 
 @dataclass(frozen=True)
 class Check:
-    """A line of the list of checks."""
+    """One line in the list of checks."""
 
     title: str
     about: str
@@ -48,7 +47,7 @@ class Card:
     word: str
     icon: str
     headline: str
-    """The text after the verdict."""
+    """Summary of the findings, shown after the verdict."""
     findings: list[dict[str, Any]]
     checks: list[Check]
     step: int
@@ -60,12 +59,13 @@ class Card:
 
     @property
     def chip(self) -> str:
-        """The color class of its chip."""
+        """CSS class of the verdict's chip."""
         return CHIPS.get(self.verdict, "")
 
 
 def card(run: Run) -> Card | None:
-    """Read the run's health card. None for runs without health, such as queued runs and trials. One query."""
+    """Return the run's health card, or None for runs that have no health, such as queued runs and trials. Makes one
+    query."""
     attempt = run.latest()
     if run.kind != "train" or attempt.status == RunStatus.QUEUED or (attempt.started_at is None and not run.health):
         return None
@@ -79,7 +79,7 @@ def card(run: Run) -> Card | None:
     chosen = (row for row in rows if row.pk == run.preset_id)
     preset = next(chosen, None) or next((row for row in rows if row.is_default), None)
     return Card(
-        # A green verdict next to "failed" would suggest that all is well.
+        # A green verdict next to “failed” would suggest that all is well.
         verdict="unknown" if failed else verdict,
         word="Healthy until it failed" if failed else verdicts.get(verdict, verdict),
         icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
@@ -96,7 +96,7 @@ def card(run: Run) -> Card | None:
 
 
 def _findings(run: Run) -> list[dict[str, Any]]:
-    """List the open findings, each with the title of the finding that it follows from, and with links."""
+    """Return the open findings, each with its links and the title of the finding that probably caused it."""
     stored = [finding for finding in run.health.get("findings") or () if finding["rule"] in BY_ID]
     charts = {
         line.metric: chart.id
@@ -130,7 +130,7 @@ def _links(run: Run, finding: Mapping[str, Any], charts: Mapping[str, str]) -> I
 
 def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) -> str:
     if verdict == "unknown":
-        return "" if ended else "the rating starts with the first rewards"
+        return "" if ended else "the assessment starts with the first rewards"
     causes = [finding for finding in findings if not finding.get("follows")]
     levels = [finding["level"] for finding in causes]
     bad, warnings, notes = (levels.count(level) for level in ("bad", "warning", "note"))

@@ -6,13 +6,13 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
     (
         "mixed",
         "Mixed",
-        "Each rule’s own thresholds: the more lenient of the guides’ values, or ours where they give none.",
+        "Each rule’s default thresholds: the more lenient of the guides’ values, or our own if the guides give none.",
         {},
     ),
     (
         "atropos",
         "Atropos example trainer",
-        "The table of key metrics in the README of the Atropos example trainer: healthy ranges and what lies beyond.",
+        "The table of key metrics in the README of the Atropos example trainer: healthy ranges and warning signs.",
         {
             "kl": {"warning": 0.1, "bad": 0.5, "source": "mean_kl: healthy 0.01 to 0.1, above 0.5 the policy drifts."},
             "clip": {
@@ -66,4 +66,4 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
         },
     ),
 ]
-"""(slug, name, source, rule -> its bounds that differ from the defaults)"""
+"""(slug, name, source, rule -> the bounds that differ from the defaults)"""

@@ -5,21 +5,21 @@ from collections import Counter
 from collections.abc import Iterable
 
 GRAM = 4
-"""Words per unit; in text without spaces, groups of four characters."""
+"""Words per n-gram; in text without spaces, pairs of characters are used as words."""
 FEWEST = 24
-"""The minimum number of units to judge a text."""
+"""Minimum number of n-grams for judging a text."""
 FEWEST_WORDS = 10
 ODD = 0.15
-"""Share of odd words; prose, code and formulas have a few per cent."""
+"""Share of odd words above which a text is gibberish. Prose, code and formulas have a few per cent."""
 LONG = 80
-"""Characters of a text from which identical copies count; short answers are often the same."""
+"""Minimum number of characters for counting identical texts, since short answers are often the same."""
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}|^[bcdfghjklmnpqrstvwxz]{5,}$|[a-z]{30}")
 LONGEST = 4000
-"""Characters read from the end, where completions degenerate."""
+"""Number of characters read from the end of a text, where completions degenerate."""
 
 
 def repeats(text: str) -> bool:
-    """Test whether more than half of the text repeats earlier text, in sequences of four words."""
+    """Return whether more than half of the text's four-word sequences repeat earlier ones."""
     tail = text[-LONGEST:]
     units = tail.split()
     if len(units) * 12 < len(tail):  # hardly any spaces
@@ -29,7 +29,7 @@ def repeats(text: str) -> bool:
 
 
 def is_gibberish(text: str) -> bool:
-    """Test whether many words are nonsense: several scripts in one word, or unpronounceable letters."""
+    """Return whether many words are nonsense: several scripts in one word, or unpronounceable letters."""
     words = [word for word in text[-LONGEST:].split() if any(map(str.isalpha, word))]
     return len(words) >= FEWEST_WORDS and sum(map(_is_odd, words)) > ODD * len(words)
 
@@ -43,7 +43,7 @@ def _is_odd(word: str) -> bool:
 
 
 def count(texts: Iterable[str]) -> tuple[int, int, int, int, int]:
-    """Count texts: (all, repetitive, empty, identical to another, gibberish)."""
+    """Return the numbers of (all, repetitive, empty, identical, gibberish) texts."""
     sample = list(texts)
     long = Counter(text for text in sample if len(text) >= LONG)
     same = sum(times for times in long.values() if times > 1)

@@ -1,4 +1,4 @@
-"""Assessing active and recently ended runs: the assessment is stored in the run, and changes become events."""
+"""Assessment of active and recently ended runs: it is stored with the run, and changes are recorded as events."""
 
 import logging
 import time
@@ -28,17 +28,17 @@ log = logging.getLogger(__name__)
 ACTOR = "health"
 ALERT = "alert"
 EVERY = timedelta(seconds=10)
-"""The interval between assessments of a run."""
+"""Interval between assessments of a run."""
 TOLD_EVERY = timedelta(seconds=30)
-"""The interval at which viewers get new values while the verdict and findings stay the same."""
+"""Interval at which viewers get new values while the verdict and the findings stay the same."""
 BUDGET_S = 1.0
-"""Seconds per round; runs left over come first in the next round."""
+"""Seconds per round; the remaining runs come first in the next round."""
 ENDED_FOR = timedelta(minutes=10)
-"""The time for which an ended run is still assessed: its last lines may come late."""
+"""Time for which an ended run is still assessed, since its last lines may arrive late."""
 
 
 def tick(now: datetime) -> int:
-    """Assess the runs that are due. Return how many were assessed."""
+    """Assess the runs that are due and return their number."""
     presets: Presets | None = None
     until = time.monotonic() + BUDGET_S
     assessed = 0
@@ -48,7 +48,7 @@ def tick(now: datetime) -> int:
             break
         presets = presets or Presets()
         try:
-            # One run at a time: specs and memories are long, and the round may end early.
+            # Runs are read one at a time, since specs and memories are large and the round may end early.
             run = Run.objects.prefetch_related(Prefetch("attempts", attempts)).get(pk=run_id)
             assessed += look_at(run, presets.of(run), now)
         except Exception as error:  # loop boundary: one run that can't be judged must not block the others
@@ -59,9 +59,9 @@ def tick(now: datetime) -> int:
 
 
 def look_at(run: Run, preset: Preset, now: datetime, *, with_events: bool = True) -> bool:
-    """Assess one run and store the result. False: nothing to read, or another tick was first.
+    """Assess one run and store the result. Return False if the spec can't be read or another process was first.
 
-    `with_events`: record opened and closed findings as events, which raise alerts.
+    With `with_events`, opened and closed findings are recorded as events, which raise alerts.
     """
     attempt = run.latest()
     memory = run.health.get("memory") or {}
@@ -92,7 +92,7 @@ def _hang(attempt: Attempt, step: int) -> str:
 
 
 def _due(now: datetime) -> list[str]:
-    """List active and recently ended runs with news since their last assessment, the longest waiting first."""
+    """Return active and recently ended runs with news since their last assessment, longest waiting first."""
     active = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - ENDED_FOR)
     current = Attempt.objects.filter(active, started_at__isnull=False).values("run_id")
     newest = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]
@@ -110,12 +110,12 @@ def _is_due(last_seq: int, at: str | None, seen_seq: int, status: str, now: date
     if at is None:
         return True
     age = now - datetime.fromisoformat(at)
-    news = status == RunStatus.RUNNING or last_seq > seen_seq  # silence of a running run is news, too
+    news = status == RunStatus.RUNNING or last_seq > seen_seq  # a running run's silence is news too
     return news and not timedelta(0) <= age < EVERY
 
 
 def _moved_at(run: Run, memory: Mapping[str, Any], step: int, now: datetime) -> datetime:
-    """Compute when this step was first seen, by our own clock."""
+    """Return when the control plane first saw this step."""
     attempt = run.latest()
     if memory.get("step") == step and memory.get("attempt") == attempt.number and memory.get("moved_at"):
         return min(now, datetime.fromisoformat(memory["moved_at"]))
@@ -124,7 +124,7 @@ def _moved_at(run: Run, memory: Mapping[str, Any], step: int, now: datetime) -> 
 
 def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *, with_events: bool) -> bool:
     with transaction.atomic():
-        # Writers of events lock the attempt's row, so that event ids follow the order of commits.
+        # Writers of events lock the attempt's row so that event ids follow the order of commits.
         Attempt.objects.select_for_update().only("pk").get(pk=attempt.pk)
         before: dict[str, Any] = Run.objects.values_list("health", flat=True).get(pk=run.pk)
         if before.get("at") != run.health.get("at"):
@@ -165,14 +165,14 @@ def _event(attempt: Attempt, finding: Finding, state: str, step: int, now: datet
 
 
 def _is_old(told_at: str | None, now: datetime) -> bool:
-    """Test whether the values that pages show are due for an update although the verdict is the same."""
+    """Return whether the values on pages are due for an update even if the verdict is the same."""
     return told_at is None or not timedelta(0) <= now - datetime.fromisoformat(told_at) < TOLD_EVERY
 
 
 def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Select the parts of an assessment of whose changes viewers are notified at once, such as a figure's first value.
+    """Return the parts of an assessment whose changes viewers see at once, such as the first value of a check.
 
-    Figures of the machine are left out, because they come and go with its samples.
+    Checks of the machine are omitted, because their values come and go with the host's samples.
     """
     findings = [(finding["rule"], finding["level"]) for finding in health.get("findings") or ()]
     checks = (check for check in health.get("checks") or () if check["rule"] not in MACHINE)

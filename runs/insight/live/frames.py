@@ -1,4 +1,4 @@
-"""Frames for viewers: everything after a cursor, read from the store and encoded once."""
+"""Frames for viewers: everything after a cursor, read from the database and encoded once."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +12,14 @@ from runs.engine.records import MetricRow, RunEvent
 from workers.contract.wire.names import EventKind
 
 ROWS = 2000
-"""Rows per frame; viewers further behind get several frames."""
+"""Maximum number of rows per frame; viewers further behind get several frames."""
 RELOAD = '{"type":"reload"}'
 
 
 @dataclass(frozen=True)
 class StreamCursor:
-    """A viewer's position: the last line (`seq`), and the last event of the control plane itself (`event`: an id, no
-    seq)."""
+    """A viewer's position: the `seq` of the last line, and the id of the last event that the control plane created
+    (`event`), since those events have no seq."""
 
     seq: int
     event: int
@@ -30,14 +30,14 @@ class StreamFrame:
     cursor: StreamCursor
     """The viewer's position after this frame."""
     texts: tuple[str, ...] = ()
-    """The messages to send; none if nothing is new."""
+    """The messages to send; empty if nothing is new."""
     has_more: bool = False
-    """True if more rows follow than fit into one frame."""
+    """True if there are more rows than fit into this frame."""
 
 
 @dataclass
 class FrameExtras:
-    """The last frame's content other than rows; sent again only when it changes."""
+    """The content of the last frame other than rows, which is sent again only when it changes."""
 
     run: dict[str, Any] | None = None
     logs: dict[str, int] | None = None
@@ -47,7 +47,7 @@ class FrameExtras:
 def read(
     run_id: str, base: StreamCursor, sent: FrameExtras, *, with_logs: bool = False, end: StreamCursor | None = None
 ) -> StreamFrame | None:
-    """Read the frame after `base`, no further than `end`, and update `sent`. None: the run no longer exists."""
+    """Read the frame after `base` and up to `end`, and update `sent`. Return None if the run no longer exists."""
     run = queries.with_attempts(Run.objects.filter(pk=run_id)).defer("spec", "trend", "notes").first()
     if run is None:
         return None
@@ -71,16 +71,14 @@ def read(
         message = {"type": "frame", "last": last, "rows": rows, "events": views, **extra}
         texts.append(msgspec.json.encode(message).decode())
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
-        # The rows are folded away, or a resume made drawn points void: the page reloads the series.
+        # Rows were folded away, or a resume made drawn points void, so the page must reload the series.
         texts.append(RELOAD)
     return StreamFrame(cursor, tuple(texts), has_more)
 
 
 def start(run_id: str, after: int) -> tuple[StreamCursor, StreamCursor] | None:
-    """Find the cursor of a viewer that has the lines up to `after`, and the end of the store. None: no such run.
-
-    The viewer may receive an event twice (each has an id), but never misses one.
-    """
+    """Return the cursor of a viewer that has the lines up to `after`, and the newest cursor. None if there is no such
+    run. The viewer may receive an event twice, which its id reveals, but never misses one."""
     last = Run.objects.filter(pk=run_id).values_list("last_seq", flat=True).first()
     if last is None:
         return None
@@ -102,8 +100,8 @@ def _too_old(run: Run, seq: int) -> bool:
 
 
 def _changes(run: Run, sent: FrameExtras, with_logs: bool) -> dict[str, Any]:
-    """Collect changes since the last frame. `sent` is updated only once everything is read, so a failed read is
-    repeated in full."""
+    """Return what has changed since the last frame. `sent` is updated only after everything has been read, so that a
+    failed read is repeated in full."""
     extra: dict[str, Any] = {}
     summary = dict(queries.summary(run))
     if summary != sent.run:

@@ -1,4 +1,4 @@
-"""Folding raw rows into chunks of about 1,000 points per metric, and removing what a resume made void."""
+"""Folding raw rows into chunks of about 1,000 points per metric, and removing points that a resume made void."""
 
 import time
 from bisect import bisect_left
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
 
 CHUNK_POINTS = 1000
 FOLD_ROWS = 1000
-"""Fold once this many rows wait; fewer are cheap to read raw."""
+"""Minimum number of waiting rows for folding; fewer are cheap to read raw."""
 BATCH_ROWS = 1000
-"""Rows per transaction: meanwhile SQLite lets no one else write."""
+"""Rows folded per transaction, during which SQLite blocks other writers."""
 PAUSE_S = 0.01
-"""Pause between transactions, so that waiting writers get in."""
+"""Seconds between transactions, so that waiting writers get their turn."""
 KEEP_ROWS = 2000
-"""Newest raw rows kept after folding, for the cursors of reconnecting viewers."""
+"""Number of newest raw rows kept after folding, for the cursors of reconnecting viewers."""
 KEEP_STEPS = 300
-"""Newest steps whose timings are kept."""
+"""Number of newest steps whose timings are kept."""
 
 LINES_COME_FOR = timedelta(days=7)
-"""Runs are still folded this long after their end, since a returning host hands over late lines. Rows that arrive even
-later stay unfolded."""
+"""Time after a run's end for which it is still folded, since a host that reconnects sends late lines. Rows that arrive
+even later stay unfolded."""
 
 Row = tuple[int, int | None, float, dict[str, float]]
 """(seq, step, t, values)"""
 
 
 def fold_all(batches: int = 50) -> int:
-    """Fold waiting rows of all runs that may have some, in at most `batches` transactions. Return their number."""
+    """Fold the waiting rows of all runs that may have some, in at most `batches` transactions. Return the number of
+    transactions."""
     recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LINES_COME_FOR))
     waiting = Run.every.filter(pk__in=recent.order_by().values("run_id"))
     due = waiting.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
@@ -56,14 +57,15 @@ def fold_all(batches: int = 50) -> int:
 
 
 def fold(run_id: str, *, at_least: int = FOLD_ROWS) -> bool:
-    """Fold one batch of a run's waiting rows. False: too few rows wait, or a concurrent fold was first."""
+    """Fold one batch of a run's waiting rows. Return False if too few rows are waiting or a concurrent fold was
+    first."""
     with transaction.atomic():
         run = Run.every.select_for_update().get(pk=run_id)
         waiting = MetricRow.objects.filter(run=run, seq__gt=run.folded_seq).order_by("seq")
         rows = list(waiting.values_list("seq", "step", "t", "values", "superseded")[:BATCH_ROWS])
         if run.last_seq - run.folded_seq < at_least or (rows and len(rows) < at_least):
             return False
-        # Without rows there are only events in between; the marker still moves, so that they aren't read again.
+        # Without rows, there are only events in between; the marker still moves so that they aren't read again.
         last_seq = rows[-1][0] if rows else run.last_seq
         if not Run.every.filter(pk=run_id, folded_seq=run.folded_seq).update(folded_seq=last_seq):
             return False
@@ -73,7 +75,7 @@ def fold(run_id: str, *, at_least: int = FOLD_ROWS) -> bool:
 
 
 def add(run_id: str, rows: Sequence[Row]) -> None:
-    """Append rows to the chunks of their metrics, inside the caller's transaction."""
+    """Append rows to the chunks of their metrics, within the caller's transaction."""
     columns: dict[str, list[tuple[int, int | None, float, float]]] = {}
     for seq, step, t, values in rows:
         for name, value in values.items():
@@ -102,11 +104,11 @@ def add(run_id: str, rows: Sequence[Row]) -> None:
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """Mark the points after `step` of earlier attempts as void: `attempt` resumed from there.
+    """Make the points of earlier attempts after `step`, from which `attempt` resumed, void: mark rows, delete the rest.
 
-    Runs in the transaction of the lines that report the resume, so it touches only void points: in a long run that goes
-    back a little, a chunk or two per metric. Steps never decrease within the valid points, since earlier resumes' void
-    points are deleted. So from a metric's first void point on all points are void, up to the start of `attempt`.
+    This runs in the transaction of the lines that report the resume, so it only touches chunks with void points: one or
+    two per metric if a long run goes back a little. Steps never decrease within the valid points, since the void points
+    of earlier resumes are deleted. So all points from a metric's first void point to the start of `attempt` are void.
     """
     before = attempt.first_seq
     if before is None:
@@ -144,7 +146,8 @@ def supersede(attempt: Attempt, step: int) -> None:
 
 
 def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
-    """Find a seq up to which no point is after `step`, by bisection in the metric with the most chunks. 0: unknown."""
+    """Return a seq up to which no point is after `step`, found by bisection in the metric with the most chunks, or 0 if
+    unknown."""
     for metric, count in list(chunks.values_list("metric").annotate(count=Count("pk")).order_by("-count", "metric")):
         ends = list(chunks.filter(metric=metric).order_by("last_seq").values_list("pk", flat=True))
         last = _steps_of(ends[-1])[1]

@@ -1,7 +1,7 @@
-"""The points of a chart: packed chunks and the raw tail, downsampled so that spikes stay visible.
+"""The points of charts, read from packed chunks and raw rows and downsampled so that spikes stay visible.
 
 A long history is read as the outlines of its chunks, and as whole chunks only where outlines are too coarse for the
-request. So no answer reads more than about a hundred chunks per metric, however long the run is.
+request. So no request reads more than about a hundred chunks per metric, however long the run is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +23,11 @@ NO_STEP = -1
 _ROW = [("seq", "<i8"), ("step", "<i4"), ("t", "<f8"), ("value", "<f8")]
 ROW_BYTES = 28
 EXTREMES = 20
-"""The highest and lowest points of a downsampled series: this many of each are always kept."""
+"""Number of highest points, and of lowest points, that a downsampled series always keeps."""
 OUTLINED = 32
-"""Stretches per chunk; each keeps its lowest and highest point."""
+"""Number of stretches per chunk whose lowest and highest points form the outline."""
 TOKENS = "num_tokens"
-"""The metric with the number of tokens so far."""
+"""Metric with the cumulative number of tokens."""
 READ_AT_ONCE = 500
 _VALUES = msgspec.json.Decoder(dict[str, float | None])
 
@@ -38,7 +38,7 @@ class Series(TypedDict):
     t: list[float]
     value: list[float]
     tokens: NotRequired[list[float]]
-    """The number of tokens at each point, if the x axis is tokens."""
+    """Cumulative number of tokens at each point, if the x axis is tokens."""
 
 
 class SeriesAnswer(TypedDict):
@@ -55,10 +55,10 @@ class Metric(TypedDict):
 
 @dataclass(frozen=True)
 class Window:
-    """A window of the x axis; None leaves that side open."""
+    """A range of the x axis; None leaves a side open."""
 
     x: str = ""
-    """step | tokens | time; empty: step"""
+    """step, tokens or time; "" means step"""
     low: float | None = None
     high: float | None = None
 
@@ -111,7 +111,7 @@ class Points:
 
     @classmethod
     def unpack_rows(cls, parts: "Sequence[bytes | memoryview[int]]") -> "Points":
-        """Unpack several `pack_rows` at once: rows can be concatenated as bytes, columns can't."""
+        """Unpack the results of several `pack_rows` at once: unlike columns, rows can be concatenated as bytes."""
         import numpy as np
 
         rows = np.frombuffer(b"".join(parts), np.dtype(_ROW))
@@ -130,7 +130,7 @@ class Points:
 
 
 def join(parts: Iterable[Points]) -> Points:
-    """Join parts, ordered by seq, without duplicates (late lines form chunks of their own)."""
+    """Join parts, ordered by seq and without duplicates, which occur because late lines form separate chunks."""
     import numpy as np
 
     full = [part.columns for part in parts if len(part)]
@@ -145,15 +145,15 @@ def join(parts: Iterable[Points]) -> Points:
 def thin(points: Points, count: int) -> Points:
     """Downsample to at most `count` points that keep the shape.
 
-    Each stretch keeps its minimum and maximum and, unless there are too many, two spikes in one stretch: a spike of a
-    single step stays visible.
+    The minimum and maximum of each stretch and the highest and lowest points overall are kept, so that even a spike of
+    a single step stays visible.
     """
     if len(points) <= count:
         return points
     import numpy as np
     from tsdownsample import MinMaxLTTBDownsampler
 
-    values = np.require(points.value, requirements=("C", "A"))  # columns of a chunk may lie at any address
+    values = np.require(points.value, requirements=("C", "A"))  # columns of a chunk may be unaligned
     sampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]  # its constructor is not annotated
     extremes = min(EXTREMES, count // 8)
     chosen = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)
@@ -164,7 +164,7 @@ def thin(points: Points, count: int) -> Points:
 
 
 def outline(points: Points) -> Points:
-    """Reduce points to the minimum and maximum of each of OUTLINED stretches, and both ends."""
+    """Reduce points to the minimum and maximum of each of OUTLINED stretches and the two end points."""
     if len(points) <= 2 * OUTLINED:
         return points
     import numpy as np
@@ -177,7 +177,7 @@ def outline(points: Points) -> Points:
 
 
 def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesAnswer:
-    """Read each metric's history within the window, in at most `points` points, and the seq from which the socket
+    """Return each metric's history within the window, in at most `points` points, and the seq after which the socket
     continues."""
     # The order of the reads matters: a fold in between moves rows into chunks, never back.
     last: int = Run.objects.values_list("last_seq", flat=True).get(pk=run.pk)
@@ -196,12 +196,12 @@ def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window 
 
 
 def reported(run: Run) -> list[str]:
-    """List the names of all metrics that the run has reported, without a query."""
+    """Return the names of all metrics that the run has reported, without a query."""
     return sorted(run.last_metrics)
 
 
 def metrics(run: Run) -> list[Metric]:
-    """List all metrics of the run with their numbers of points."""
+    """Return all metrics of the run with their numbers of points."""
     unfolded = tails([run.pk], None)
     totals = MetricChunk.objects.filter(run=run).values_list("metric").annotate(Sum("points")).order_by("metric")
     counts: dict[str, int] = dict(totals)
@@ -211,7 +211,7 @@ def metrics(run: Run) -> list[Metric]:
 
 
 def kind_of(metric: str) -> str:
-    """Derive the source of a metric from its name."""
+    """Return the source of a metric, derived from its name."""
     group = metric.partition("/")[0]
     return {"gpu": "system", "host": "system", "vllm": "vllm"}.get(group, "train")
 
@@ -225,14 +225,14 @@ class _Chunk:
     last: int
     points: int
     outline: bytes
-    """Points.pack_rows; empty for chunks older than outlines."""
+    """Result of Points.pack_rows, or b"" for chunks that have no outline yet."""
 
 
 def tails(runs: Sequence[str], names: Sequence[str] | None) -> dict[tuple[str, str], Points]:
-    """Read the rows not folded yet by (run, metric); for `names` None, of all metrics."""
+    """Return the points of rows not folded yet, by (run, metric). If `names` is None, read all metrics."""
     by_key: dict[tuple[str, str], list[tuple[int, int | None, float, float]]] = {}
     rows = MetricRow.objects.filter(run__in=runs, seq__gt=F("run__folded_seq"), superseded=False).order_by("run", "seq")
-    # As text: the driver's own JSON decoding takes several times as long, and a thousand rows may wait here.
+    # Read as text, because the driver's JSON decoding takes several times as long and there may be a thousand rows.
     texts = rows.annotate(text=Cast("values", TextField())).values_list("run_id", "seq", "step", "t", "text")
     for run_id, seq, step, t, text in texts.iterator(READ_AT_ONCE):
         values = _VALUES.decode(text)
@@ -244,7 +244,7 @@ def tails(runs: Sequence[str], names: Sequence[str] | None) -> dict[tuple[str, s
 
 def _chunks(run: Run, names: Sequence[str]) -> dict[str, list[_Chunk]]:
     by_metric: dict[str, list[_Chunk]] = {name: [] for name in names}
-    # Tuples, not model instances, which take several times as long to create as to read.
+    # Tuples instead of model instances, which take several times as long to create as to read.
     stored = MetricChunk.objects.filter(run=run, metric__in=names).order_by("metric", "first_seq")
     rows = stored.values_list("metric", "first_seq", "last_seq", "points", "outline__data")
     for name, first, last, points, data in rows:
@@ -257,7 +257,7 @@ def _outlines(chunks: Iterable[_Chunk]) -> Points:
 
 
 def _read_details(run: Run, requests: "Mapping[str, _MetricRequest]") -> None:
-    """Read the chunks whose outlines are too coarse: one query for all metrics."""
+    """Read the chunks whose outlines are too coarse, in one query for all metrics."""
     needs = {name: request.needs for name, request in requests.items() if request.needs}
     if not needs:
         return
@@ -268,14 +268,14 @@ def _read_details(run: Run, requests: "Mapping[str, _MetricRequest]") -> None:
 
 
 class _MetricRequest:
-    """A request for one metric: its outline if that is fine enough, otherwise the seqs of the chunks it needs."""
+    """A request for one metric: its outline if fine enough, otherwise the seqs of the chunks to read."""
 
     def __init__(self, chunks: list[_Chunk], tail: Points, window: Window, clock: "_ProgressClock", count: int) -> None:
         self.details: list[Points] = []
         self._tail, self._window, self._clock, self._count = tail, window, clock, count
         self._outline = self._cut(join([_outlines(chunks), tail]))
         self.needs = self._missing(chunks)
-        """(first, last) seq; None: the outline is enough."""
+        """(first, last) seq of the chunks to read, or None if the outline is fine enough."""
 
     def answer(self) -> Points:
         return thin(self._cut(join([*self.details, self._tail])) if self.needs else self._outline, self._count)
@@ -291,12 +291,12 @@ class _MetricRequest:
         return None if complete else (inside[0].first, inside[-1].last)
 
     def _cut(self, points: Points) -> Points:
-        """Cut the points to the window and one neighbour on each side, since lines continue to the chart's edge."""
+        """Return the points within the window and one neighbour on each side, so that lines reach the chart's edge."""
         if self._window.whole or not len(points):
             return points
         import numpy as np
 
-        # A clock that was set back would put points out of order.
+        # Points would be out of order if the clock had been set back.
         x = np.maximum.accumulate(self._clock.x(points, self._window.x))
         low, high = self._window.low, self._window.high
         start = 0 if low is None else int(np.searchsorted(x, low, "left"))
@@ -306,10 +306,10 @@ class _MetricRequest:
 
 @dataclass(frozen=True)
 class _ProgressClock:
-    """Training progress by seq, for machine metrics, which have neither steps nor tokens."""
+    """Converter from seq to training progress, for machine metrics, which have neither steps nor tokens."""
 
     counted: Points
-    """The numbers of tokens so far."""
+    """The points of the token count."""
 
     def x(self, points: Points, of: str) -> "NDArray[np.float64]":
         if of == "time":

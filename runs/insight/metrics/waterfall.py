@@ -1,7 +1,7 @@
-"""One step of a run on one time axis: when each phase began and ended, which processes were idle, and advice.
+"""One step of a run on a time axis: when each phase began and ended, which processes were idle, and advice.
 
-It is read from the timings that the trainer reports (`StepSpans`). Lanes may overlap: a server's generation of the next
-batch belongs to the step that trains on the current one.
+It is based on the timings that the trainer reports (`StepSpans`). Lanes may overlap, since a server's generation of the
+next batch belongs to the step that trains on the current batch.
 """
 
 import json
@@ -24,11 +24,11 @@ from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StepPart
 
 OFFERED = 100
-"""Newest steps to choose from."""
+"""Number of newest steps that can be chosen."""
 LATEST = 20
-"""Newest steps whose median is shown if no step is chosen."""
+"""Number of newest steps whose median is shown if no step is chosen."""
 FEWEST_SAMPLES = 2
-"""Samples of a GPU within the step that its use needs at least."""
+"""Minimum number of samples of a GPU within the step for showing its utilization."""
 PHASES: dict[str, tuple[str, str]] = {
     StepPart.GENERATION: ("generation", "c1"),
     StepPart.REWARDS: ("rewards", "c2"),
@@ -61,9 +61,9 @@ class Lane:
     label: str
     bars: tuple[WaterfallBar, ...]
     busy: float
-    """Seconds in which it worked."""
+    """Number of seconds for which the lane was busy."""
     idle: float | None
-    """The share of the step in which it was idle; None for lanes that needn't be busy."""
+    """Share of the step for which the lane was idle; None for lanes that needn't be busy."""
     gaps: tuple[tuple[float, float], ...] = ()
     """Idle periods: (start, seconds)."""
 
@@ -74,13 +74,13 @@ class Lane:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The use of the trainer's or vLLM's GPUs within the step."""
+    """Utilization of the trainer's or vLLM's GPUs within the step."""
 
     label: str
     mean: float
-    """Percent."""
+    """Mean utilization in percent."""
     t: tuple[float, ...]
-    """Seconds from the step's beginning."""
+    """Seconds since the start of the step."""
     percent: tuple[float, ...]
 
 
@@ -93,11 +93,11 @@ class StepView:
     seconds: float
     spans: tuple[Span, ...]
     among: int
-    """The number of steps whose median it is; 0: it was chosen."""
+    """Number of steps of which this one is the median, or 0 if it was chosen."""
     left_out: int
-    """The number of recent steps that generated nothing, which the median leaves out."""
+    """Number of recent steps that generated nothing, which the median excludes."""
     offered: tuple[int, ...]
-    """Steps to choose from, newest first."""
+    """Steps that can be chosen, newest first."""
     placement: dict[str, Any] = field(default_factory=dict)
     """The placement of the step's attempt."""
     gpus: tuple[GpuUse, ...] = ()
@@ -116,13 +116,13 @@ class StepView:
 
     @property
     def phases(self) -> list[tuple[str, str]]:
-        """The legend as (name, colour); reward components are named by their lanes instead."""
+        """Legend as (name, colour), without reward components, whose lanes have their names."""
         lanes = [lane for lane in self.lanes if not lane.key.startswith(REWARD)]
         return list(dict.fromkeys((bar.phase, bar.colour) for lane in lanes for bar in lane.bars))
 
     @property
     def rows(self) -> Iterator[tuple[Lane, WaterfallBar]]:
-        """The rows of the table."""
+        """Rows of the table."""
         for lane in self.lanes:
             for bar in lane.bars:
                 yield lane, bar
@@ -132,7 +132,7 @@ class StepView:
         return json.dumps(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """Collect the data for the drawing and the HTTP API."""
+        """Return the data for the drawing and the HTTP API."""
         return {
             "step": self.step,
             "began": self.began,
@@ -157,7 +157,7 @@ class StepView:
 
 
 def of_run(run: Run, step: int | None = None) -> StepView | None:
-    """Read the view of a step, or of the median of the latest steps that generate. None if it is unknown."""
+    """Return the view of a step, or of the median of the latest steps that generate; None if there is no such step."""
     records = StepSpans.objects.filter(run=run).order_by("-seq")
     offered = list(records.values_list("step", flat=True)[:OFFERED])
     if not offered:
@@ -213,7 +213,7 @@ def _gaps(spans: Sequence[Span], seconds: float) -> Iterator[tuple[float, float]
 
 
 def _order(key: str) -> tuple[int, str]:
-    """Rank a lane: servers, the trainer, then the rewards that it waits for."""
+    """Return a lane's sort key: servers come first, then the trainer, then the rewards that it waits for."""
     kinds = (key.startswith(SERVER), key == TRAINER, key == REWARDS, key.startswith(REWARD), True)
     return kinds.index(True), key
 
@@ -234,7 +234,7 @@ def _bar(span: Span, of_reward: str) -> WaterfallBar:
 
 
 def _gpus(view: StepView) -> Iterator[GpuUse]:
-    """Read the use of the trainer's GPUs and of the servers', as far as they were sampled within the step."""
+    """Yield the utilization of the trainer's and the servers' GPUs, if they were sampled within the step."""
     sides = {"the trainer’s GPUs": view.placement.get("gpus"), "vLLM’s GPUs": view.placement.get("server_gpus")}
     names = {gpu: f"gpu/{gpu}/util_percent" for gpus in sides.values() for gpu in gpus or ()}
     if not names:
@@ -255,7 +255,7 @@ def _gpus(view: StepView) -> Iterator[GpuUse]:
 
 
 def _means(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Average the use over the side's GPUs at each moment."""
+    """Average the utilization over all GPUs at each moment."""
     by_moment: dict[float, list[float]] = {}
     for t, value in points:
         by_moment.setdefault(round(t, 2), []).append(value)
@@ -276,7 +276,7 @@ def _sentences(view: StepView) -> Iterator[str]:
         yield f"Idle: {', '.join(idle)}."
     if view.gpus:
         use = " and ".join(f"{use.label} {use.mean:.0f}%" for use in view.gpus)
-        yield f"Sampled use: {use}."
+        yield f"Sampled utilization: {use}."
     for switch in view.switches:
         if switch.advice:
             yield switch.advice

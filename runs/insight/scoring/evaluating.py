@@ -1,4 +1,4 @@
-"""Scoring completions by a config's components, with outcomes; shared by the playground and the replay."""
+"""Scoring completions with a config's components, for the playground and replays."""
 
 import time
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from workers.rewards.reward import Completion, Cost, Failure, Reward, Row, Score
 from workers.rewards.scoring import score
 
 WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
-"""Parameters that limit waiting for servers and running code, in seconds."""
-ONLY_TRAINER = "Only the trainer can score it, because it depends on the running model."
-ASKS = "It calls another server, so it is scored only on request."
+"""Parameters with time limits in seconds, for requests to servers and for running code."""
+ONLY_TRAINER = "Only the trainer can compute this component, because it depends on the running model."
+ASKS = "This component calls another server, so it is computed only on request."
 
 
 class How(StrEnum):
@@ -34,12 +34,12 @@ class How(StrEnum):
 
 @dataclass(frozen=True)
 class ComponentScores:
-    """One component's scores of a batch."""
+    """One component's scores for a batch of completions."""
 
     spec: RewardSpec
     reward: Reward
     values: list[float | None]
-    """One per completion; None where it doesn't apply, failed, or was not scored."""
+    """One score per completion; None if the component doesn't apply, failed or was not computed."""
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float | None = None
@@ -49,7 +49,7 @@ class ComponentScores:
 
     @property
     def counts(self) -> bool:
-        """True if the component counts in the totals."""
+        """True if the component is part of the totals."""
         return self.how in (How.SCORED, How.RECORDED)
 
 
@@ -62,10 +62,10 @@ def column(
     ask: bool = False,
     recorded: list[float | None] | None = None,
 ) -> ComponentScores:
-    """Score completions by one component. rows[i] belongs to completions[i]. `ask`: allow rewards that call other
-    servers.
+    """Score completions with one component, where rows[i] belongs to completions[i].
 
-    `recorded`: the same component's scores in the run, used where it can't or may not be scored here.
+    `ask` allows rewards that call other servers. `recorded` are the same component's scores in the run, used if the
+    component can't or may not be computed here.
     """
     reward = LIBRARY[spec.function]
     unscored = partial(ComponentScores, spec, reward, [None] * len(completions))
@@ -102,7 +102,7 @@ def _scores(
     params: dict[str, Any],
     turn: TrialTurn,
 ) -> Scores:
-    """Score whole completions, or take the mean over each completion's turns, as in the run's chart."""
+    """Score whole completions, or average the scores of each completion's turns, as the run's chart does."""
     if not spec.per_turn:
         return score(reward, completions, rows, params, turn.tools)
     split_up = list(map(turns_of, completions))
@@ -124,8 +124,8 @@ def _scores(
 
 
 def _params(reward: Reward, spec: RewardSpec, turn: TrialTurn) -> dict[str, Any]:
-    """Lower the time limits among the component's parameters to the page's remaining time, so that endless code doesn't
-    block others."""
+    """Return the component's parameters with time limits capped at the page's remaining time, so that endless code
+    doesn't block others."""
     waits = WAITS.get(reward.cost)
     if waits is None:
         return dict(spec.params)
@@ -135,6 +135,6 @@ def _params(reward: Reward, spec: RewardSpec, turn: TrialTurn) -> dict[str, Any]
 
 
 def _is_cut(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
-    """Test whether code had less time than its limit, so that failures may be due to the page."""
+    """Return whether code had less time than its own limit, so that failures may be due to the page."""
     full = reward.defaults() | spec.params
     return reward.cost is Cost.SANDBOX and any(params.get(name) != full.get(name) for name in WAITS[Cost.SANDBOX])

@@ -1,4 +1,4 @@
-"""Dataset rows as the trainer passes them to rewards, in full even if a page shows less."""
+"""Dataset rows as the trainer passes them to rewards: complete, even if a page shows less."""
 
 import threading
 from collections import OrderedDict
@@ -13,35 +13,35 @@ from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
 from workers.contract.run.dataset import row_for_rewards
 
 MAX_BYTES = 16 * 2**20
-"""Bytes of the rows that one request reads."""
+"""Maximum number of bytes of rows that one request reads."""
 KEPT = 64
-"""Rows kept in memory after reading their files."""
+"""Maximum number of rows cached in memory."""
 LARGEST_KEPT = 2**20
 MADE_UP = {"row": 0, "prompt": [{"role": "user", "content": "What is 6 times 7?"}], "answer": "42", "test_cases": []}
-"""The example row while there is no dataset."""
+"""Example row, used if there is no dataset."""
 
 
 @dataclass(frozen=True)
 class RowSearch:
     rows: dict[int, dict[str, Any]]
     problem: str = ""
-    """The reason why some rows are missing, for people."""
+    """The reason why some rows are missing, as a sentence."""
 
 
 @dataclass(frozen=True)
 class RowPlace:
-    """A row by its position in the version."""
+    """A row and its position in the dataset version."""
 
     row: dict[str, Any]
     index: int = 0
-    """The position, from 0."""
+    """The position, counting from 0."""
     count: int = 1
-    """The version's number of rows."""
+    """Number of rows in the version."""
     problem: str = ""
 
 
 def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
-    """Read the existing rows with these ids at once."""
+    """Read the rows with these numbers in one pass, and return those that exist."""
     cached = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
     missing = [number for number in set(numbers) if number not in cached]
     if not missing:
@@ -59,7 +59,7 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
 
 
 def at(version: DatasetVersion | None, index: int) -> RowPlace:
-    """Read the row at a position; positions wrap around. A made-up row if the version has none."""
+    """Return the row at a position, which wraps around. Return an example row if there is no version or no rows."""
     short, index, count = _short(version, index)
     if version is None or short is None:
         return RowPlace(dict(MADE_UP))
@@ -71,9 +71,9 @@ def at(version: DatasetVersion | None, index: int) -> RowPlace:
         problem = search.problem
     if "prompt" not in short:
         example = {**MADE_UP, "row": short["row_id"]}
-        return RowPlace(example, index, count, f"{problem} An example row is shown instead.")
+        return RowPlace(example, index, count, f"{problem} An example row is used instead.")
     row = row_for_rewards(short, short["metadata"], chat=bool(version.mapping.get("chat", True)))
-    return RowPlace(row, index, count, problem and f"{problem} What is shown may be cut.")
+    return RowPlace(row, index, count, problem and f"{problem} The row may be truncated.")
 
 
 def shown_prompt(row: Mapping[str, Any]) -> str:
@@ -82,7 +82,8 @@ def shown_prompt(row: Mapping[str, Any]) -> str:
 
 
 def _short(version: DatasetVersion | None, index: int) -> tuple[dict[str, Any] | None, int, int]:
-    """Read a row as the version's pages show it, or from the import report if the files are missing."""
+    """Return a row as the version's pages show it, with its index and the number of rows; if the files are missing,
+    use the preview rows of the import report."""
     if version is None:
         return None, 0, 0
     count = max(1, version.rows)
@@ -95,7 +96,8 @@ def _short(version: DatasetVersion | None, index: int) -> tuple[dict[str, Any] |
 
 
 def _may_be_cut(row: Mapping[str, Any]) -> bool:
-    """Test whether a shortened row may be incomplete: too large, or with a cut or cleaned text or list in it."""
+    """Return whether a shortened row may be incomplete: it is too large, or contains a truncated or cleaned string or
+    a truncated list."""
     if "too_large" in row:
         return True
     return any(isinstance(part, list) and len(part) >= 20 for part in _parts(row)) or any(
@@ -111,7 +113,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 class _Cache:
-    """Recently used rows of versions, which never change."""
+    """Cache of recently used rows. Versions never change, so entries stay valid."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()

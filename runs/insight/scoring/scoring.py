@@ -1,4 +1,4 @@
-"""Trying rewards on completions of one row: their scores, and the advantages that training would use."""
+"""Trying out rewards on completions of one row: their scores, and the advantages that training would compute."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviat
 from workers.rewards.reward import Completion
 
 SECONDS = 15.0
-"""Seconds that one request may evaluate; a running evaluation still ends by its own limits."""
+"""Seconds after which a request starts no further scoring. Scoring that is running ends by its own time limits."""
 
 ASKING = 60.0
-"""Seconds for requests that call another server."""
+"""The same limit for requests that call other servers."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ScoredCompletion:
 
 @dataclass(frozen=True)
 class Cell:
-    """One component's score of one completion."""
+    """One component's score for one completion."""
 
     value: float | None
     note: str = ""
@@ -36,25 +36,25 @@ class Cell:
 
     @property
     def trouble(self) -> str:
-        """The failure of the score, or its note."""
+        """The error message if scoring failed, otherwise the score's note."""
         return self.failed or self.note
 
 
 @dataclass(frozen=True)
 class ScoredComponent:
-    """A component with its figures over the group."""
+    """A component with its statistics over the group."""
 
     column: ComponentScores
     mean: float | None
     deviation: float | None
     share: float | None
-    """Its share of the variance of the totals; all shares add up to 1. None: no variance."""
+    """The component's share of the variance of the totals, or None if there is no variance. Shares add up to 1."""
     in_total: bool = True
-    """True if its weight counts in the totals (workers.contract.run.spec.outcome_weights)."""
+    """True if the component is part of the totals (workers.contract.run.spec.outcome_weights)."""
 
     @property
     def apart(self) -> bool:
-        """True if it scores turns, and the totals are those of other components."""
+        """True if the component scores turns and is not part of the totals."""
         return self.column.spec.per_turn and not self.in_total
 
     @property
@@ -63,7 +63,7 @@ class ScoredComponent:
 
     @property
     def share_width(self) -> float:
-        """Width of a bar, 0 to 100."""
+        """Width of the share's bar, from 0 to 100."""
         return round(100 * min(1.0, max(0.0, self.share or 0.0)), 1)
 
 
@@ -90,12 +90,12 @@ class PlaygroundTrial:
 
     @property
     def widest(self) -> float:
-        """The largest absolute advantage."""
+        """Largest absolute advantage of the group."""
         return max((abs(scored.advantage) for scored in self.group), default=0.0)
 
     @property
     def flat(self) -> bool:
-        """True if nothing can be learned from this group."""
+        """True if no completion has an advantage, so nothing can be learned from this group."""
         return not any(scored.advantage for scored in self.group)
 
 
@@ -108,7 +108,7 @@ def try_on(
     own: TrialTurn | None = None,
     ask: bool = False,
 ) -> PlaygroundTrial:
-    """Score one group and compute advantages as the trainer does, scaled by the group's own deviation."""
+    """Score one group and compute its advantages as the trainer does, scaled by the group's standard deviation."""
     own = own or turn(SECONDS)
     group = [Completion(text) if isinstance(text, str) else text for text in completions]
     columns = [column(spec, group, [row] * len(group), own, ask=ask) for spec in specs]
@@ -134,10 +134,8 @@ def try_on(
 
 
 def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
-    """Compute each component's share of a group's variance: its covariance with the sum, over the sum's variance.
-
-    A negative share means that the component works against the others.
-    """
+    """Return each component's share of a group's variance: its covariance with the sum divided by the variance of the
+    sum. A component with a negative share works against the others."""
     weights = outcome_weights([scores.spec for scores in columns])
     parts = [_contributions(scores, weight, aggregation) for scores, weight in zip(columns, weights, strict=True)]
     if not parts or not parts[0]:

@@ -1,4 +1,4 @@
-"""Signals of the rules about completions: their lengths, and signs of decay in their text."""
+"""Signals of the health rules about completions: their lengths, and signs of decay in their text."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from runs.insight.health.history import History, Text, rolling_mean
 from runs.insight.health.judging.signal import Of, Signal, rolled, rolled_early, run_lengths
 
 TEXTS = 8
-"""The minimum number of completions to judge."""
+"""Minimum number of completions for a judgement."""
 LENGTH = "completions/mean_length"
 
 
@@ -23,8 +23,8 @@ def _length_cap(history: History) -> Signal | None:
 
 
 def _texts(sign: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
-    """Compute the share of the newest completions with a sign of decay, minus the first completions' share, since
-    answers such as grids repeat by nature."""
+    """Return a function that computes the share of the newest completions with a sign of decay. The share among the
+    first completions is subtracted, since answers such as grids repeat by nature."""
 
     def of(history: History) -> Signal | None:
         newest = [text for text in history.texts if text.read][-40:]

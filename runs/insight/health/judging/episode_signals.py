@@ -1,4 +1,4 @@
-"""Signals of the rules about episodes."""
+"""Signals of the health rules about episodes."""
 
 from urllib.parse import quote
 
@@ -15,15 +15,15 @@ from workers.contract.run.episodes import CALLS, CUT, TURNS_MEAN, tool_metric
 
 WINDOW = 10
 FEWEST_CALLS = 20
-"""Calls in a window that a share needs at least."""
+"""Minimum number of calls in a window for computing a share."""
 STILL = 60
-"""Generations in which a learning run's reward rises."""
+"""Number of generations within which a learning run's reward rises."""
 RISEN = 2.0
-"""A rise is significant from this many standard errors on."""
+"""Number of standard errors from which a rise is significant."""
 
 
 def _failing(history: History, tool: str) -> Signal | None:
-    """Compute the share of a tool's calls that fail, with steps weighted by their calls."""
+    """Compute the share of a tool's calls that fail, weighting steps by their number of calls."""
     calls, failed = history.get(tool_metric(tool, "calls")), history.get(tool_metric(tool, "failed"))
     if calls is None or failed is None:
         return None
@@ -40,7 +40,7 @@ def _failing(history: History, tool: str) -> Signal | None:
 
 
 def _tool_spam(history: History) -> Signal | None:
-    """Compute calls as a share of the allowed maximum; 0 while the reward rises."""
+    """Compute calls as a share of the allowed maximum, or 0 while the reward is rising."""
     calls, turns, reward = (history.get(name, STILL + ROLL + 1) for name in (CALLS, TURNS_MEAN, "reward"))
     config = history.config
     if calls is None or turns is None or reward is None or not config.call_limit:
@@ -56,7 +56,7 @@ def _tool_spam(history: History) -> Signal | None:
 
 
 def _still(reward: MetricHistory, size: int) -> NDArray[np.bool_]:
-    """Mark each of the newest generations in whose last STILL ones the reward has not risen."""
+    """Return for each of the newest generations whether the reward has not risen over the last STILL generations."""
     means = rolling_mean(reward.value[-size:], ROLL)
     error = noise(reward.value) / np.sqrt(ROLL) * np.sqrt(2)
     still: NDArray[np.bool_] = means[STILL:] - means[:-STILL] <= RISEN * error
@@ -76,13 +76,13 @@ def _no_groups(history: History) -> Signal | None:
     waited_s, quiet_s = waits
     sentence, beyond = f"No environment has requested a completion for {duration(quiet_s)}.", quiet_s
     if (overdue := waited_s - GROUPS_MINUTES * 60) > quiet_s:
-        sentence, beyond = "Environments request completions, but their groups fill no batch.", overdue
+        sentence, beyond = "Environments request completions, but their groups don't fill a batch.", overdue
     return _minutes(history, beyond, waited=duration(waited_s), asked=sentence)
 
 
 def _waits(history: History) -> tuple[float, float] | None:
-    """Read for how many seconds the trainer has waited for the programs that drive its episodes, and how many of them
-    passed without a request. None: unknown, or the wait has ended."""
+    """Return the seconds that the trainer has waited for the programs that drive its episodes, and the seconds without
+    a request from them; None if unknown or if the trainer is no longer waiting."""
     waits, quiet = history.get(gateway.WAITS), history.get(gateway.QUIET)
     if waits is None or quiet is None or not history.quiet_s:
         return None

@@ -1,4 +1,4 @@
-"""Signals of the rules about the machine, over whole steps, so that the phases of a step cause no findings."""
+"""Signals of the health rules about the machine, over whole steps so that the phases of a step cause no findings."""
 
 from dataclasses import dataclass
 
@@ -11,17 +11,17 @@ from runs.insight.health.judging.signal import Of, Signal, highest, rolled
 from runs.insight.metrics.chart_catalogue import STEP_PARTS
 
 WINDOW_S = 120.0
-"""Whole steps are combined until they last this long."""
+"""Minimum total duration of the whole steps that are averaged, in seconds."""
 SHORTEST_S = 60.0
-"""A save or a compilation may take this long."""
+"""Minimum number of seconds without a step that counts as a pause, since a save or a compilation may take this long."""
 FIRST_PAUSE_S = 900.0
-"""The first evaluation or save may take this long."""
+"""Seconds that the first evaluation or save may take."""
 CREEP = 12
-"""The minimum number of a trail's points for a trend."""
+"""Minimum number of points in a trail for a trend."""
 STEADY = 0.2
-"""Growth is steady if the middle and the last third each contribute more than this share of it."""
+"""Minimum share of the growth in the middle and in the last third, each, for the growth to be steady."""
 MIN_GROWTH = 0.03
-"""The smallest growth that counts, as a share of the capacity."""
+"""Smallest significant growth, as a share of the capacity."""
 FULL_CACHE = 95.0
 PARTS = STEP_PARTS | {"update": "the update"}
 
@@ -51,7 +51,7 @@ def _whole_steps(history: History) -> _Steps | None:
 
 
 def _over_steps(column: MetricHistory, steps: _Steps) -> Signal | None:
-    """Average the metric, at each step, over the preceding whole steps that together last WINDOW_S."""
+    """Average the metric, at each step, over the preceding whole steps that together last at least WINDOW_S."""
     total = np.concatenate(([0.0], np.cumsum(column.value)))
     low, high = np.searchsorted(column.t, steps.start, "right"), np.searchsorted(column.t, steps.end, "right")
     sampled = (steps.start >= column.t[0]) & (steps.end <= column.t[-1] + WINDOW_S)
@@ -69,7 +69,7 @@ def _over_steps(column: MetricHistory, steps: _Steps) -> Signal | None:
 
 
 def _of_gpus(history: History, name: str, *, above: bool) -> Signal | None:
-    """Choose the signal of the attempt's GPU with the highest (or lowest) mean over whole steps."""
+    """Return the signal of the attempt's GPU with the highest (or lowest) mean over whole steps."""
     signals = [
         signal.with_fields(gpu=str(gpu))
         for gpu in history.config.gpus
@@ -100,13 +100,14 @@ def _throughput(history: History) -> Signal | None:
 
 
 def _slow_part(history: History) -> str:
-    """Describe the part of a step that has grown most; empty if the split is unknown."""
+    """Return a sentence about the part of a step that has grown most, or "" if none has or the parts are unknown."""
     grown: list[tuple[float, str]] = []
     for part, name in PARTS.items():
         column = history.get(f"time/{part}_s", 3 * ROLL)
         if column is not None:
             now, before = float(np.median(column.value[-ROLL:])), float(np.median(column.value[: -2 * ROLL]))
-            grown.append((now - before, f"Most of it is {name}: {significant(now)} s, was {significant(before)} s."))
+            change = f"{significant(now)} s instead of {significant(before)} s"
+            grown.append((now - before, f"Most of the increase is in {name}: {change}."))
     return max(grown)[1] if grown and max(grown)[0] > 0 else ""
 
 
@@ -135,7 +136,7 @@ def _stalled(history: History) -> Signal | None:
 
 
 def _pauses(history: History, step: int) -> bool:
-    """Test whether the run evaluates or saves after this step."""
+    """Return whether the run evaluates or saves after this step."""
     intervals = (history.config.eval_every, history.config.save_every)
     return any(interval and step % interval == 0 for interval in intervals)
 

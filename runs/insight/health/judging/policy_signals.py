@@ -1,4 +1,4 @@
-"""Signals of the rules about the policy's updates."""
+"""Signals of the health rules about the policy's updates."""
 
 import numpy as np
 
@@ -7,9 +7,9 @@ from runs.insight.health.history import ROLL, History, MetricHistory, rolling_me
 from runs.insight.health.judging.signal import Of, Signal, median, rolled
 
 MIN_ENTROPY = 0.2
-"""The lowest reference value in nats, as multiples of less mean little."""
+"""Lower bound of the usual entropy in nats, since multiples of smaller values mean little."""
 NOISY_ENTROPY = 0.5
-"""Nats from which a rise is judged."""
+"""Entropy in nats above which a rise is judged."""
 
 
 def _clip(history: History) -> Signal | None:
@@ -49,7 +49,7 @@ def _grad_high(history: History) -> Signal | None:
 
 
 def _not_finite(history: History) -> Signal | None:
-    """Count the steps that logged a learning rate but lack a loss or gradient norm, which the run logged before."""
+    """Count the steps that logged a learning rate but no loss or no gradient norm, although the run has logged both."""
     learning_rate = history.get("learning_rate", ROLL)
     if learning_rate is None:
         return None
@@ -64,7 +64,7 @@ def _not_finite(history: History) -> Signal | None:
 
 
 def _lr_zero(history: History) -> Signal | None:
-    """Find the largest of ten learning rates, as schedules begin and end with a step at 0."""
+    """Compute the largest of ten learning rates, since schedules begin and end with a step at 0."""
     column, window = history.get("learning_rate"), 10
     if column is None or len(column) < window:
         return None

@@ -1,4 +1,4 @@
-"""Signals of the rules about rewards."""
+"""Signals of the health rules about rewards."""
 
 import math
 from collections.abc import Sequence
@@ -11,32 +11,32 @@ from runs.insight.health.history import ROLL, Floats, History, Mark, MetricHisto
 from runs.insight.health.judging.signal import Of, Signal, highest, mean, rolled, rolled_early, run_lengths
 
 LAGS = (30, 60, 180)
-"""Numbers of generations within which one component may rise while another falls."""
+"""Numbers of generations over which one component's rise is compared with another's fall."""
 BEYOND = 1.01
-"""Share of the highest possible reward."""
+"""Share of the highest possible reward above which the maximum must be wrong."""
 CHANCE = 4.0
-"""A change of this many standard errors is significant."""
+"""Number of standard errors from which a change is significant."""
 MOVING = 2.0
-"""A trend of this many standard errors is some evidence."""
+"""Number of standard errors from which a trend is some evidence."""
 ENOUGH = 100
-"""Generations in which the reward of a typical run changes."""
+"""Number of generations within which the reward of a typical run changes."""
 LUCK = 2.0
-"""Standard errors by which the best of many means typically exceeds its expectation."""
+"""Number of standard errors by which the best of many means typically exceeds its expectation."""
 ZERO_SPREAD = 0.9
-"""Share of groups without spread from which noise in the others isn't judged."""
+"""Share of zero-variance groups from which noise in the other groups isn't judged."""
 FEWEST = 5
-"""Evaluations that allow a judgement."""
+"""Minimum number of evaluations for a judgement."""
 PARTS = 12
 FEWEST_COMPLETIONS = 2000
-"""Solved completions are counted in PARTS parts of the run, each of at least this many completions."""
+"""Minimum number of completions in each of at most PARTS parts of the run in which solved completions are counted."""
 FLOOR = 0.1
-"""All of a gain counts as lost if only this share of it, above the lowest possible value, is left."""
+"""Share of a gain, above the lowest possible value, below which the whole gain counts as lost."""
 ZEROS = 500
-"""Completions with a component at 0 that are enough evidence."""
+"""Number of completions with a component at 0 that are enough evidence."""
 
 
 def _still(history: History, metric: str) -> Signal | None:
-    """Count the steps without a trend, at each step."""
+    """Compute, at each step, the number of steps so far, or 0 if the metric has a trend."""
     column, mark = history.get(metric, 30), history.marks.get(metric)
     if column is None or mark is None:
         return None
@@ -51,8 +51,8 @@ def _still(history: History, metric: str) -> Signal | None:
 
 
 def _trend(column: MetricHistory, sums: Sums) -> Floats:
-    """Fit a least-squares line to the whole history up to each step. Return its slopes in standard errors; 0 for the
-    first steps."""
+    """Fit a least-squares line to the whole history up to each step. Return the slopes in standard errors, which are 0
+    for the first steps."""
     fresh = column.step > sums.until if sums.n else np.ones(len(column), dtype=bool)
     x, y = np.where(fresh, column.step, 0).astype(float), np.where(fresh, column.value, 0.0)
     added = (fresh.astype(float), x, y, x * x, x * y, y * y)
@@ -79,8 +79,8 @@ def _named(part: Component) -> dict[str, str]:
 
 
 def _fall(history: History, metric: str, span: float | None, low: float | None) -> Signal | None:
-    """Compute the share of the best gain that has been lost, at each step. `span`: the range of possible values, `low`:
-    its lower end, if known."""
+    """Compute the share of the best gain that has been lost, at each step. `span` is the width of the range of possible
+    values and `low` its lower end; both are None if unknown."""
     column, mark = history.get(metric, 2 * ROLL), history.marks.get(metric)
     if column is None or mark is None:
         return None
@@ -112,12 +112,13 @@ def _reward_saturated(history: History) -> Signal | None:
     if reward is None or high is None or low is None or high <= low:
         return None
     share = (reward.value - low) / (high - low)
-    # Beyond 100%: a component exceeds its declared range, so its maximum is unknown.
+    # Above 100%, a component exceeds its declared range, so the maximum is unknown.
     return None if bool((share > BEYOND).any()) else Signal(reward.at, share)
 
 
 def _component_low(history: History) -> Signal | None:
-    """Find the lowest of the components whose range starts at 0; for a penalty, 0 is the best value."""
+    """Return the signal of the lowest component whose range starts at 0. Penalties are ignored: their best value is
+    0."""
     scores = [
         (part, score)
         for part in history.config.components
@@ -129,14 +130,14 @@ def _component_low(history: History) -> Signal | None:
     empty = run_lengths(history.columns[part.metric].value <= 0)[-len(score.value) :]
     mark = history.marks.get(part.metric)
     fell = mark is not None and mark.best > max(10 * abs(float(score.value[-1])), 0.01)
-    why = "it is broken, or too hard for the model, and teaches nothing"
+    why = "it is broken, or too hard for the model, so nothing is learned from it"
     if mark is not None and fell:
-        why = f"it gave {significant(mark.best)} at step {mark.best_step:,}, and teaches nothing now"
+        why = f"it scored {significant(mark.best)} at step {mark.best_step:,}, but nothing is learned from it now"
     return Signal(score.at, score.value, {**_named(part), "why": why}, empty * history.config.completions >= ZEROS)
 
 
 def _component_stuck(history: History) -> Signal | None:
-    """Find a component that checks answers and stays low, though the total has risen."""
+    """Return the signal of a component that checks answers and stays low although the total has risen, or None."""
     total, reward = history.marks.get("reward"), history.get("reward", 2 * ROLL)
     if total is None or reward is None:
         return None
@@ -167,8 +168,8 @@ def _component_failing(history: History) -> Signal | None:
 
 
 def _reward_noise(history: History) -> Signal | None:
-    """Estimate an upper bound of the deviation within groups with spread, as a share of the reward's range: TRL's
-    `reward_std` is the whole batch's, whose square is hardly less than the mean of the groups' variances."""
+    """Estimate an upper bound of the standard deviation within groups whose rewards differ, as a share of the reward's
+    range. TRL's `reward_std` is that of the whole batch; its square is hardly less than the groups' mean variance."""
     spread, span = rolled(history.get("reward_std"), rolling_mean, ROLL), history.config.low_to_high
     zero = rolled(history.get("frac_reward_zero_std"), rolling_mean, ROLL)
     if spread is None or zero is None or not span or len(spread.value) != len(zero.value):
@@ -178,7 +179,8 @@ def _reward_noise(history: History) -> Signal | None:
 
 
 def _solved_falling(history: History) -> Signal | None:
-    """Compute the loss of the solved share since its best, over stretches with about equally many completions."""
+    """Compute how much of the best solved share has been lost, over stretches with about the same number of
+    completions."""
     whole = sum(completions for _, completions, _ in history.solved_shares)
     points: list[tuple[int, float]] = []
     count = solved = 0
@@ -191,7 +193,7 @@ def _solved_falling(history: History) -> Signal | None:
 
 
 def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span: float) -> Signal | None:
-    """Compute the share of the points' best gain that is lost, while the training reward is kept."""
+    """Compute the share of the points' best gain that is lost, or 0 if the training reward has dropped too."""
     reward, mark = history.get("reward", ROLL), history.marks.get("reward")
     if len(points) < FEWEST or reward is None or mark is None:
         return None
@@ -220,8 +222,8 @@ def _components(history: History) -> Signal | None:
 
 
 def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int) -> Signal:
-    """Compute the share of its range that a component has lost within `lag` generations while another rose, at each
-    step."""
+    """Compute, at each step, the share of its range that a component has lost within `lag` generations while another
+    component rose."""
     gained, lost = [], []
     for part, column in columns:
         value = np.copysign(1.0, part.weight) * column.value[-length:]

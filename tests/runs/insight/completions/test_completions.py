@@ -303,7 +303,7 @@ def test_rewards_without_a_top_say_so_instead_of_a_map(three: Attempt) -> None:
 
 def test_a_prompt_is_followed_through_the_run(three: Attempt) -> None:
     text = page(three, "prompts/3/")
-    assert "First solved at step 2; in all 1 of 4 completions" in text
+    assert "First solved at step 2. In total, 1 of 4 completions are solved" in text
     assert order(text, ">Step 2<", ">Step 1<") == [">Step 2<", ">Step 1<"]
     assert order(page(three, "prompts/3/", sort="oldest"), ">Step 2<", ">Step 1<") == [">Step 1<", ">Step 2<"]
     assert "Not solved yet in 2 visits" in page(three, "prompts/2/")
@@ -316,7 +316,7 @@ def test_a_prompt_that_was_not_visited_is_not_there(three: Attempt, row: str) ->
 
 def test_nothing_yet_says_what_will_be_here(attempt: Attempt) -> None:
     assert "No completions yet" in page(attempt)
-    assert "No prompt has been answered yet" in page(attempt, "prompts/")
+    assert "No prompt has completions yet" in page(attempt, "prompts/")
 
 
 def test_a_spec_of_another_age_is_no_hindrance(three: Attempt) -> None:

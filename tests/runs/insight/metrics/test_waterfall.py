@@ -66,7 +66,7 @@ def test_lanes_their_idle_shares_and_what_one_step_ahead_would_give() -> None:
     assert len([bar for lane in view.lanes for bar in lane.bars if bar.phase == "forward and backward"]) == 2
     sentences = " ".join(view.sentences)
     assert "Idle: vLLM 50%, the trainer 60%." in sentences
-    assert "One step ahead would overlap generation with training: about 1.4 times the steps." in sentences
+    assert "One step ahead would overlap generation with training, which is about 1.4 times as fast." in sentences
     assert "The step waits 2 s for rewards" in sentences
     assert [(switch.name, switch.on, switch.other_s) for switch in view.switches] == [
         ("One step ahead", False, 7.0),
@@ -136,7 +136,7 @@ def test_the_page_the_comparison_and_the_api_show_it() -> None:
     page = client.get(f"/runs/{attempt.run_id}/waterfall/?step=3").content.decode()
     assert "Step 3 took 10 s" in page
     assert "forward and backward" in page
-    assert "is not recorded" in client.get(f"/runs/{attempt.run_id}/waterfall/?step=9").content.decode()
+    assert "was not recorded" in client.get(f"/runs/{attempt.run_id}/waterfall/?step=9").content.decode()
     compared = client.get(f"/runs/compare/waterfalls/?runs={attempt.run_id}").content.decode()
     assert 'data-waterfall="10.0"' in compared
     program = Program(ApiScope.READ)
