@@ -23,7 +23,6 @@ class ShownCause:
     changes: int
     """Number of fields of the New run form that the fix changes; 0 if only a person can fix the cause."""
     of_reward: bool
-    """Whether the fix is in a reward."""
 
 
 @dataclass(frozen=True)

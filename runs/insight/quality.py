@@ -24,9 +24,7 @@ class Quality:
     gain: float | None
     """The reward's gain up to the checkpoint's step, as computed by runs.engine.gain."""
     last: float | None
-    """The run's latest reward."""
     best: float | None
-    """The run's highest reward in a single step."""
     best_step: int
     health: health.Card | None
 
@@ -43,16 +41,16 @@ def labels_of(run: Run) -> dict[str, str]:
     return {name: label for name, label in labels.items() if name in run.last_metrics}
 
 
-def figures_of(run: Run, saved: Sequence[Checkpoint]) -> list[dict[str, float | None]]:
+def figures_of(run: Run, checkpoints: Sequence[Checkpoint]) -> list[dict[str, float | None]]:
     """Return the value of each metric for each checkpoint; None if a later attempt has made the checkpoint void."""
-    labels = labels_of(run) if saved else {}
+    labels = labels_of(run) if checkpoints else {}
     histories = series(run, list(labels), sys.maxsize)["series"] if labels else {}
 
     def figure(name: str, step: int) -> float | None:
         end = _until(histories[name], step)
         return evaluation.checkpoint_figure(name, histories[name]["value"][max(0, end - evaluation.FIGURE_STEPS) : end])
 
-    return [{name: None if point.superseded else figure(name, point.step) for name in labels} for point in saved]
+    return [{name: None if point.superseded else figure(name, point.step) for name in labels} for point in checkpoints]
 
 
 def of(model: SavedModel) -> Quality:
@@ -61,13 +59,13 @@ def of(model: SavedModel) -> Quality:
     [figures] = figures_of(run, [checkpoint])
     rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]
     values = rewards["value"]
-    top = max(range(len(values)), key=values.__getitem__, default=None)
+    best_index = max(range(len(values)), key=values.__getitem__, default=None)
     return Quality(
         figures=[(labels[name], value) for name, value in figures.items()],
         gain=None if checkpoint.superseded else gain(values[: _until(rewards, checkpoint.step)]),
         last=values[-1] if values else None,
-        best=None if top is None else values[top],
-        best_step=0 if top is None else rewards["step"][top] or 0,
+        best=None if best_index is None else values[best_index],
+        best_step=0 if best_index is None else rewards["step"][best_index] or 0,
         health=health.card(run),
     )
 

@@ -119,7 +119,7 @@ def try_rewards(request: HttpRequest, payload: TryRewards) -> Any:
     Totals and advantages are computed as training would compute them for one group."""
     specs, aggregation = _specs(request, payload)
     example = _row(request, payload.row)
-    own = turns.turn(scoring.ASKING if payload.ask else scoring.SECONDS)
+    own = turns.turn(scoring.ASKING_SECONDS if payload.ask else scoring.SECONDS)
     trial = scoring.try_on(specs, example.row, payload.completions, aggregation=aggregation, own=own, ask=payload.ask)
     return {
         "components": [
@@ -236,9 +236,9 @@ def _row(request: HttpRequest, payload: PlaygroundRow) -> rows.RowPlace:
         version = ready_versions(request).filter(pk=payload.dataset_version).first()
         if version is None:
             raise Http404(f"There is no ready dataset version {payload.dataset_version}.")
-        return rows.at(version, payload.place)
+        return rows.row_at(version, payload.place)
     prompt = [{"role": "user", "content": payload.prompt}]
-    own = {**rows.MADE_UP, "prompt": prompt, "answer": payload.answer or None, "test_cases": payload.test_cases}
+    own = {**rows.EXAMPLE_ROW, "prompt": prompt, "answer": payload.answer or None, "test_cases": payload.test_cases}
     return rows.RowPlace(own)
 
 

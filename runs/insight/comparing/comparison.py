@@ -26,13 +26,13 @@ from workers.contract.wire.documents import ContractError, from_dict
 MAX_RUNS = 20
 """Maximum number of runs in a comparison: more curves can't be told apart in one chart."""
 MAX_METRICS = 12
-FIRST_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
-FIRST_OF_EVALUATIONS = ("eval_reward", "eval_completions/mean_length")
+DEFAULT_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
+DEFAULT_EVALUATION_METRICS = ("eval_reward", "eval_completions/mean_length")
 """Metrics shown first if the runs are evaluations, which train nothing."""
 COLOURS = 8
 DASHES = ("solid", "dash", "dot")
-ABSENT = "not set"
-EMPTY: tuple[Any, ...] = (None, {}, [])
+ABSENT_TEXT = "not set"
+EMPTY_VALUES: tuple[Any, ...] = (None, {}, [])
 IGNORED_SPEC_KEYS = frozenset(
     {"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}
 ) | {
@@ -41,9 +41,11 @@ IGNORED_SPEC_KEYS = frozenset(
     "episodes.version",
 }
 """Parts of the spec that always differ or that the dataset's name and version already cover."""
-BY_PROFILE = frozenset({"optim", "gradient_checkpointing", "use_liger_kernel", "vllm_max_model_length", "ddp_timeout"})
+PROFILE_FIELDS = frozenset(
+    {"optim", "gradient_checkpointing", "use_liger_kernel", "vllm_max_model_length", "ddp_timeout"}
+)
 """GRPOConfig fields that the profile sets if the run omits them, regardless of TRL's default."""
-PRECISION = frozenset({"hardware.precision", "grpo.bf16", "grpo.fp16"})
+PRECISION_SETTINGS = frozenset({"hardware.precision", "grpo.bf16", "grpo.fp16"})
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,6 @@ class Chosen:
     """The runs that a URL requests, and which of them are missing or too many."""
 
     runs: list[Run]
-    """The existing runs, in the order of the URL."""
     missing: list[str]
     beyond: int
     """Number of requested runs beyond the limit."""
@@ -71,8 +72,6 @@ class Chosen:
 
 @dataclass(frozen=True)
 class SettingDifference:
-    """A setting that differs between the runs."""
-
     name: str
     values: "list[Value]"
 
@@ -91,7 +90,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Took:
+class RunCost:
     """What a run has cost so far, over all its attempts."""
 
     seconds: float | None
@@ -111,7 +110,6 @@ class ComparedMetric:
 
 
 def chosen(request: HttpRequest, limit: int = MAX_RUNS) -> Chosen:
-    """Return the runs that a URL with `runs=a,b,c` requests."""
     requested = (run_id.strip() for run_id in request.GET.get("runs", "").split(","))
     ids = queries.readable(dict.fromkeys(filter(None, requested)))
     by_id = queries.runs_for(request).select_related("owner", "reward_version__config").in_bulk(ids[: 2 * limit])
@@ -140,16 +138,16 @@ def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
     names = dict.fromkeys(name for values in flattened for name in values)
     for values, left_to_trl in zip(flattened, _trl_defaults(runs), strict=True):
         values.update((name, left_to_trl[name]) for name in names if name not in values and name in left_to_trl)
-    unlike, equal_count = [], 0
+    differing, equal_count = [], 0
     for name in names:
-        texts = [text(values[name]) if name in values else ABSENT for values in flattened]
+        texts = [text(values[name]) if name in values else ABSENT_TEXT for values in flattened]
         if len(set(texts)) < 2:
             equal_count += 1
             continue
         pairs = zip(texts, flattened, strict=True)
-        shown = [Value(text, name not in values, text == texts[0]) for text, values in pairs]
-        unlike.append(SettingDifference(name, shown))
-    return unlike, equal_count
+        displayed = [Value(text, name not in values, text == texts[0]) for text, values in pairs]
+        differing.append(SettingDifference(name, displayed))
+    return differing, equal_count
 
 
 def settings(run: Run) -> Iterator[tuple[str, Any]]:
@@ -164,11 +162,11 @@ def settings(run: Run) -> Iterator[tuple[str, Any]]:
     yield "reward config", str(run.reward_version) if run.reward_version else "deleted since"
     yield "environment", _environment(part(spec, "episodes"))
     yield "profile", hardware.get("profile") or "none"
-    left_out = IGNORED_SPEC_KEYS | {"hardware.profile"}
+    excluded = IGNORED_SPEC_KEYS | {"hardware.profile"}
     with suppress(ContractError):
         yield "precision", str(precision_of(from_dict(HardwareSpec, hardware), part(spec, "grpo")))
-        left_out |= PRECISION
-    yield from ((name, value) for name, value in _flat(spec) if name not in left_out)
+        excluded |= PRECISION_SETTINGS
+    yield from ((name, value) for name, value in _flat(spec) if name not in excluded)
 
 
 def _environment(episodes: Mapping[str, Any]) -> str:
@@ -184,27 +182,30 @@ def _trl_defaults(runs: Sequence[Run]) -> list[dict[str, Any]]:
     schemas = dict(Host.objects.filter(pk__in=hosts).values_list("pk", "trainer_schema__defaults"))
     defaults = [{**TRL_DEFAULTS, **(schemas.get(host) or {})} for host in hosts]
     return [
-        {f"grpo.{name}": value for name, value in of_run.items() if value not in EMPTY and name not in BY_PROFILE}
+        {
+            f"grpo.{name}": value
+            for name, value in of_run.items()
+            if value not in EMPTY_VALUES and name not in PROFILE_FIELDS
+        }
         for of_run in defaults
     ]
 
 
 def part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a part of the spec, or {} if a spec of another version has no mapping there."""
     value = spec.get(name)
     return value if isinstance(value, Mapping) else {}
 
 
-def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a JSON document as (path, value). List members are addressed by name if all have one."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
-            yield from _flat(inner, f"{at}.{key}" if at else str(key))
+            yield from _flat(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
         for item in value:
-            yield from _flat({k: v for k, v in item.items() if k != "name"}, f"{at}.{item['name']}")
-    elif value not in EMPTY:
-        yield at, value
+            yield from _flat({k: v for k, v in item.items() if k != "name"}, f"{path}.{item['name']}")
+    elif value not in EMPTY_VALUES:
+        yield path, value
 
 
 def text(value: Any) -> str:
@@ -215,7 +216,7 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def took(run: Run, now: datetime) -> Took:
+def run_cost(run: Run, now: datetime) -> RunCost:
     """Return a run's time, GPU-hours and cost so far. GPU-hours are counted from the start of the lease."""
     hours, had_gpus = 0.0, False
     costs: list[Money] = []
@@ -228,7 +229,7 @@ def took(run: Run, now: datetime) -> Took:
             hours += gpu_hours
             if price := gpu_hour(attempt.host):
                 costs.append(price * gpu_hours)
-    return Took(run.ran_s(now), hours if had_gpus else None, total(costs))
+    return RunCost(run.ran_s(now), hours if had_gpus else None, total(costs))
 
 
 def is_live(run: Run) -> bool:
@@ -260,5 +261,5 @@ def shown_metrics(request: HttpRequest, offered: Sequence[ComparedMetric]) -> li
     """Return the known metrics that the URL requests, or the usual ones if there are none."""
     names = {metric.name for metric in offered}
     requested = [name for name in listed(request.GET.get("m", "")) if name in names]
-    usual = ([name for name in first if name in names] for first in (FIRST_METRICS, FIRST_OF_EVALUATIONS))
+    usual = ([name for name in first if name in names] for first in (DEFAULT_METRICS, DEFAULT_EVALUATION_METRICS))
     return requested[:MAX_METRICS] or next(filter(None, usual), sorted(names)[:1])

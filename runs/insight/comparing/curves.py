@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from runs.engine.models import Run
 from runs.engine.records import MetricChunk
-from runs.insight.metrics.series import NO_STEP, READ_AT_ONCE, TOKENS, Points, join, tails, thin
+from runs.insight.metrics.series import NO_STEP, READ_BATCH, TOKENS, Points, join, tails, thin
 from workers.contract.run import evaluation
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 AXES = {"step": "Step", "tokens": "Tokens", "time": "Running time", "hours": "GPU-hours"}
 MAX_POINTS = 1000
-ALL_POINTS = 150_000
+MAX_TOTAL_POINTS = 150_000
 """Maximum number of points in a response, over all curves."""
-FEWEST_POINTS = 100
+MIN_POINTS = 100
 LAST_SHARE = 0.1
-LESS_IS_BETTER = ("grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
+LOWER_IS_BETTER = ("grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
 Key = tuple[str, str]
 """(run, metric)"""
 
@@ -28,7 +28,7 @@ class Curve(TypedDict):
     y: list[float]
 
 
-class Final(TypedDict):
+class FinalValues(TypedDict):
     last: float
     best: float | None
     """The highest or lowest value, whichever is better; None if neither is."""
@@ -36,7 +36,7 @@ class Final(TypedDict):
     """Mean of the last tenth of the points."""
 
 
-class CurvesAnswer(TypedDict):
+class CurvesResponse(TypedDict):
     last: dict[str, int]
     """Run -> the last seq that its curves include."""
     series: dict[str, dict[str, Curve]]
@@ -50,12 +50,12 @@ def curves(
     x: str = "step",
     points: int = 400,
     received: Mapping[str, int] | None = None,
-) -> CurvesAnswer:
+) -> CurvesResponse:
     """Return the curves of runs, whose attempts must be prefetched. `received` maps a run to the last seq that the
     client has; runs with nothing newer are omitted."""
     last = {run.pk: run.last_seq for run in runs}
     fresh = [run for run in runs if (received or {}).get(run.pk) != run.last_seq]
-    points = max(FEWEST_POINTS, min(points, MAX_POINTS, ALL_POINTS // max(1, len(fresh) * len(metrics))))
+    points = max(MIN_POINTS, min(points, MAX_POINTS, MAX_TOTAL_POINTS // max(1, len(fresh) * len(metrics))))
     stored = _stored([run.pk for run in fresh], [*metrics, TOKENS] if x == "tokens" else metrics, points)
     series: dict[str, dict[str, Curve]] = {name: {} for name in metrics}
     for run in fresh:
@@ -66,7 +66,7 @@ def curves(
     return {"last": last, "series": series}
 
 
-def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
+def finals(runs: Sequence[Run], metric: str) -> dict[str, FinalValues]:
     """Return each run's final values of a metric. Only the chunks of the last tenth are read in full."""
     ids = [run.pk for run in runs]
     unfolded = tails(ids, [metric])
@@ -85,21 +85,21 @@ def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
                 ends[run_id].append(pk)
             missing -= count
     last_chunks = MetricChunk.objects.filter(pk__in=[pk for pks in ends.values() for pk in pks])
-    whole = {pk: Points.unpack(data, count) for pk, count, data in last_chunks.values_list("pk", "points", "data")}
-    answer: dict[str, Final] = {}
+    unpacked = {pk: Points.unpack(data, count) for pk, count, data in last_chunks.values_list("pk", "points", "data")}
+    finals_by_run: dict[str, FinalValues] = {}
     for run_id, of_run in chunks.items():
-        parts = [whole.get(pk, outlined) for pk, _, outlined in of_run]
+        parts = [unpacked.get(pk, outlined) for pk, _, outlined in of_run]
         values = join([*parts, unfolded.get((run_id, metric), Points.of([]))]).value
         if len(values):
             tenth = values[-tenths[run_id] :]
             best_of = {"high": values.max, "low": values.min}.get(better(metric))
             best_value = float(best_of()) if best_of else None
-            answer[run_id] = {"last": float(values[-1]), "best": best_value, "mean": float(tenth.mean())}
-    return answer
+            finals_by_run[run_id] = {"last": float(values[-1]), "best": best_value, "mean": float(tenth.mean())}
+    return finals_by_run
 
 
 def _stored(ids: Sequence[str], metrics: Sequence[str], points: int) -> dict[Key, Points]:
-    """Read each run's series from outlines; from whole chunks where outlines are too coarse for `points`."""
+    """Return each run's series, read from outlines, or from whole chunks if outlines are too coarse for `points`."""
     # The tails first: a fold between the reads moves rows into chunks, never back.
     unfolded = tails(ids, metrics)
     outlines: dict[Key, list[Points]] = {}
@@ -123,7 +123,7 @@ def _whole(keys: Iterable[Key]) -> dict[Key, list[Points]]:
     runs, metrics = {run for run, _ in by_key}, {metric for _, metric in by_key}
     chunks = MetricChunk.objects.filter(run__in=runs, metric__in=metrics).order_by("run", "metric", "first_seq")
     rows = chunks.values_list("run_id", "metric", "points", "data")
-    for run_id, metric, count, data in rows.iterator(READ_AT_ONCE) if by_key else ():
+    for run_id, metric, count, data in rows.iterator(READ_BATCH) if by_key else ():
         if (run_id, metric) in by_key:
             by_key[run_id, metric].append(Points.unpack(data, count))
     return by_key
@@ -192,7 +192,7 @@ def better(metric: str) -> str:
     plain = metric.removeprefix("eval_")
     if plain in ("reward", evaluation.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
         return "high"
-    return "low" if plain in LESS_IS_BETTER else ""
+    return "low" if plain in LOWER_IS_BETTER else ""
 
 
 def _short(values: "NDArray[np.float64]") -> "NDArray[np.float64]":

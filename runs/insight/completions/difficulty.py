@@ -23,8 +23,7 @@ ORDERS = {
 }
 _COUNTS = ("visits", "completions", "solved", "recent_completions", "recent_solved")
 FIGURES = ("row", *_COUNTS, "first_solved_step", "first_mean", "last_mean", "best")
-"""The exported columns of a prompt."""
-A_PAGE = 50
+PROMPTS_PER_PAGE = 50
 EXCERPT = 200
 MAX_CELLS = 100_000
 """Maximum number of cells in the difficulty map: smaller cells could not be pointed at."""
@@ -83,7 +82,9 @@ def cells(run: Run, period: str) -> dict[str, list[int]]:
 
 def page(run: Run, choice: PromptChoice, order: str, number: int) -> list[tuple[PromptProgress, str]]:
     """Return a page of prompts, each with an excerpt of its text, or "" if the text is no longer stored."""
-    selected = list(choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * A_PAGE : number * A_PAGE])
+    selected = list(
+        choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * PROMPTS_PER_PAGE : number * PROMPTS_PER_PAGE]
+    )
     texts = excerpts(run, [prompt.row for prompt in selected])
     return [(prompt, texts.get(prompt.row, "")) for prompt in selected]
 
@@ -102,7 +103,6 @@ def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
 # --- one prompt ------------------------------------------------------------------------------------------------
 
 MAX_VISITS = 400
-"""Maximum number of visits in the chart; longer histories are sampled."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from runs.insight.completions.groups import StoredCompletion, completions
 MAX_VISITS = 16
 """Maximum number of visits whose messages are read: the first, the last and others evenly spread between them."""
 MAX_TURNS = 8
-"""Maximum number of turns whose rewards are shown."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,12 @@ class EpisodeVisit:
 class EpisodeChange:
     visits: list[EpisodeVisit]
     turns: list[int]
-    """The numbers of the turns, up to the last one with a reward."""
     before: EpisodeVisit
     after: EpisodeVisit
     pairs: list[TurnPair]
 
     @property
     def slice(self) -> str:
-        """Template slice of the turn rewards that the page shows."""
         return f":{len(self.turns)}"
 
     @property

@@ -30,7 +30,7 @@ SAME, NONE = "same calls", "no calls"
 MAX_UNFOLDED_CHARS = 900
 MAX_UNFOLDED_LINES = 14
 """Limits above which pages fold a result."""
-_WHITE = re.compile(r"\s+")
+_WHITESPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,8 @@ class EpisodePart:
     tokens: int | None = None
     seconds: float | None = None
     error: str = ""
-    """Description of a failed call's error."""
     reward: float | None = None
-    """The environment's reward for this part."""
     unanswered: bool = False
-    """True for a call without a result."""
 
     @property
     def answers(self) -> bool:
@@ -62,7 +59,7 @@ class EpisodePart:
 
     @property
     def preview(self) -> str:
-        return _WHITE.sub(" ", self.turn.text[:160]).strip()
+        return _WHITESPACE.sub(" ", self.turn.text[:160]).strip()
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,6 @@ class EpisodeFacts:
     calls: int = 0
     tools: frozenset[str] = frozenset()
     errors: frozenset[str] = frozenset()
-    """Values of ToolError, possibly of another version."""
     failures: int = 0
 
 
@@ -138,7 +134,6 @@ def read(messages: Sequence[Any] | None) -> StoredEpisode | None:
 
 
 def by_turn(messages: Sequence[Any]) -> StoredEpisode:
-    """Split any list of messages into turns."""
     turns: list[EpisodeTurn] = []
     for message in messages:
         if isinstance(message, Mapping) and message.get("role") == "assistant":
@@ -146,7 +141,7 @@ def by_turn(messages: Sequence[Any]) -> StoredEpisode:
             continue
         if not turns:
             turns.append(EpisodeTurn(0, ()))
-        turns[-1] = replace(turns[-1], parts=_answered(turns[-1].parts, _answer(message)))
+        turns[-1] = replace(turns[-1], parts=_insert(turns[-1].parts, _reply_part(message)))
     return StoredEpisode(tuple(turns))
 
 
@@ -181,7 +176,6 @@ class TurnPair:
     before: EpisodeTurn | None
     after: EpisodeTurn | None
     change: str
-    """Description of how the calls differ."""
 
     @property
     def same(self) -> bool:
@@ -189,7 +183,6 @@ class TurnPair:
 
 
 def paired(before: StoredEpisode, after: StoredEpisode) -> list[TurnPair]:
-    """Pair the turns of two episodes by their numbers."""
     olds, news = ({turn.number: turn for turn in episode.turns} for episode in (before, after))
     return [
         TurnPair(n, olds.get(n), news.get(n), _change(olds.get(n), news.get(n))) for n in sorted({*olds, *news} - {0})
@@ -245,7 +238,7 @@ def _written_part(turn: TranscriptTurn) -> EpisodePart:
     return EpisodePart(turn, texts, unanswered=True)
 
 
-def _answer(message: object) -> EpisodePart:
+def _reply_part(message: object) -> EpisodePart:
     """Return the part for a result, an observation or any other message that the model didn't write."""
     text = "\n\n".join(turn.text for turn in chat_turns(None, [message], "tool"))
     if not isinstance(message, Mapping):
@@ -262,13 +255,13 @@ def _answer(message: object) -> EpisodePart:
     )
 
 
-def _answered(parts: tuple[EpisodePart, ...], answer: EpisodePart) -> tuple[EpisodePart, ...]:
+def _insert(parts: tuple[EpisodePart, ...], reply: EpisodePart) -> tuple[EpisodePart, ...]:
     """Insert a result after the first unanswered call with the same name, and append any other part."""
-    if answer.turn.role == "tool":
-        for at, part in enumerate(parts):
-            if part.unanswered and answer.turn.name in ("", part.turn.name):
-                return (*parts[:at], replace(part, unanswered=False), answer, *parts[at + 1 :])
-    return (*parts, answer)
+    if reply.turn.role == "tool":
+        for index, part in enumerate(parts):
+            if part.unanswered and reply.turn.name in ("", part.turn.name):
+                return (*parts[:index], replace(part, unanswered=False), reply, *parts[index + 1 :])
+    return (*parts, reply)
 
 
 def _calls(message: Mapping[str, Any]) -> list[Any]:

@@ -30,8 +30,8 @@ SHORT_ENDS = {"eos": "EOS", "length": "cut", "stop": "stop word", "tools": "tool
     EpisodeEnd.GONE: "gone",
     EpisodeEnd.FAILED: "broke",
 }
-CUT = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
-BROKEN = frozenset({EpisodeEnd.GONE, EpisodeEnd.FAILED})
+TRUNCATED_ENDS = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
+BROKEN_ENDS = frozenset({EpisodeEnd.GONE, EpisodeEnd.FAILED})
 ANY_ERROR = "any"
 SORTS = {
     "": "Prompt",
@@ -79,7 +79,6 @@ class CompletionFilter:
 
     @property
     def filtered(self) -> bool:
-        """True if any condition limits the completions."""
         return bool(self.q or self.end) or self.ranged or self.of_episodes
 
     @property

@@ -20,13 +20,12 @@ log = logging.getLogger(__name__)
 
 LIMIT = 1_000_000
 """Maximum number of completions per run whose groups are kept: about 100 MB of numbers."""
-ROOM = 0.95
+TARGET_SHARE = 0.95
 """Share of the limit down to which groups are deleted, so that the next rounds have nothing to do."""
 BATCH = 200
 """Groups deleted per transaction, during which SQLite blocks other writers."""
 PAUSE_S = 0.01
 BUDGET_S = 0.5
-"""Seconds per round; the next round continues."""
 
 
 def forget_all(seconds: float = BUDGET_S) -> None:
@@ -48,7 +47,7 @@ def forget(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
 
     The newest step is kept, however large it is. Safe to run concurrently.
     """
-    while _forget_some(run_id, int(limit * ROOM)) and time.monotonic() < until:
+    while _forget_some(run_id, int(limit * TARGET_SHARE)) and time.monotonic() < until:
         time.sleep(PAUSE_S)
 
 

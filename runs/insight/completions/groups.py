@@ -36,7 +36,6 @@ class GroupFigures:
 @dataclass(frozen=True)
 class StoredCompletion:
     number: int
-    """Position in the group, counting from 1."""
     text: str | None
     """None if the text has been deleted."""
     turns: list[Any] | None
@@ -48,11 +47,9 @@ class StoredCompletion:
     reward: float | None
     advantage: float | None
     kept_turns: int | None = None
-    """Number of turns of an episode whose messages have been deleted."""
 
     @cached_property
     def facts(self) -> EpisodeFacts | None:
-        """The episode's properties, or None for plain text or deleted messages."""
         return episodes.facts(self.turns) if self.turns else None
 
     @property
@@ -88,7 +85,6 @@ def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
 
 
 def thinned(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the group's data without its texts."""
     if FIGURES in data:
         return dict(data)
     stored = completions(data)

@@ -30,8 +30,6 @@ RECENT = 3
 
 @dataclass(frozen=True)
 class Visit:
-    """The statistics of one group of a prompt."""
-
     row: int
     step: int
     completions: int
@@ -103,7 +101,7 @@ def forget(run_id: str, visits: Iterable[Visit]) -> None:
     for prompt in stored:
         sum_ = PromptProgress(**prompt.gone)
         for visit in by_row[prompt.row]:
-            take(sum_, visit)
+            add_visit(sum_, visit)
         prompt.gone = {name: getattr(sum_, name) for name in _FIELDS}
     PromptProgress.objects.bulk_update(stored, ["gone"], batch_size=100)
 
@@ -119,14 +117,14 @@ def _save(run_id: str, prompts: dict[int, PromptProgress], visits: dict[int, lis
     for row, of_row in visits.items():
         prompt = prompts.setdefault(row, PromptProgress(run_id=run_id, row=row))
         for visit in of_row:
-            take(prompt, visit)
+            add_visit(prompt, visit)
         prompt.pk = None  # existing rows are matched by run and row
     PromptProgress.objects.bulk_create(
         prompts.values(), update_conflicts=True, unique_fields=["run", "row"], update_fields=_FIELDS
     )
 
 
-def take(prompt: PromptProgress, visit: Visit) -> None:
+def add_visit(prompt: PromptProgress, visit: Visit) -> None:
     """Add a visit to a prompt's counts. Visits may come in any order, since an attempt's late lines can arrive after
     the next attempt's first lines."""
     if not prompt.visits or visit.step < prompt.first_step:

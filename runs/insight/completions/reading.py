@@ -11,26 +11,21 @@ from runs.engine.models import Run
 from runs.engine.records import SampleRow
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import StoredEpisode
-from runs.insight.completions.filters import BROKEN, CUT, ENDS, SHORT_ENDS, CompletionFilter
+from runs.insight.completions.filters import BROKEN_ENDS, ENDS, SHORT_ENDS, TRUNCATED_ENDS, CompletionFilter
 from runs.insight.completions.groups import POLICY, StoredCompletion, completions
 from runs.insight.completions.solving import Solving, names
 from runs.insight.completions.solving import of as solving_of
 
-EXCERPT = 400
-"""Characters of a completion shown in a table."""
-AROUND = 160
-"""Characters shown before a search match."""
+EXCERPT_CHARS = 400
+CONTEXT_CHARS = 160
 PAGE = 64
-"""Completions per page."""
 SEARCH_S = 0.5
 """Seconds for which one request searches older steps; the next request continues."""
-CHUNK = 50
+BATCH = 50
 
 
 @dataclass(frozen=True)
 class CompletionRow:
-    """A completion as a table row."""
-
     group: "GroupView"
     completion: StoredCompletion
     scores: list[tuple[str, float | None]]
@@ -61,7 +56,7 @@ class CompletionRow:
     @property
     def end_level(self) -> str:
         """CSS class of the chip that shows the end, or "" for no chip."""
-        return "warn" if self.completion.end in CUT else "bad" if self.completion.end in BROKEN else ""
+        return "warn" if self.completion.end in TRUNCATED_ENDS else "bad" if self.completion.end in BROKEN_ENDS else ""
 
     @property
     def episode(self) -> StoredEpisode | None:
@@ -96,13 +91,10 @@ class CompletionTable:
     pages: int = 1
     next_before: str = ""
     back_to: int | None = None
-    """The oldest step searched."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The position of a step among the steps that have completions."""
-
     step: int | None = None
     newest: int | None = None
     """The newest training step, or the last step if there is none. It is shown unless another step is requested."""
@@ -147,7 +139,7 @@ def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
     reader = CompletionReader(run)
     if not query.filtered and not query.sort:
         return _page_of_groups(rows, reader, query.page)
-    entries = [entry for row in rows.iterator(CHUNK) for entry in reader.entries(row, query)]
+    entries = [entry for row in rows.iterator(BATCH) for entry in reader.entries(row, query)]
     if query.sort:
         entries = _sorted(entries, query.sort)
     page = entries[(query.page - 1) * PAGE :][:PAGE]
@@ -171,8 +163,6 @@ def search(run: Run, query: CompletionFilter) -> CompletionTable:
 
 
 class CompletionReader:
-    """Converter of a run's stored rows to groups and table entries."""
-
     def __init__(self, run: Run) -> None:
         self.names = names(run.spec)
         self.solving: Solving = solving_of(run.spec)
@@ -195,7 +185,6 @@ class CompletionReader:
         )
 
     def entries(self, row: SampleRow, query: CompletionFilter) -> list[CompletionRow]:
-        """Return the row's completions that match the filter."""
         group, phrase = self.group(row), query.q.casefold()
         in_prompt = bool(phrase) and phrase in group.prompt.casefold()
         chosen = []
@@ -216,8 +205,8 @@ class CompletionReader:
         at = text.lower().find(phrase) if phrase else -1
         if at < 0:
             at, phrase, text = 0, "", text.strip() or text
-        start = max(0, at - AROUND)
-        end, excerpt_end = at + len(phrase), max(start + EXCERPT, at + len(phrase))
+        start = max(0, at - CONTEXT_CHARS)
+        end, excerpt_end = at + len(phrase), max(start + EXCERPT_CHARS, at + len(phrase))
         return CompletionRow(
             group=group,
             completion=completion,
@@ -258,15 +247,14 @@ def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> 
             step, pk = before
             # The first condition is redundant, but lets the index start at the step.
             part = part.filter(step__lte=step).filter(Q(step__lt=step) | Q(pk__lt=pk))
-        batch = list(part[:CHUNK])
+        batch = list(part[:BATCH])
         yield from batch
-        if len(batch) < CHUNK:
+        if len(batch) < BATCH:
             return
         before = batch[-1].step, batch[-1].pk
 
 
 def _grouped(entries: Iterable[CompletionRow]) -> list[GroupView]:
-    """Gather neighbouring entries of the same prompt group."""
     groups: list[GroupView] = []
     for entry in entries:
         if not groups or groups[-1].pk != entry.group.pk:

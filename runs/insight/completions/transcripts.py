@@ -26,7 +26,6 @@ class TranscriptTurn:
     """A key of ROLES, or any other role of the message."""
     text: str
     name: str = ""
-    """The tool's name."""
 
     @property
     def label(self) -> str:
@@ -34,7 +33,6 @@ class TranscriptTurn:
 
     @property
     def css(self) -> str:
-        """CSS class of the role."""
         return self.role if self.role in ROLES else "other"
 
 

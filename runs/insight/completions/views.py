@@ -39,7 +39,7 @@ from runs.insight.completions.solving import of as solving_of
 from runs.insight.completions.transcripts import turns
 from runs.insight.metrics.episode_charts import tool_names
 
-VISITS_A_PAGE = 8
+VISITS_PER_PAGE = 8
 
 
 @require_safe
@@ -100,14 +100,13 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show a run's prompts by difficulty."""
     run = queries.run_for(request, run_id)
     choice = _choice(request)
     counts = difficulty.counts(run, choice.period)
     order = request.GET.get("sort", "")
     order = order if order in ORDERS else ""
     total = choice.of(run).count()
-    pages = max(1, -(-total // difficulty.A_PAGE))
+    pages = max(1, -(-total // difficulty.PROMPTS_PER_PAGE))
     number = whole(request, "page", 1, 1, pages)
     context = {
         **_shared(run, []),
@@ -170,7 +169,6 @@ def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
-    """Show one prompt at each of its visits."""
     run = queries.run_for(request, run_id)
     progress = difficulty.prompts(run).filter(row=row).first() if row < 2**31 else None
     if progress is None:
@@ -178,9 +176,9 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     visits = difficulty.visits(run, row)
     oldest = request.GET.get("sort") == "oldest"
     stored = visits.count()
-    pages = max(1, -(-stored // VISITS_A_PAGE))
+    pages = max(1, -(-stored // VISITS_PER_PAGE))
     number = whole(request, "page", 1, 1, pages)
-    page_visits = (visits if oldest else visits.reverse())[(number - 1) * VISITS_A_PAGE : number * VISITS_A_PAGE]
+    page_visits = (visits if oldest else visits.reverse())[(number - 1) * VISITS_PER_PAGE : number * VISITS_PER_PAGE]
     reader, with_texts = CompletionReader(run), difficulty.whole_prompt(run, row)
     groups = []
     for visit in page_visits:
@@ -252,7 +250,6 @@ def _choice(request: HttpRequest) -> PromptChoice:
 
 
 def _page_link(request: HttpRequest, **part: str) -> str:
-    """Return the link to this page without its page number."""
     parameters = {**part, **{name: value for name, value in request.GET.items() if name != "page" and value}}
     return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in parameters.items()}})
 

@@ -13,7 +13,6 @@ from runs.insight.completions.reading import valid
 from runs.insight.evaluations.starting import SetupKey, checkpoint_of, evaluations_of, setup_of
 
 RESAMPLES = 2000
-"""Number of bootstrap resamples."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class Interval:
 @dataclass(frozen=True)
 class PromptResult:
     reward: float | None
-    """Mean over the prompt's completions."""
     solved: int
     completions: int
 
@@ -58,7 +56,6 @@ class EvaluationResult:
     gain: Interval | None = None
     """The difference in mean reward from the starting model, paired by prompt."""
     base: str = ""
-    """The id of the starting model's evaluation."""
 
     @property
     def step(self) -> int | None:
@@ -67,7 +64,6 @@ class EvaluationResult:
 
     @property
     def merged(self) -> bool:
-        """True if the checkpoint is a merged model."""
         return bool(self.folder) and not self.folder.startswith(f"{self.run.source_id}/")
 
     @property

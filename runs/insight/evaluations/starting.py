@@ -28,9 +28,7 @@ class EvaluationSetup:
 
     dataset: DatasetVersion
     prompts: int
-    """Number of validation rows of the dataset to use."""
     generations: int
-    """Number of completions per prompt."""
     rewards: RewardVersion
     temperature: float
 

@@ -33,15 +33,18 @@ class EvaluationForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.usable = checkpoints.models_of(run)
         offered = ready_versions(request).filter(validation_rows__gt=0)
-        own = offered.filter(pk=run.dataset_version_id).first() or offered.first()
-        self.held_out = own.validation_rows if own else 0
+        default_version = offered.filter(pk=run.dataset_version_id).first() or offered.first()
+        self.held_out = default_version.validation_rows if default_version else 0
         self.fields["checkpoints"] = forms.MultipleChoiceField(
             choices=[(str(checkpoint.event.pk), starting.label_of(checkpoint)) for checkpoint in self.usable],
             initial=[str(checkpoint.event.pk) for checkpoint in self.usable[:1]],
             widget=forms.CheckboxSelectMultiple,
         )
         self.fields["dataset"] = EvaluationDatasetChoice(
-            queryset=offered, initial=own, empty_label=None, help_text="Validation rows are never used for training."
+            queryset=offered,
+            initial=default_version,
+            empty_label=None,
+            help_text="Validation rows are never used for training.",
         )
         self.fields["prompts"] = forms.IntegerField(
             min_value=1,

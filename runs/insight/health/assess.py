@@ -26,10 +26,10 @@ from runs.insight.health.judging.rules import BY_ID, RULES
 from runs.insight.health.judging.signal import Of, Signal
 from runs.insight.health.presets import Preset, RuleBounds, bound_text, value_text
 
-EASED = 0.1
+EASING = 0.1
 REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
-MACHINE = set(machine_rules.RULES)
-REWARD = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
+MACHINE_RULES = set(machine_rules.RULES)
+REWARD_RULES = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
 FIGURES: dict[str, Of] = {
     **reward_signals.OF,
     **completion_signals.OF,
@@ -44,12 +44,9 @@ Finding = dict[str, Any]
 
 
 class _Breach(NamedTuple):
-    """A bound that a value has crossed."""
-
     level: Level
     bound: float
     since: float
-    """The step at which the value crossed the bound."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # values too large for a float are not judged
@@ -126,12 +123,12 @@ def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
     if alarming := next((level for level in ("bad", "warning") if level in levels), ""):
         return alarming
     # Whether a run learns is unknown until a rule has judged its reward.
-    judged = [check for check in checks if check["value"] is not None and check["rule"] in REWARD]
+    judged = [check for check in checks if check["value"] is not None and check["rule"] in REWARD_RULES]
     return "well" if judged else "unknown"
 
 
 def _judge(
-    rule: HealthRule, bounds: RuleBounds, history: History, was: Finding | None
+    rule: HealthRule, bounds: RuleBounds, history: History, previous: Finding | None
 ) -> tuple[dict[str, Any], Finding | None]:
     check: dict[str, Any] = {"rule": rule.id, "state": "waits", "value": None, "bound": ""}
     if bounds.source != rule.source:  # lists of runs read this too, so it must be short
@@ -146,17 +143,17 @@ def _judge(
     if signal is None or not len(signal.value) or not np.isfinite(signal.value[-1]):
         if not history.has_stopped(rule.metric):
             return check, None
-        return {**check, "state": "gone"}, was  # a metric that is no longer logged is neither better nor worse
+        return {**check, "state": "gone"}, previous  # a metric that is no longer logged is neither better nor worse
     value = float(signal.value[-1])
     check |= {"value": value, "state": "well"}
-    breach = _breach(rule, bounds, signal, was)
+    breach = _breach(rule, bounds, signal, previous)
     if breach is None:
         return check, None
-    finding = _finding(rule, bounds, history, signal, breach, was)
+    finding = _finding(rule, bounds, history, signal, breach, previous)
     return {**check, "value": finding["value"], "state": finding["level"]}, finding
 
 
-def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Breach | None:
+def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, previous: Finding | None) -> _Breach | None:
     """Return the worst bound that the value has crossed, or None."""
     sure = signal.sure is not None and bool(signal.sure[-1])
     levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.warning))
@@ -166,8 +163,8 @@ def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding |
         since = _lasting(_beyond(rule, signal, bound), signal, 0 if sure else rule.hold)
         if since is not None:
             return _Breach(level, bound, since)
-        open_at = was is not None and RANK[was["stood"]] <= RANK[level]
-        eased = bound - EASED * abs(bound) if rule.above else bound + EASED * abs(bound)
+        open_at = previous is not None and RANK[previous["stood"]] <= RANK[level]
+        eased = bound - EASING * abs(bound) if rule.above else bound + EASING * abs(bound)
         if open_at and _lasting(~_beyond(rule, signal, eased), signal, max(rule.hold, rule.calm)) is None:
             return _Breach(level, bound, float(signal.at[-1]))
     return None
@@ -187,7 +184,7 @@ def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | Non
 
 
 def _finding(
-    rule: HealthRule, bounds: RuleBounds, history: History, signal: Signal, breach: _Breach, was: Finding | None
+    rule: HealthRule, bounds: RuleBounds, history: History, signal: Signal, breach: _Breach, previous: Finding | None
 ) -> Finding:
     value = float(signal.value[-1])
     solved = bool(rule.solved) and history.solved
@@ -214,11 +211,11 @@ def _finding(
         "try": "" if solved else advice[:1].upper() + advice[1:],
         "metric": rule.metric.format(**fields) if rule.metric else "",
         "find": rule.find.format(**fields),
-        "cause": was.get("cause", "") if was else "",
-        "since_step": was["since_step"] if was else int(breach.since),
+        "cause": previous.get("cause", "") if previous else "",
+        "since_step": previous["since_step"] if previous else int(breach.since),
     }
-    same = was is not None and was["level"] == finding["level"]
-    if was and same and rule.format == "steps" and not _beyond(rule, signal, breach.bound)[-1]:
+    same_level = previous is not None and previous["level"] == finding["level"]
+    if previous and same_level and rule.format == "steps" and not _beyond(rule, signal, breach.bound)[-1]:
         # A step count that starts again at 0 doesn't say why the finding is still open.
-        finding |= {name: was[name] for name in ("value", "value_text", "sentence")}
+        finding |= {name: previous[name] for name in ("value", "value_text", "sentence")}
     return finding

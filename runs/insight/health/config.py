@@ -12,11 +12,9 @@ from workers.environments.entry import EntryKind
 from workers.environments.library import LIBRARY as ENVIRONMENTS
 from workers.rewards.library import LIBRARY
 
-TRL_LIMIT = 512
-"""TRL's default max_completion_length."""
-TRL_RATE = 1e-6
-"""TRL's default learning_rate."""
-LONG_RUN = 900
+TRL_MAX_LENGTH = 512
+TRL_LEARNING_RATE = 1e-6
+LONG_RUN_STEPS = 900
 """Number of steps from which bounds in steps apply in full."""
 
 
@@ -38,11 +36,10 @@ class Component:
 @dataclass(frozen=True)
 class Config:
     beta: float = 0.0
-    learning_rate: float = TRL_RATE
+    learning_rate: float = TRL_LEARNING_RATE
     updates: int = 1
-    """Optimizer steps per batch of completions."""
     loss: str = "dapo"
-    cap: int = TRL_LIMIT
+    cap: int = TRL_MAX_LENGTH
     mask_truncated: bool = False
     from_vllm: bool = False
     """Whether vLLM generates the completions, in the trainer or on servers."""
@@ -50,12 +47,10 @@ class Config:
     """Whether vLLM generates the completions and importance sampling corrects for the trainer's probabilities."""
     correction: str = "sequence_mask"
     served: bool = False
-    """Whether vLLM servers generate the completions."""
     max_grad_norm: float = 1.0
     components: tuple[Component, ...] = ()
     gpus: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
-    """The GPUs of the trainer's ranks."""
     max_steps: int = 0
     """Number of planned steps, or 0 if unknown because the run is planned in epochs."""
     completions: int = 0
@@ -66,20 +61,17 @@ class Config:
     turn_limit: int = 0
     """Maximum number of turns in an episode, or 0 if completions have a single turn."""
     call_limit: int = 0
-    """Maximum number of tool calls in one turn."""
     driven_by: str = ""
     """The kind of gateway whose programs drive the episodes, or "" if the run drives them."""
     tools: bool = False
-    """Whether the model has tools to call."""
 
     @property
     def patience(self) -> float:
         """Factor for bounds in steps, since shorter runs have to show progress earlier."""
-        return min(1.0, max(1 / 3, self.max_steps / LONG_RUN)) if self.max_steps else 1.0
+        return min(1.0, max(1 / 3, self.max_steps / LONG_RUN_STEPS)) if self.max_steps else 1.0
 
     @property
     def advice(self) -> dict[str, str]:
-        """The numbers that advice refers to."""
         rate = self.learning_rate
         return {
             "lower_rate": f"lower the learning rate (from {rate:g} to about {rate / 3:.1g})",
@@ -100,7 +92,6 @@ class Config:
 
     @property
     def highest(self) -> float | None:
-        """The total reward of a perfect completion."""
         return self._total(best=True)
 
     @property
@@ -127,10 +118,10 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
     correction = bool(grpo.get("vllm_importance_sampling_correction", True))
     return Config(
         beta=chart_catalogue.beta(spec),
-        learning_rate=float(grpo.get("learning_rate") or TRL_RATE),
+        learning_rate=float(grpo.get("learning_rate") or TRL_LEARNING_RATE),
         updates=chart_catalogue.updates_per_batch(spec),
         loss=str(grpo.get("loss_type") or "dapo"),
-        cap=int(grpo.get("max_completion_length") or TRL_LIMIT),
+        cap=int(grpo.get("max_completion_length") or TRL_MAX_LENGTH),
         mask_truncated=bool(grpo.get("mask_truncated_completions")),
         from_vllm=spec.hardware.rollout is not Rollout.TRANSFORMERS,
         corrected=spec.hardware.rollout is not Rollout.TRANSFORMERS and correction,

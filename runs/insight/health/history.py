@@ -14,20 +14,19 @@ RECENT = 240
 """Number of newest values of each metric that every assessment reads."""
 SETTLED = 60
 """Number of the oldest of those values that enter the memory: an assessment may be late by this many values."""
-FAR = 20
+MAX_STEPS_BEHIND = 20
 """Number of steps, in addition to three logging intervals, after which a metric counts as no longer logged."""
 START = 20
 """Number of values that describe a run's start."""
 ROLL = 20
 STRETCHES = 60
 """Maximum number of points in a series that the memory keeps over the whole run."""
-SHORTEST_S = 30.0
-"""Minimum number of seconds between the points of a trail."""
-TEXTS = 40
+MIN_TRAIL_INTERVAL_S = 30.0
+MAX_TEXT_STEPS = 40
 """Number of steps whose completions are remembered as counts."""
-FIRST_TEXTS = 100
+FIRST_COMPLETIONS = 100
 """Approximate number of first completions that define what is usual."""
-MARKED = ("reward", "entropy", "completions/mean_length")
+MARKED_METRICS = ("reward", "entropy", "completions/mean_length")
 """Metrics whose start and best value are remembered, in addition to the reward components."""
 GENERATED = "reward"
 """Metric that is logged only by steps that generate completions; other steps make more updates on them."""
@@ -39,8 +38,6 @@ Row = tuple[int | None, float, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class MetricHistory:
-    """The values of one metric, oldest first."""
-
     step: NDArray[np.int64]
     t: Floats
     value: Floats
@@ -56,14 +53,12 @@ class Mark(NamedTuple):
     """What the memory keeps of a metric whose first values are no longer read."""
 
     start: float
-    """Mean of the first values."""
     noise: float
     """Standard deviation between neighbouring steps, without the trend."""
     best: float
     """Highest mean over ROLL values, or over fewer at the start, since a run may collapse early."""
     best_step: int
     low: float = inf
-    """Lowest mean over ROLL values."""
 
 
 class Sums(NamedTuple):
@@ -83,9 +78,7 @@ class RunPace:
     """A run's initial pace: medians over its first steps."""
 
     rate: float
-    """Tokens per second."""
     seconds: float
-    """Seconds per step."""
 
 
 class Text(NamedTuple):
@@ -95,10 +88,9 @@ class Text(NamedTuple):
     read: int
     repeated: int
     empty: int
-    same: int = 0
+    identical: int = 0
     """Number of long texts that are identical to another completion of the step."""
-    odd: int = 0
-    """Number of texts that look like gibberish."""
+    gibberish: int = 0
 
 
 @dataclass
@@ -106,7 +98,6 @@ class History:
     config: Config
     columns: dict[str, MetricHistory]
     step: int = 0
-    """The newest step."""
     marks: dict[str, Mark] = field(default_factory=dict)
     sums: dict[str, Sums] = field(default_factory=dict)
     pace: RunPace | None = None
@@ -122,7 +113,6 @@ class History:
     capacity: Mapping[str, float] = field(default_factory=dict)
     """Total memory in MiB for each metric of `trails`."""
     reported: frozenset[str] = frozenset()
-    """Every metric that the run has ever reported."""
     training_since: float = 0.0
     """When training started, by the host's clock. Before that, GPUs are idle because the model is loading."""
     hang: str = ""
@@ -143,13 +133,12 @@ class History:
         return column.pick(~np.isin(column.step, generated.step))
 
     def has_stopped(self, metric: str) -> bool:
-        """Return whether the metric was logged before but no longer is."""
         column = self.columns.get(metric)
         return metric in self.reported if column is None else not self._is_current(column)
 
     def _is_current(self, column: MetricHistory) -> bool:
         interval = (column.step[-1] - column.step[0]) / max(len(column) - 1, 1)
-        return bool(column.step[-1] < 0 or self.step - column.step[-1] <= FAR + 3 * interval)
+        return bool(column.step[-1] < 0 or self.step - column.step[-1] <= MAX_STEPS_BEHIND + 3 * interval)
 
     @property
     def solved(self) -> bool:
@@ -231,7 +220,7 @@ def paced(column: MetricHistory | None) -> MetricHistory | None:
 @np.errstate(over="ignore", invalid="ignore")
 def remember(history: History) -> None:
     """Update the memory from the newest values. A metric's start is only recorded if its column begins with the run."""
-    for name in (*MARKED, *(part.metric for part in history.config.components)):
+    for name in (*MARKED_METRICS, *(part.metric for part in history.config.components)):
         column = history.get(name, START)
         if column is None:
             continue
@@ -266,9 +255,9 @@ def _extend(history: History, name: str) -> None:
         return
     t = float(column.t[-1])
     interval = (trail[-1][0] - trail[0][0]) / STRETCHES if trail else 0.0
-    if trail and t - trail[-1][0] < max(interval, SHORTEST_S):
+    if trail and t - trail[-1][0] < max(interval, MIN_TRAIL_INTERVAL_S):
         return
-    newest = column.value[column.t > t - SHORTEST_S]
+    newest = column.value[column.t > t - MIN_TRAIL_INTERVAL_S]
     trail = [*trail, (t, float(np.median(newest)))]
     history.trails[name] = trail[::2] if len(trail) > STRETCHES else trail
 
@@ -283,33 +272,32 @@ def note_solved(history: History, steps: Iterable[tuple[int, int, int]]) -> None
 
 
 def note_texts(history: History, texts: Iterable[Text]) -> None:
-    """Add the counts of newer steps' completions."""
     for text in texts:
-        history.texts = [*history.texts, text][-TEXTS:]
+        history.texts = [*history.texts, text][-MAX_TEXT_STEPS:]
         first = history.first_texts or Text(text.step, 0, 0, 0)
-        if text.step <= START and first.read < FIRST_TEXTS:
+        if text.step <= START and first.read < FIRST_COMPLETIONS:
             history.first_texts = Text(text.step, *(a + b for a, b in zip(first[1:], text[1:], strict=True)))
 
 
 def _first_mark(column: MetricHistory) -> Mark:
-    few = 5
-    wobble = noise(column.value)
-    means = rolling_mean(column.value[:START], few)
-    top = int(np.argmax(means))
+    window = 5
+    deviation = noise(column.value)
+    means = rolling_mean(column.value[:START], window)
+    best_index = int(np.argmax(means))
     # The best of a few windows exceeds their mean by chance; subtract that amount.
     first = Mark(
         start=float((column.value[:START] / START).sum()),
-        noise=wobble,
-        best=float(means[top]) - 2 * wobble / few**0.5,
-        best_step=int(column.step[top + few - 1]),
+        noise=deviation,
+        best=float(means[best_index]) - 2 * deviation / window**0.5,
+        best_step=int(column.step[best_index + window - 1]),
     )
     return _marked(column, first)
 
 
 def _marked(column: MetricHistory, old: Mark) -> Mark:
     means = rolling_mean(column.value, ROLL)
-    top = int(np.argmax(means))
-    best, best_step = float(means[top]), int(column.step[top + ROLL - 1])
+    best_index = int(np.argmax(means))
+    best, best_step = float(means[best_index]), int(column.step[best_index + ROLL - 1])
     if old.best >= best:
         best, best_step = old.best, old.best_step
     return Mark(old.start, noise(column.value), best, best_step, min(old.low, float(means.min())))
@@ -341,7 +329,6 @@ def forget_after(history: History, step: int) -> None:
 
 
 def to_memory(history: History) -> dict[str, Any]:
-    """Return the memory as JSON, which is stored with the assessment."""
     return {
         "marks": {name: list(mark) for name, mark in history.marks.items()},
         "sums": {name: list(sums) for name, sums in history.sums.items() if sums.n},

@@ -29,8 +29,6 @@ ICONS = {"bad": "octagon-alert", "warning": "triangle-alert", "well": "circle-ch
 
 @dataclass(frozen=True)
 class Check:
-    """One line in the list of checks."""
-
     title: str
     about: str
     state: str
@@ -59,7 +57,6 @@ class Card:
 
     @property
     def chip(self) -> str:
-        """CSS class of the verdict's chip."""
         return CHIPS.get(self.verdict, "")
 
 

@@ -22,7 +22,6 @@ SYSTEM_STEPS = 8
 SYSTEM_ROWS = 2000
 """Maximum number of rows of machine metrics, which are read for SYSTEM_S or SYSTEM_STEPS, whichever is longer."""
 NEW_STEPS = 1000
-"""Maximum number of steps whose solved completions one assessment adds."""
 GROUPS = 4
 COMPLETIONS = 24
 """Maximum number of completions read per step, from at most GROUPS prompt groups."""
@@ -97,7 +96,6 @@ def _lengthen(history: History, run: Run, oldest: int) -> None:
 
 
 def _capacity(attempt: Attempt) -> dict[str, float]:
-    """Return the memory in MiB of the attempt's GPUs and of its host, as reported by the host."""
     inventory = attempt.host.inventory if attempt.host is not None else {}
     gpus = {gpu.get("index"): gpu.get("memory_mib") for gpu in inventory.get("gpus") or ()}
     sizes = {f"gpu/{gpu}/memory_mib": gpus.get(gpu) for gpu in attempt.gpus}

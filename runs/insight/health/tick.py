@@ -16,8 +16,8 @@ from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
 from runs.insight.health import history as past
-from runs.insight.health.assess import MACHINE, Finding, alerts, assess, news
-from runs.insight.health.judging.machine_signals import SHORTEST_S
+from runs.insight.health.assess import MACHINE_RULES, Finding, alerts, assess, news
+from runs.insight.health.judging.machine_signals import MIN_PAUSE_S
 from runs.insight.health.presets import Preset, Presets
 from runs.insight.health.reading import read
 from workers.contract.wire.documents import ContractError
@@ -27,13 +27,12 @@ log = logging.getLogger(__name__)
 
 ACTOR = "health"
 ALERT = "alert"
-EVERY = timedelta(seconds=10)
-"""Interval between assessments of a run."""
-TOLD_EVERY = timedelta(seconds=30)
+ASSESSMENT_INTERVAL = timedelta(seconds=10)
+VIEWER_INTERVAL = timedelta(seconds=30)
 """Interval at which viewers get new values while the verdict and the findings stay the same."""
 BUDGET_S = 1.0
 """Seconds per round; the remaining runs come first in the next round."""
-ENDED_FOR = timedelta(minutes=10)
+LATE_LINES_PERIOD = timedelta(minutes=10)
 """Time for which an ended run is still assessed, since its last lines may arrive late."""
 
 
@@ -73,7 +72,7 @@ def look_at(run: Run, preset: Preset, now: datetime, *, with_events: bool = True
     if attempt.status == RunStatus.RUNNING and attempt.last_seen_at is not None:
         # Only until the supervisor's last contact: a silent host or control plane is not a stalled run.
         history.quiet_s = max(0.0, (min(now, attempt.last_seen_at) - moved_at).total_seconds())
-        if history.quiet_s > SHORTEST_S:
+        if history.quiet_s > MIN_PAUSE_S:
             history.hang = _hang(attempt, history.step)
     health = assess(history, preset, run.health, now)
     health["memory"] = {
@@ -93,7 +92,7 @@ def _hang(attempt: Attempt, step: int) -> str:
 
 def _due(now: datetime) -> list[str]:
     """Return active and recently ended runs with news since their last assessment, longest waiting first."""
-    active = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - ENDED_FOR)
+    active = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - LATE_LINES_PERIOD)
     current = Attempt.objects.filter(active, started_at__isnull=False).values("run_id")
     newest = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]
     runs = Run.objects.filter(pk__in=current, kind="train").order_by("pk")
@@ -110,8 +109,8 @@ def _is_due(last_seq: int, at: str | None, seen_seq: int, status: str, now: date
     if at is None:
         return True
     age = now - datetime.fromisoformat(at)
-    news = status == RunStatus.RUNNING or last_seq > seen_seq  # a running run's silence is news too
-    return news and not timedelta(0) <= age < EVERY
+    has_news = status == RunStatus.RUNNING or last_seq > seen_seq  # a running run's silence is news too
+    return has_news and not timedelta(0) <= age < ASSESSMENT_INTERVAL
 
 
 def _moved_at(run: Run, memory: Mapping[str, Any], step: int, now: datetime) -> datetime:
@@ -129,11 +128,11 @@ def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *,
         before: dict[str, Any] = Run.objects.values_list("health", flat=True).get(pk=run.pk)
         if before.get("at") != run.health.get("at"):
             return False
-        telling = _shown(before) != _shown(health) or _is_old(before.get("told_at"), now)
-        health["told_at"] = now.isoformat() if telling else before["told_at"]
+        notifies_viewers = _shown(before) != _shown(health) or _is_old(before.get("told_at"), now)
+        health["told_at"] = now.isoformat() if notifies_viewers else before["told_at"]
         Run.objects.filter(pk=run.pk).update(health=health)
         written = list(_events(attempt, before, health, now)) if with_events else []
-        if written or telling:
+        if written or notifies_viewers:
             transaction.on_commit(lambda: hints.changed(run.pk))
     run.health = health
     return True
@@ -166,7 +165,7 @@ def _event(attempt: Attempt, finding: Finding, state: str, step: int, now: datet
 
 def _is_old(told_at: str | None, now: datetime) -> bool:
     """Return whether the values on pages are due for an update even if the verdict is the same."""
-    return told_at is None or not timedelta(0) <= now - datetime.fromisoformat(told_at) < TOLD_EVERY
+    return told_at is None or not timedelta(0) <= now - datetime.fromisoformat(told_at) < VIEWER_INTERVAL
 
 
 def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -175,6 +174,6 @@ def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
     Checks of the machine are omitted, because their values come and go with the host's samples.
     """
     findings = [(finding["rule"], finding["level"]) for finding in health.get("findings") or ()]
-    checks = (check for check in health.get("checks") or () if check["rule"] not in MACHINE)
+    checks = (check for check in health.get("checks") or () if check["rule"] not in MACHINE_RULES)
     valued = [(check["rule"], "valued") for check in checks if check.get("value") is not None]
     return [(str(health.get("verdict")), ""), *findings, *valued]

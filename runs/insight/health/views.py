@@ -90,7 +90,6 @@ def choose(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 
 def choose_for(run: Run, row: HealthPreset) -> None:
-    """Set a run's preset and assess the run again at once."""
     from runs.insight.health import tick  # imports numpy
 
     run.preset = None if row.is_default else row

@@ -11,8 +11,7 @@ from runs.engine.models import Run
 from runs.engine.records import MetricRow, RunEvent
 from workers.contract.wire.names import EventKind
 
-ROWS = 2000
-"""Maximum number of rows per frame; viewers further behind get several frames."""
+MAX_ROWS = 2000
 RELOAD = '{"type":"reload"}'
 
 
@@ -28,11 +27,9 @@ class StreamCursor:
 @dataclass(frozen=True)
 class StreamFrame:
     cursor: StreamCursor
-    """The viewer's position after this frame."""
     texts: tuple[str, ...] = ()
     """The messages to send; empty if nothing is new."""
     has_more: bool = False
-    """True if there are more rows than fit into this frame."""
 
 
 @dataclass
@@ -52,11 +49,11 @@ def read(
     if run is None:
         return None
     too_old = _too_old(run, base.seq)
-    rows = [] if too_old else queries.rows_after(run_id, base.seq, ROWS + 1)
+    rows = [] if too_old else queries.rows_after(run_id, base.seq, MAX_ROWS + 1)
     if end is not None:
         rows = [row for row in rows if row[0] <= end.seq]
-    has_more = len(rows) > ROWS
-    rows = rows[:ROWS]
+    has_more = len(rows) > MAX_ROWS
+    rows = rows[:MAX_ROWS]
     stored = run.last_seq if end is None else end.seq
     last = rows[-1][0] if has_more else max(stored, base.seq, *(row[0] for row in rows[-1:]))
     control_events = Q(seq=None, pk__gt=base.event) & (Q() if end is None else Q(pk__lte=end.event))

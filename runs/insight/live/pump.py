@@ -37,7 +37,7 @@ LIST_S = 0.5
 FALLBACK_S = 2.0
 """Interval at which readers poll without a hint: without Redis everything still arrives, only later."""
 RETRY_S = 1.0
-FRAMES_KEPT = 8
+MAX_KEPT_FRAMES = 8
 """Frames of a run kept in memory; slower viewers catch up from the database."""
 
 T = TypeVar("T")
@@ -59,7 +59,6 @@ class Viewer:
         self._send = send
 
     async def run(self, reader: "Reader") -> None:
-        """Deliver frames until cancelled or until the run no longer exists."""
         while (number := await self._catch_up(reader)) is not None:
             # The viewer has caught up: the reader's frames are consecutive, and the next one begins at this cursor.
             while (frame := await reader.frame(number)) is not None:
@@ -96,10 +95,9 @@ class Reader:
         self.viewers: set[Viewer] = set()
         self.hint = asyncio.Event()
         self.end = end
-        """The cursor after the last frame."""
         self.count = 0
         """Number of frames so far, which is also the number of the next frame."""
-        self._frames: deque[StreamFrame] = deque(maxlen=FRAMES_KEPT)
+        self._frames: deque[StreamFrame] = deque(maxlen=MAX_KEPT_FRAMES)
         self._news = asyncio.Event()
         self._shown = FrameExtras()
         self._reads: dict[tuple[StreamCursor, StreamCursor, bool], asyncio.Task[StreamFrame | None]] = {}
@@ -128,7 +126,6 @@ class Reader:
         return await asyncio.shield(task)  # a viewer that leaves must not cancel the read for the others
 
     async def tick(self) -> None:
-        """Wait for a hint or a timeout, then publish what is new."""
         await _wait(self.hint, FALLBACK_S)
         self.hint.clear()
         began = time.monotonic()
@@ -205,7 +202,7 @@ class ViewerHub:
             self._start(f"reader {viewer.run_id}", reader.tick)
             self._joined.set()
         reader.viewers.add(viewer)
-        self._serve()
+        self._start_shared_tasks()
         return reader
 
     def leave(self, viewer: Viewer) -> None:
@@ -216,7 +213,7 @@ class ViewerHub:
         if not reader.viewers:
             del self._readers[viewer.run_id]
             self._stop(f"reader {viewer.run_id}")
-        self._rest()
+        self._stop_if_idle()
 
     def watch_logs(self, viewer: Viewer, watch: bool) -> None:
         viewer.wants_logs = watch
@@ -229,20 +226,20 @@ class ViewerHub:
             self._figures = {}
             self._joined.set()
             self._start("list", self._list_tick)
-        self._serve()
+        self._start_shared_tasks()
 
     def leave_list(self, viewer: ListViewer) -> None:
         self._lists.discard(viewer)
         if not self._lists:
             self._stop("list")
-        self._rest()
+        self._stop_if_idle()
 
-    def _serve(self) -> None:
+    def _start_shared_tasks(self) -> None:
         if "hints" not in self._tasks:
             self._start("hints", self._listen)
             self._start("watch", self._mark_watched)
 
-    def _rest(self) -> None:
+    def _stop_if_idle(self) -> None:
         if not self._readers and not self._lists:
             self._stop("hints")
             self._stop("watch")
@@ -270,9 +267,9 @@ class ViewerHub:
             for sign_in in self.sign_ins:
                 sign_in.doubt.set()
             async for message in subscription.listen():
-                self._take(message["data"])
+                self._handle_hint(message["data"])
 
-    def _take(self, data: bytes) -> None:
+    def _handle_hint(self, data: bytes) -> None:
         run_id, _, number = data.decode().partition(" ")
         if run_id == hints.PERSON:
             for sign_in in self.sign_ins:
@@ -332,7 +329,6 @@ _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, ViewerHub] = WeakKeyDictiona
 
 
 def hub() -> ViewerHub:
-    """Return the hub of this process and event loop, and create it if there is none."""
     return _hubs.setdefault(asyncio.get_running_loop(), ViewerHub())
 
 

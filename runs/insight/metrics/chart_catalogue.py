@@ -17,7 +17,7 @@ from workers.rewards.library import LIBRARY
 
 Range = tuple[float | None, float | None]
 
-FEW = 6
+MAX_INLINE_COMPONENTS = 6
 """Maximum number of components whose charts are shown among the other reward charts."""
 STEP_PARTS = {
     "generation": "generation",
@@ -27,7 +27,7 @@ STEP_PARTS = {
     "weight_sync": "weights to vLLM",
 }
 """Timed part of a step (time/<part>_s) -> its label."""
-MANY = 12
+MAX_UNFOLDED_COMPONENTS = 12
 """Number of components above which their charts are folded; the summary chart stays visible."""
 
 
@@ -58,11 +58,11 @@ def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
 def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
     """Plan the charts of the trainer's metrics. `names` are the metrics reported so far."""
     components = tuple(_components(spec))
-    few = len(components) <= FEW
+    are_inline = len(components) <= MAX_INLINE_COMPONENTS
     totals, failed = (*_reward(spec), *_other_rewards(spec)), tuple(_failed(spec, names))
-    yield ChartGroup("Reward", (*totals, *(components if few else ()), _zero_spread(), *failed))
-    if not few:
-        yield ChartGroup("Reward components", components, folded=len(components) > MANY)
+    yield ChartGroup("Reward", (*totals, *(components if are_inline else ()), _zero_spread(), *failed))
+    if not are_inline:
+        yield ChartGroup("Reward components", components, folded=len(components) > MAX_UNFOLDED_COMPONENTS)
     if spec.prompts.on:
         yield ChartGroup("Choice of prompts", tuple(_prompts(spec)))
     yield ChartGroup("Policy", tuple(_policy(spec)))
@@ -71,7 +71,6 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
 
 
 def of_rollout(spec: RunSpec) -> Iterator[ChartGroup]:
-    """Plan the charts of vLLM's metrics and of the gap between vLLM's policy and the trainer's."""
     if spec.hardware.rollout is not Rollout.TRANSFORMERS:
         yield ChartGroup("Sampling", _sampling(spec))
     if spec.hardware.rollout is Rollout.SERVER:
@@ -168,7 +167,7 @@ def _prompts(spec: RunSpec) -> Iterator[Chart]:
     if spec.prompts.by_difficulty:
         hint = "Expected shares of the next sampled prompts, by weight"
         yield _by_kind("prompts-drawn", "Sampled prompts", prompts.share_of_draws, hint)
-    hint = "Mean recent reward over all prompts seen, each counted once; includes replaced groups"
+    hint = "Mean recent reward over all prompts seen, each counted is_on_policy; includes replaced groups"
     yield Chart.single("prompts-reward", "Reward of all prompts seen", prompts.MEAN_REWARD, "reward", "c8", help=hint)
 
 
@@ -201,11 +200,11 @@ def _replaced(spec: RunSpec) -> Iterator[Chart]:
 def _policy(spec: RunSpec) -> Iterator[Chart]:
     if beta(spec):
         yield Chart.single("kl", "KL to the reference", "kl", "KL", "c1", zero=True)
-    once = updates_per_batch(spec) <= 1
+    is_on_policy = updates_per_batch(spec) <= 1
     if lines := clipped(spec):
-        note = "0 by construction, because there is one update per batch." if once else ""
+        note = "0 by construction, because there is one update per batch." if is_on_policy else ""
         yield Chart("clip", "Clipped tokens", lines, format="percent", zero=True, note=note)
-    note = "1 by construction, because there is one update per batch." if once else ""
+    note = "1 by construction, because there is one update per batch." if is_on_policy else ""
     yield Chart.single("ratio", "Policy ratio", "mean_ratio", "ratio", "c1", note=note)
     yield Chart.single("entropy", "Entropy", "entropy", "entropy", "c1", help="Mean token entropy, in nats")
     loss: tuple[ChartLine, ...] = (ChartLine("loss", "loss", "c1"),)
@@ -332,8 +331,8 @@ def _servers() -> tuple[Chart, ...]:
 # --- the machine -----------------------------------------------------------------------------------------------
 
 
-SAMPLED = "Sampled every 2 seconds, so shorter peaks may be missing"
-SLEEPS = "The trainer's peak isn't shown, because torch also counts memory that the sleeping vLLM has released"
+SAMPLING_HINT = "Sampled every 2 seconds, so shorter peaks may be missing"
+SLEEP_NOTE = "The trainer's peak isn't shown, because torch also counts memory that the sleeping vLLM has released"
 
 
 def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
@@ -347,7 +346,7 @@ def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
     ):
         lines = lines_of((f"gpu/{gpu}/{name}", f"GPU {gpu}") for gpu in gpus)
         memory = id_ == "gpu-memory"
-        help_text, note = SAMPLED if memory else "", SLEEPS if memory and sleeps else ""
+        help_text, note = SAMPLING_HINT if memory else "", SLEEP_NOTE if memory and sleeps else ""
         yield Chart(id_, title, lines, format=unit, zero=True, x="time", help=help_text, note=note)
 
 

@@ -8,7 +8,6 @@ COLOURS = 8
 
 
 def colour(number: int) -> str:
-    """Return the palette colour with this number, counting from 0."""
     return f"c{number % COLOURS + 1}"
 
 
@@ -25,7 +24,6 @@ class ChartLine:
     high: float | None = None
     """Upper end of the range of possible values, which limits the band and starts at `low`; None if open."""
     weight: float = 1.0
-    """Factor by which drawn values are multiplied."""
 
 
 def lines_of(labels: Iterable[tuple[str, str]], names: Container[str] | None = None) -> tuple[ChartLine, ...]:
@@ -59,16 +57,13 @@ class Chart:
     x: str = "step"
     """step | time"""
     bounds: tuple[ChartBound, ...] = ()
-    """Bounds of the run's preset, which runs.insight.health.drawn fills in."""
     log: bool = False
     note: str = ""
     help: str = ""
     stack: bool = False
-    """Whether the lines are parts of a whole and are stacked."""
 
     @classmethod
     def single(cls, id_: str, title: str, metric: str, label: str, colour: str, **fields: Any) -> "Chart":
-        """Create a chart with one line. `fields` are other fields of the chart."""
         return cls(id_, title, (ChartLine(metric, label, colour),), **fields)
 
 
@@ -77,13 +72,10 @@ class ChartGroup:
     title: str
     charts: tuple[Chart, ...]
     folded: bool = False
-    """Whether the group is initially folded, because it has many charts."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A metric in the headline row."""
-
     metric: str
     label: str
     format: str = "number"

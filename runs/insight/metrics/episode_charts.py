@@ -28,7 +28,6 @@ _single = partial(Chart.single, zero=True)
 
 
 def tool_names(names: Collection[str]) -> list[str]:
-    """Return the tools whose calls are among the metrics."""
     return sorted(match[1] for name in names if (match := _TOOL.fullmatch(name)))
 
 

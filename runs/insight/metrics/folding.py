@@ -32,9 +32,8 @@ PAUSE_S = 0.01
 KEEP_ROWS = 2000
 """Number of newest raw rows kept after folding, for the cursors of reconnecting viewers."""
 KEEP_STEPS = 300
-"""Number of newest steps whose timings are kept."""
 
-LINES_COME_FOR = timedelta(days=7)
+LATE_LINES_PERIOD = timedelta(days=7)
 """Time after a run's end for which it is still folded, since a host that reconnects sends late lines. Rows that arrive
 even later stay unfolded."""
 
@@ -45,7 +44,7 @@ Row = tuple[int, int | None, float, dict[str, float]]
 def fold_all(batches: int = 50) -> int:
     """Fold the waiting rows of all runs that may have some, in at most `batches` transactions. Return the number of
     transactions."""
-    recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LINES_COME_FOR))
+    recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LATE_LINES_PERIOD))
     waiting = Run.every.filter(pk__in=recent.order_by().values("run_id"))
     due = waiting.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
     folded = 0

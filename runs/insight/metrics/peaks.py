@@ -12,14 +12,13 @@ from controlplane.catalogue.hardware.inventory import number
 from workers.contract.run.hardware import HardwareSpec, Rollout
 from workers.contract.run.spec import Placement
 
-CLOSE = 0.9
+CLOSE_SHARE = 0.9
 
 
 @dataclass(frozen=True)
 class GpuPeak:
     index: int
     memory_mib: float
-    """Total memory of the GPU."""
     peak_mib: float
     trainer_mib: float = 0.0
     """Memory that torch reserved in the trainer's ranks on this GPU."""
@@ -32,7 +31,6 @@ class GpuPeak:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """Segments of the memory bar."""
         segments = (
             ("trainer", self.trainer_mib, "c1"),
             ("vLLM's share", self.vllm_mib, "c2"),
@@ -63,7 +61,7 @@ def of_run(
         peak = max(peak, trainer) if trainer <= size else peak
         trainer = min(trainer, peak)
         share = _share(hardware, index in placement.server_gpus) * size
-        if hardware.rollout == Rollout.COLOCATE and peak < trainer + CLOSE * share:
+        if hardware.rollout == Rollout.COLOCATE and peak < trainer + CLOSE_SHARE * share:
             # With vLLM in the trainer's process, torch's reserved memory includes its share.
             vllm = min(share, trainer)
             trainer -= vllm

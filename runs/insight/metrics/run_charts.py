@@ -33,7 +33,6 @@ _NO_CHART = frozenset(
     | {f"{of}_{rate}_per_second" for of in ("train", "eval") for rate in ("samples", "steps")}
     | {"eval_runtime", "eval_num_tokens", "eval_epoch", "job/done"}
 )
-"""Bookkeeping metrics of the trainer."""
 
 
 def plan_of(run: Run) -> list[ChartGroup]:
@@ -63,8 +62,8 @@ def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list
     prefixes: dict[str, list[str]] = {}
     for name in sorted(name for name in set(names) - drawn if not name.startswith(LIMITS)):
         prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
-    taken: set[str] = set()
-    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, taken, families)]
+    used_ids: set[str] = set()
+    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, used_ids, families)]
     evaluations = tuple(chart for chart in charts if chart.lines[0].metric.startswith("eval_"))
     training = tuple(chart for chart in charts if chart not in evaluations)
     groups = (ChartGroup("Other", training), ChartGroup("Other evaluation metrics", evaluations, folded=True))
@@ -80,15 +79,15 @@ def _families(planned: Sequence[ChartGroup]) -> dict[str, str]:
     return {prefix: min(of) for prefix, of in titles.items() if prefix and len(of) == 1}
 
 
-def _alike(prefix: str, names: list[str], taken: set[str], families: Mapping[str, str]) -> Iterator[Chart]:
+def _alike(prefix: str, names: list[str], used_ids: set[str], families: Mapping[str, str]) -> Iterator[Chart]:
     for start in range(0, len(names), COLOURS):
         batch = names[start : start + COLOURS]
         lines = lines_of((name, name.removeprefix(prefix).strip("/") or name) for name in batch)
         title = prefix if len(names) > len(lines) or len(lines) > 1 else lines[0].metric
         numbered = f"{title} ({start // COLOURS + 1})" if len(names) > COLOURS else title
         slug = "other-" + re.sub(r"[^a-z0-9]+", "-", numbered.lower()).strip("-")
-        unique = next(s for n in range(len(taken) + 1) if (s := f"{slug}-{n}" if n else slug) not in taken)
-        taken.add(unique)
+        unique = next(s for n in range(len(used_ids) + 1) if (s := f"{slug}-{n}" if n else slug) not in used_ids)
+        used_ids.add(unique)
         x = "step" if kind_of(prefix) == "train" else "time"
         if family := families.get(prefix):
             label = lines[0].label.replace("_", " ") if len(lines) == 1 else "other figures"
@@ -103,7 +102,6 @@ def gpus_of(run: Run) -> tuple[int, ...]:
 
 
 def as_json(groups: Sequence[ChartGroup]) -> list[dict[str, Any]]:
-    """Return the charts as JSON for the page's script."""
     return [{**asdict(chart), "group": group.title} for group in groups for chart in group.charts]
 
 
@@ -118,7 +116,6 @@ def recorded(groups: Sequence[ChartGroup], names: Container[str]) -> list[ChartG
 
 
 def metrics(groups: Sequence[ChartGroup]) -> list[str]:
-    """Return all metrics of the charts in order, without duplicates."""
     lines = [line for group in groups for chart in group.charts for line in chart.lines]
     names = (name for line in lines for name in (line.metric, line.band, line.evaluation) if name)
     return list(dict.fromkeys(DERIVED.get(name, name) for name in names))

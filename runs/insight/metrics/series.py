@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 NO_STEP = -1
 _ROW = [("seq", "<i8"), ("step", "<i4"), ("t", "<f8"), ("value", "<f8")]
 ROW_BYTES = 28
-EXTREMES = 20
+KEPT_EXTREMES = 20
 """Number of highest points, and of lowest points, that a downsampled series always keeps."""
 OUTLINED = 32
 """Number of stretches per chunk whose lowest and highest points form the outline."""
 TOKENS = "num_tokens"
-"""Metric with the cumulative number of tokens."""
-READ_AT_ONCE = 500
+READ_BATCH = 500
 _VALUES = msgspec.json.Decoder(dict[str, float | None])
 
 
@@ -38,10 +37,9 @@ class Series(TypedDict):
     t: list[float]
     value: list[float]
     tokens: NotRequired[list[float]]
-    """Cumulative number of tokens at each point, if the x axis is tokens."""
 
 
-class SeriesAnswer(TypedDict):
+class SeriesResponse(TypedDict):
     last: int
     series: dict[str, Series]
 
@@ -155,7 +153,7 @@ def thin(points: Points, count: int) -> Points:
 
     values = np.require(points.value, requirements=("C", "A"))  # columns of a chunk may be unaligned
     sampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]  # its constructor is not annotated
-    extremes = min(EXTREMES, count // 8)
+    extremes = min(KEPT_EXTREMES, count // 8)
     chosen = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)
     if extremes:
         order = np.argpartition(values, (extremes, len(values) - extremes - 1))
@@ -176,7 +174,7 @@ def outline(points: Points) -> Points:
     return points.pick(np.unique(np.minimum(np.concatenate(extremes), len(points) - 1)))
 
 
-def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesAnswer:
+def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesResponse:
     """Return each metric's history within the window, in at most `points` points, and the seq after which the socket
     continues."""
     # The order of the reads matters: a fold in between moves rows into chunks, never back.
@@ -191,7 +189,7 @@ def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window 
     _read_details(run, requests)
     return {
         "last": max(last, *(int(points.seq[-1]) for points in tail.values() if len(points)), 0),
-        "series": {name: _plain(request.answer(), window, clock) for name, request in requests.items()},
+        "series": {name: _to_json(request.result(), window, clock) for name, request in requests.items()},
     }
 
 
@@ -201,7 +199,6 @@ def reported(run: Run) -> list[str]:
 
 
 def metrics(run: Run) -> list[Metric]:
-    """Return all metrics of the run with their numbers of points."""
     unfolded = tails([run.pk], None)
     totals = MetricChunk.objects.filter(run=run).values_list("metric").annotate(Sum("points")).order_by("metric")
     counts: dict[str, int] = dict(totals)
@@ -211,7 +208,6 @@ def metrics(run: Run) -> list[Metric]:
 
 
 def kind_of(metric: str) -> str:
-    """Return the source of a metric, derived from its name."""
     group = metric.partition("/")[0]
     return {"gpu": "system", "host": "system", "vllm": "vllm"}.get(group, "train")
 
@@ -234,7 +230,7 @@ def tails(runs: Sequence[str], names: Sequence[str] | None) -> dict[tuple[str, s
     rows = MetricRow.objects.filter(run__in=runs, seq__gt=F("run__folded_seq"), superseded=False).order_by("run", "seq")
     # Read as text, because the driver's JSON decoding takes several times as long and there may be a thousand rows.
     texts = rows.annotate(text=Cast("values", TextField())).values_list("run_id", "seq", "step", "t", "text")
-    for run_id, seq, step, t, text in texts.iterator(READ_AT_ONCE):
+    for run_id, seq, step, t, text in texts.iterator(READ_BATCH):
         values = _VALUES.decode(text)
         for name in values if names is None else names:
             if (value := values.get(name)) is not None:
@@ -273,12 +269,14 @@ class _MetricRequest:
     def __init__(self, chunks: list[_Chunk], tail: Points, window: Window, clock: "_ProgressClock", count: int) -> None:
         self.details: list[Points] = []
         self._tail, self._window, self._clock, self._count = tail, window, clock, count
-        self._outline = self._cut(join([_outlines(chunks), tail]))
+        self._outline = self._clip_to_window(join([_outlines(chunks), tail]))
         self.needs = self._missing(chunks)
         """(first, last) seq of the chunks to read, or None if the outline is fine enough."""
 
-    def answer(self) -> Points:
-        return thin(self._cut(join([*self.details, self._tail])) if self.needs else self._outline, self._count)
+    def result(self) -> Points:
+        return thin(
+            self._clip_to_window(join([*self.details, self._tail])) if self.needs else self._outline, self._count
+        )
 
     def _missing(self, chunks: list[_Chunk]) -> tuple[int, int] | None:
         if not all(chunk.outline for chunk in chunks):
@@ -290,7 +288,7 @@ class _MetricRequest:
         complete = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in inside)
         return None if complete else (inside[0].first, inside[-1].last)
 
-    def _cut(self, points: Points) -> Points:
+    def _clip_to_window(self, points: Points) -> Points:
         """Return the points within the window and one neighbour on each side, so that lines reach the chart's edge."""
         if self._window.whole or not len(points):
             return points
@@ -309,7 +307,6 @@ class _ProgressClock:
     """Converter from seq to training progress, for machine metrics, which have neither steps nor tokens."""
 
     counted: Points
-    """The points of the token count."""
 
     def x(self, points: Points, of: str) -> "NDArray[np.float64]":
         if of == "time":
@@ -332,14 +329,14 @@ class _ProgressClock:
         return np.where(points.step == NO_STEP, filled, points.step)
 
 
-def _plain(points: Points, window: Window, clock: _ProgressClock) -> Series:
+def _to_json(points: Points, window: Window, clock: _ProgressClock) -> Series:
     steps = clock.steps(points) if window.x == "step" else points.step
-    answer: Series = {
+    columns: Series = {
         "seq": points.seq.tolist(),
         "step": [None if step == NO_STEP else step for step in steps.tolist()],
         "t": points.t.tolist(),
         "value": points.value.tolist(),
     }
     if window.x == "tokens":
-        answer["tokens"] = clock.tokens(points).tolist()
-    return answer
+        columns["tokens"] = clock.tokens(points).tolist()
+    return columns

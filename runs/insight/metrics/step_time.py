@@ -17,22 +17,27 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EventKind
 
-REST = "rest"
-"""Name of the remainder of step_time, outside the timed parts."""
+REMAINDER = "rest"
 SUBJECTS = {
     "generation": "Generation takes",
     "rewards": "Rewards take",
     "logps": "Log-probabilities take",
     "update": "The update takes",
     "weight_sync": "Sending the weights to vLLM takes",
-    REST: "Work outside the timed parts takes",
+    REMAINDER: "Work outside the timed parts takes",
 }
-STEPS = 60
-"""Number of newest steps that are averaged."""
-FEWEST = 5
-ADVISED_FROM = {"generation": 0.5, "rewards": 0.2, "logps": 0.3, "update": 0.6, "weight_sync": 0.15, REST: 0.25}
+AVERAGED_STEPS = 60
+MIN_STEPS = 5
+MIN_ADVISED_SHARE = {
+    "generation": 0.5,
+    "rewards": 0.2,
+    "logps": 0.3,
+    "update": 0.6,
+    "weight_sync": 0.15,
+    REMAINDER: 0.25,
+}
 """Part -> the share of a step from which advice on the part is shown."""
-LONG_TAIL = 3.0
+MIN_TAIL_RATIO = 3.0
 """Ratio of a batch's longest completion to the mean from which advice on it is shown."""
 
 
@@ -41,7 +46,6 @@ class StepTimePart:
     name: str
     seconds: float
     share: float
-    """Share of the step's time, 0 to 1."""
 
     @property
     def sentence(self) -> str:
@@ -53,7 +57,6 @@ class StepTimePart:
 class Advice:
     part: StepTimePart
     text: str
-    """Sentences about changes that help."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ class StepTime:
     def segments(self) -> list[dict[str, Any]]:
         """Segments of the bar, coloured as in the chart “Where a step's time goes”."""
         seconds = {part.name: part.seconds for part in self.parts}
-        looks = [(name, label, colour(i)) for i, (name, label) in enumerate(STEP_PARTS.items())] + [(REST, REST, "c8")]
+        looks = [(name, label, colour(i)) for i, (name, label) in enumerate(STEP_PARTS.items())] + [
+            (REMAINDER, REMAINDER, "c8")
+        ]
         return [
             {"label": label, "value": seconds[name], "colour": colour_}
             for name, label, colour_ in looks
@@ -85,14 +90,14 @@ class StepTime:
 
 
 def of_run(run: Run) -> StepTime | None:
-    """Average the step time over the newest steps, or return None until FEWEST steps have been timed. The run's first
-    step is excluded, since it compiles and warms up."""
+    """Average the step time over the newest steps, or return None until MIN_STEPS have been timed. The run's first step
+    is excluded, since it compiles and warms up."""
     timed = [f"time/{part}_s" for part in STEP_PARTS]
     columns = _newest(run, ["step_time", *timed, overlapping.AHEAD_SECONDS])
     total, generated = columns["step_time"], columns[overlapping.AHEAD_SECONDS]
-    if len(total) < FEWEST or not any(columns[name] for name in timed):
+    if len(total) < MIN_STEPS or not any(columns[name] for name in timed):
         return None
-    steps = sorted(total)[-STEPS:]
+    steps = sorted(total)[-AVERAGED_STEPS:]
     seconds = sum(total[step] for step in steps) / len(steps)
     if seconds <= 0:
         return None
@@ -101,7 +106,7 @@ def of_run(run: Run) -> StepTime | None:
         for part in STEP_PARTS
         if columns[f"time/{part}_s"]
     }
-    means[REST] = max(0.0, seconds - sum(means.values()))
+    means[REMAINDER] = max(0.0, seconds - sum(means.values()))
     parts = tuple(
         StepTimePart(part, mean, min(1.0, mean / seconds))
         for part, mean in sorted(means.items(), key=lambda item: -item[1])
@@ -114,12 +119,12 @@ def _newest(run: Run, names: Sequence[str]) -> dict[str, dict[int, float]]:
     """Return each metric's newest values by step, without the first step, from raw rows or from an old run's chunks."""
     by_name: dict[str, dict[int, float]] = {name: {} for name in names}
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False, values__has_key="step_time")
-    lines = list(rows.order_by("-seq").values_list("step", "values")[: STEPS + 1])
+    lines = list(rows.order_by("-seq").values_list("step", "values")[: AVERAGED_STEPS + 1])
     for step, values in lines:
         for name in names:
             if step is not None and step > 1 and isinstance(value := values.get(name), int | float):
                 by_name[name][step] = float(value)
-    if len(lines) <= STEPS and run.folded_seq:
+    if len(lines) <= AVERAGED_STEPS and run.folded_seq:
         _prepend(run, by_name)
     return by_name
 
@@ -130,7 +135,9 @@ def _prepend(run: Run, by_name: dict[str, dict[int, float]]) -> None:
     chunks = MetricChunk.objects.filter(run=run, metric__in=by_name).order_by("-first_seq")
     for name, count, data in chunks.values_list("metric", "points", "data")[: len(by_name)]:
         points = Points.unpack(data, count)
-        for step, value in zip(points.step[-STEPS:].tolist(), points.value[-STEPS:].tolist(), strict=True):
+        for step, value in zip(
+            points.step[-AVERAGED_STEPS:].tolist(), points.value[-AVERAGED_STEPS:].tolist(), strict=True
+        ):
             if step > 1:
                 by_name[name].setdefault(step, value)
 
@@ -144,7 +151,9 @@ def _advice(run: Run, parts: Sequence[StepTimePart]) -> Iterator[Advice]:
     except ContractError:  # of another version
         return
     for part in parts:
-        if part.share >= ADVISED_FROM[part.name] and (text := " ".join(_ADVISERS[part.name](spec, run.last_metrics))):
+        if part.share >= MIN_ADVISED_SHARE[part.name] and (
+            text := " ".join(_ADVISERS[part.name](spec, run.last_metrics))
+        ):
             yield Advice(part, text)
 
 
@@ -157,7 +166,7 @@ def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
             yield "On a CPU, shorter or fewer completions help most."
         return
     mean, longest = (_number(last.get(f"completions/{name}_length")) for name in ("mean", "max"))
-    if mean and longest and longest > LONG_TAIL * mean:
+    if mean and longest and longest > MIN_TAIL_RATIO * mean:
         yield (
             f"The batch waits for its longest completion, which has {significant(longest)} tokens, while the mean is "
             f"{significant(mean)}. A lower completion limit shortens that wait."
@@ -235,7 +244,7 @@ _ADVISERS: dict[str, Callable[[RunSpec, Mapping[str, Any]], Iterator[str]]] = {
     "logps": _logps,
     "update": _update,
     "weight_sync": _weight_sync,
-    REST: lambda spec, last: iter(
+    REMAINDER: lambda spec, last: iter(
         ("This includes loading data, saving and logging. Save less often, and check disk and CPU under Machine.",)
     ),
 }

@@ -27,9 +27,8 @@ from workers.contract.wire.names import StepPart
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import waits
 
-WORTH_SAYING = 1.1
-"""Minimum speed-up for recommending a switch."""
-TRAINING = frozenset({StepPart.LOGPS, StepPart.UPDATE, OPTIMIZER})
+MIN_SPEEDUP = 1.1
+TRAINING_PHASES = frozenset({StepPart.LOGPS, StepPart.UPDATE, OPTIMIZER})
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Switch:
 def of(spec: RunSpec, placement: Mapping[str, Any], spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
     """Yield the switches that a run can have, judged by a step's spans. `placement` is that of the step's attempt."""
     yield from _ahead(spec, spans, seconds)
-    yield from _beside(spec, spans, seconds)
+    yield from _concurrent_rewards(spec, spans, seconds)
     if "warm" in placement and spec.hardware.vllm_server is not None:
         yield Switch("Warm server", bool(placement["warm"]), None, "It shortens the start but not the steps.")
     if spec.prompts.extra_rounds:
@@ -58,19 +57,19 @@ def _ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Swi
     if spec.hardware.rollout is not Rollout.SERVER:
         return
     generating = [span for span in spans if span.lane.startswith(SERVER) and span.phase == StepPart.GENERATION]
-    training = [span for span in spans if span.lane == TRAINER and span.phase in TRAINING]
+    training = [span for span in spans if span.lane == TRAINER and span.phase in TRAINING_PHASES]
     shared = overlap(generating, training)
     name = "One step ahead"
     if getattr(spec, "ahead", shared > 0.01 * seconds):
-        yield _on(name, seconds, shared, "generation during training")
+        yield _switch_on(name, seconds, shared, "generation during training")
         return
     saved = min(union(generating), union(training))
     effect = "It would overlap generation with training: about {step} per step."
     advice = "One step ahead would overlap generation with training, which is about {times:.1f} times as fast."
-    yield _off(name, seconds, saved, effect, advice)
+    yield _switch_off(name, seconds, saved, effect, advice)
 
 
-def _beside(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
+def _concurrent_rewards(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
     waiting = [f"{REWARD}{reward.name}" for reward in spec.rewards if waits(LIBRARY[reward.function])]
     if not waiting or (not spec.rewards_beside and rewards_problem(spec.hardware, spec.episodes) is not None):
         return
@@ -79,7 +78,7 @@ def _beside(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Sw
     name = "Rewards beside generation"
     if spec.rewards_beside:
         # Scoring during generation would otherwise have delayed the step afterwards.
-        yield _on(name, seconds, overlap(scoring, generating), "scoring during generation")
+        yield _switch_on(name, seconds, overlap(scoring, generating), "scoring during generation")
         return
     saved = min(union(scoring), union(generating), union(span for span in spans if span.lane == REWARDS))
     effect = "It would score groups while others are generated: {step} per step at best."
@@ -87,21 +86,21 @@ def _beside(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Sw
         f"The step waits {duration(union(scoring))} for rewards. Scoring each group as soon as it is complete would be "
         "up to {times:.1f} times as fast."
     )
-    yield _off(name, seconds, saved, effect, advice)
+    yield _switch_off(name, seconds, saved, effect, advice)
 
 
-def _on(name: str, seconds: float, overlap_s: float, activity: str) -> Switch:
+def _switch_on(name: str, seconds: float, overlap_s: float, activity: str) -> Switch:
     without = seconds + overlap_s
     words = f"{duration(overlap_s)} of {activity}; without it, a step would take {duration(without)}."
     return Switch(name, True, without, words)
 
 
-def _off(name: str, seconds: float, saved: float, effect: str, advice: str) -> Switch:
+def _switch_off(name: str, seconds: float, saved: float, effect: str, advice: str) -> Switch:
     """Create a switch that is off. `effect` has a placeholder {step} for the step's duration, `advice` {times} for the
     speed-up."""
     shorter = seconds - saved
     times = seconds / shorter if shorter > 0 else 1.0
-    recommended = advice.format(times=times) if times >= WORTH_SAYING else ""
+    recommended = advice.format(times=times) if times >= MIN_SPEEDUP else ""
     return Switch(name, False, shorter, effect.format(step=duration(shorter)), recommended)
 
 

@@ -55,7 +55,6 @@ def _ends(rewards: list[float]) -> list[float]:
 
 
 def _width(count: int) -> int:
-    """Return the number of rewards per point."""
     width = 1
     while count > MAX_POINTS * width:
         width *= 2

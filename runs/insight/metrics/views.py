@@ -21,7 +21,7 @@ POINTS = 500
 MAX_POINTS = 5000
 ALL = "*"
 AXES = ("step", "tokens", "time")
-WORTH_PACKING = 1024
+MIN_COMPRESSED_BYTES = 1024
 
 
 @require_safe
@@ -41,13 +41,12 @@ def points_of(request: HttpRequest, run: Run, names: Sequence[str]) -> HttpRespo
     """Return the points of these metrics, with the number of points and the window that the URL requests."""
     points, x = whole(request, "points", POINTS, 2, MAX_POINTS), request.GET.get("x", "")
     window = numbers.Window(x if x in AXES else "", _number(request, "from"), _number(request, "to"))
-    return _packed(request, numbers.series(run, names, points, window))
+    return _compressed_json(request, numbers.series(run, names, points, window))
 
 
 @require_safe
 def metrics(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Return all metrics of the run with their source and number of points."""
-    return _packed(request, {"metrics": numbers.metrics(queries.run_for(request, run_id))})
+    return _compressed_json(request, {"metrics": numbers.metrics(queries.run_for(request, run_id))})
 
 
 @require_safe
@@ -67,12 +66,12 @@ def _number(request: HttpRequest, name: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _packed(request: HttpRequest, answer: object) -> HttpResponse:
+def _compressed_json(request: HttpRequest, payload: object) -> HttpResponse:
     """Return a response with compressed JSON. Django's encoder and gzip would take longer than reading the numbers."""
-    body = msgspec.json.encode(answer)
-    packs = len(body) >= WORTH_PACKING and "gzip" in request.headers.get("Accept-Encoding", "")
-    response = HttpResponse(gzip.compress(body, 1) if packs else body, content_type="application/json")
+    body = msgspec.json.encode(payload)
+    compresses = len(body) >= MIN_COMPRESSED_BYTES and "gzip" in request.headers.get("Accept-Encoding", "")
+    response = HttpResponse(gzip.compress(body, 1) if compresses else body, content_type="application/json")
     patch_vary_headers(response, ["Accept-Encoding"])
-    if packs:
+    if compresses:
         response["Content-Encoding"] = "gzip"
     return response

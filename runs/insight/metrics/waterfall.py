@@ -23,11 +23,10 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StepPart
 
-OFFERED = 100
-"""Number of newest steps that can be chosen."""
-LATEST = 20
+MAX_OFFERED_STEPS = 100
+LATEST_STEPS = 20
 """Number of newest steps whose median is shown if no step is chosen."""
-FEWEST_SAMPLES = 2
+MIN_SAMPLES = 2
 """Minimum number of samples of a GPU within the step for showing its utilization."""
 PHASES: dict[str, tuple[str, str]] = {
     StepPart.GENERATION: ("generation", "c1"),
@@ -61,7 +60,6 @@ class Lane:
     label: str
     bars: tuple[WaterfallBar, ...]
     busy: float
-    """Number of seconds for which the lane was busy."""
     idle: float | None
     """Share of the step for which the lane was idle; None for lanes that needn't be busy."""
     gaps: tuple[tuple[float, float], ...] = ()
@@ -78,9 +76,7 @@ class GpuUse:
 
     label: str
     mean: float
-    """Mean utilization in percent."""
     t: tuple[float, ...]
-    """Seconds since the start of the step."""
     percent: tuple[float, ...]
 
 
@@ -92,14 +88,12 @@ class StepView:
     began: float
     seconds: float
     spans: tuple[Span, ...]
-    among: int
+    median_of: int
     """Number of steps of which this one is the median, or 0 if it was chosen."""
     left_out: int
     """Number of recent steps that generated nothing, which the median excludes."""
     offered: tuple[int, ...]
-    """Steps that can be chosen, newest first."""
     placement: dict[str, Any] = field(default_factory=dict)
-    """The placement of the step's attempt."""
     gpus: tuple[GpuUse, ...] = ()
 
     @cached_property
@@ -122,7 +116,6 @@ class StepView:
 
     @property
     def rows(self) -> Iterator[tuple[Lane, WaterfallBar]]:
-        """Rows of the table."""
         for lane in self.lanes:
             for bar in lane.bars:
                 yield lane, bar
@@ -132,12 +125,11 @@ class StepView:
         return json.dumps(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """Return the data for the drawing and the HTTP API."""
         return {
             "step": self.step,
             "began": self.began,
             "seconds": self.seconds,
-            "median_of": self.among,
+            "median_of": self.median_of,
             "lanes": [
                 {
                     "key": lane.key,
@@ -159,19 +151,19 @@ class StepView:
 def of_run(run: Run, step: int | None = None) -> StepView | None:
     """Return the view of a step, or of the median of the latest steps that generate; None if there is no such step."""
     records = StepSpans.objects.filter(run=run).order_by("-seq")
-    offered = list(records.values_list("step", flat=True)[:OFFERED])
+    offered = list(records.values_list("step", flat=True)[:MAX_OFFERED_STEPS])
     if not offered:
         return None
-    among = left_out = 0
+    median_of = left_out = 0
     if step is not None:
         record = records.filter(step=step).first()
     else:
-        latest = [spans for spans in records[:LATEST] if spans.step > 1] or list(records[:LATEST])
+        latest = [spans for spans in records[:LATEST_STEPS] if spans.step > 1] or list(records[:LATEST_STEPS])
         # Steps that reuse a batch are shorter, and nothing waits in them.
         generating = [
             spans for spans in latest if any(phase == StepPart.GENERATION for _, phase, _, _ in spans.spans)
         ] or latest
-        left_out, among = len(latest) - len(generating), len(generating)
+        left_out, median_of = len(latest) - len(generating), len(generating)
         middle = statistics.median_low(spans.seconds for spans in generating)
         record = next(spans for spans in generating if spans.seconds == middle)
     if record is None:
@@ -181,7 +173,7 @@ def of_run(run: Run, step: int | None = None) -> StepView | None:
         spec = spec_of(run)
     spans, steps = tuple(Span(*span) for span in record.spans), tuple(dict.fromkeys(offered))
     placement = record.attempt.placement or {}
-    view = StepView(run, spec, record.step, record.began, record.seconds, spans, among, left_out, steps, placement)
+    view = StepView(run, spec, record.step, record.began, record.seconds, spans, median_of, left_out, steps, placement)
     return replace(view, gpus=tuple(_gpus(view)))
 
 
@@ -249,7 +241,7 @@ def _gpus(view: StepView) -> Iterator[GpuUse]:
             for t, value in zip(column["t"], column["value"], strict=True)
             if 0 <= t - view.began <= view.seconds
         )
-        if len(points) >= FEWEST_SAMPLES * max(1, len(columns)):
+        if len(points) >= MIN_SAMPLES * max(1, len(columns)):
             t, percent = zip(*_means(points), strict=True)
             yield GpuUse(label, statistics.fmean(value for _, value in points), t, percent)
 

@@ -15,7 +15,6 @@ from workers.contract.run.spec import RewardSpec
 @dataclass(frozen=True)
 class EditorState:
     specs: list[RewardSpec]
-    """Valid components."""
     problems: list[tuple[str, list[str]]]
     """Invalid components: name and errors."""
     aggregation: str
@@ -24,7 +23,6 @@ class EditorState:
 
 
 def posted(request: HttpRequest) -> EditorState:
-    """Return the state of the posted editor form."""
     specs: list[RewardSpec] = []
     problems: list[tuple[str, list[str]]] = []
     positions = []

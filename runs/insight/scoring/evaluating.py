@@ -14,7 +14,7 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Cost, Failure, Reward, Row, Scores, turns_of
 from workers.rewards.scoring import score
 
-WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
+TIMEOUT_PARAMS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
 """Parameters with time limits in seconds, for requests to servers and for running code."""
 ONLY_TRAINER = "Only the trainer can compute this component, because it depends on the running model."
 ASKS = "This component calls another server, so it is computed only on request."
@@ -25,7 +25,6 @@ class How(StrEnum):
 
     SCORED = "scored"
     RECORDED = "recorded"
-    """Taken from the run, which has the same component."""
     TRAINER = "trainer"
     ASKS = "asks"
     UNAVAILABLE = "unavailable"
@@ -34,8 +33,6 @@ class How(StrEnum):
 
 @dataclass(frozen=True)
 class ComponentScores:
-    """One component's scores for a batch of completions."""
-
     spec: RewardSpec
     reward: Reward
     values: list[float | None]
@@ -45,11 +42,9 @@ class ComponentScores:
     seconds: float | None = None
     how: How = How.SCORED
     why: str = ""
-    """The reason why scores are missing."""
 
     @property
     def counts(self) -> bool:
-        """True if the component is part of the totals."""
         return self.how in (How.SCORED, How.RECORDED)
 
 
@@ -82,7 +77,7 @@ def column(
     params = _params(reward, spec, turn)
     scores = _scores(spec, reward, completions, rows, params, turn)
     seconds = time.perf_counter() - started
-    if scores.failures and turn.over and _is_cut(reward, spec, params):
+    if scores.failures and turn.over and _had_less_time(reward, spec, params):
         turn.late = True
     if turn.unavailable:
         return unscored(how=How.UNAVAILABLE, why=turn.unavailable)
@@ -126,15 +121,17 @@ def _scores(
 def _params(reward: Reward, spec: RewardSpec, turn: TrialTurn) -> dict[str, Any]:
     """Return the component's parameters with time limits capped at the page's remaining time, so that endless code
     doesn't block others."""
-    waits = WAITS.get(reward.cost)
-    if waits is None:
+    timeouts = TIMEOUT_PARAMS.get(reward.cost)
+    if timeouts is None:
         return dict(spec.params)
     remaining = max(1.0, turn.until - time.monotonic())
     full = reward.defaults() | spec.params
-    return full | {name: min(full[name], remaining) for name in waits if name in full}
+    return full | {name: min(full[name], remaining) for name in timeouts if name in full}
 
 
-def _is_cut(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
+def _had_less_time(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
     """Return whether code had less time than its own limit, so that failures may be due to the page."""
     full = reward.defaults() | spec.params
-    return reward.cost is Cost.SANDBOX and any(params.get(name) != full.get(name) for name in WAITS[Cost.SANDBOX])
+    return reward.cost is Cost.SANDBOX and any(
+        params.get(name) != full.get(name) for name in TIMEOUT_PARAMS[Cost.SANDBOX]
+    )

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-PAIRED = 128
-"""Maximum number of a group's completions that are compared pairwise."""
+MAX_PAIRED = 128
 TOLERANCE = 1e-6
 """Relative difference up to which totals count as equal, because the run computed in single precision."""
 
@@ -34,7 +33,7 @@ def ranks(totals: Sequence[float | None]) -> list[int | None]:
 
 def pairs(before: Sequence[float | None], now: Sequence[float | None]) -> PairCounts:
     """Compare all pairs of completions that have totals in both scorings."""
-    scored = [(b, n) for b, n in zip(before, now, strict=True) if b is not None and n is not None][:PAIRED]
+    scored = [(b, n) for b, n in zip(before, now, strict=True) if b is not None and n is not None][:MAX_PAIRED]
     orders = [(order(b1, b2), order(n1, n2)) for (b1, n1), (b2, n2) in combinations(scored, 2)]
     return PairCounts(
         all=len(orders),

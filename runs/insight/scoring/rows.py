@@ -14,18 +14,20 @@ from workers.contract.run.dataset import row_for_rewards
 
 MAX_BYTES = 16 * 2**20
 """Maximum number of bytes of rows that one request reads."""
-KEPT = 64
-"""Maximum number of rows cached in memory."""
-LARGEST_KEPT = 2**20
-MADE_UP = {"row": 0, "prompt": [{"role": "user", "content": "What is 6 times 7?"}], "answer": "42", "test_cases": []}
-"""Example row, used if there is no dataset."""
+MAX_CACHED_ROWS = 64
+MAX_CACHED_CHARS = 2**20
+EXAMPLE_ROW = {
+    "row": 0,
+    "prompt": [{"role": "user", "content": "What is 6 times 7?"}],
+    "answer": "42",
+    "test_cases": [],
+}
 
 
 @dataclass(frozen=True)
 class RowSearch:
     rows: dict[int, dict[str, Any]]
     problem: str = ""
-    """The reason why some rows are missing, as a sentence."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,7 @@ class RowPlace:
 
     row: dict[str, Any]
     index: int = 0
-    """The position, counting from 0."""
     count: int = 1
-    """Number of rows in the version."""
     problem: str = ""
 
 
@@ -58,21 +58,21 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     return RowSearch(cached | rows, problem)
 
 
-def at(version: DatasetVersion | None, index: int) -> RowPlace:
+def row_at(version: DatasetVersion | None, index: int) -> RowPlace:
     """Return the row at a position, which wraps around. Return an example row if there is no version or no rows."""
-    short, index, count = _short(version, index)
-    if version is None or short is None:
-        return RowPlace(dict(MADE_UP))
+    preview, index, count = _read_preview(version, index)
+    if version is None or preview is None:
+        return RowPlace(dict(EXAMPLE_ROW))
     problem = ""
-    if _may_be_cut(short):
-        search = by_number(version, [short["row_id"]])
-        if short["row_id"] in search.rows:
-            return RowPlace(search.rows[short["row_id"]], index, count)
+    if _may_be_incomplete(preview):
+        search = by_number(version, [preview["row_id"]])
+        if preview["row_id"] in search.rows:
+            return RowPlace(search.rows[preview["row_id"]], index, count)
         problem = search.problem
-    if "prompt" not in short:
-        example = {**MADE_UP, "row": short["row_id"]}
+    if "prompt" not in preview:
+        example = {**EXAMPLE_ROW, "row": preview["row_id"]}
         return RowPlace(example, index, count, f"{problem} An example row is used instead.")
-    row = row_for_rewards(short, short["metadata"], chat=bool(version.mapping.get("chat", True)))
+    row = row_for_rewards(preview, preview["metadata"], chat=bool(version.mapping.get("chat", True)))
     return RowPlace(row, index, count, problem and f"{problem} The row may be truncated.")
 
 
@@ -81,7 +81,7 @@ def shown_prompt(row: Mapping[str, Any]) -> str:
     return prompt if isinstance(prompt, str) else prompt_text(prompt)
 
 
-def _short(version: DatasetVersion | None, index: int) -> tuple[dict[str, Any] | None, int, int]:
+def _read_preview(version: DatasetVersion | None, index: int) -> tuple[dict[str, Any] | None, int, int]:
     """Return a row as the version's pages show it, with its index and the number of rows; if the files are missing,
     use the preview rows of the import report."""
     if version is None:
@@ -95,7 +95,7 @@ def _short(version: DatasetVersion | None, index: int) -> tuple[dict[str, Any] |
     return row, index % count, count
 
 
-def _may_be_cut(row: Mapping[str, Any]) -> bool:
+def _may_be_incomplete(row: Mapping[str, Any]) -> bool:
     """Return whether a shortened row may be incomplete: it is too large, or contains a truncated or cleaned string or
     a truncated list."""
     if "too_large" in row:
@@ -126,11 +126,11 @@ class _Cache:
             return self._rows.get(key)
 
     def put(self, key: tuple[str, int], row: dict[str, Any]) -> None:
-        if len(str(row)) > LARGEST_KEPT:
+        if len(str(row)) > MAX_CACHED_CHARS:
             return
         with self._lock:
             self._rows[key] = row
-            while len(self._rows) > KEPT:
+            while len(self._rows) > MAX_CACHED_ROWS:
                 self._rows.popitem(last=False)
 
 

@@ -14,7 +14,7 @@ from workers.rewards.reward import Completion
 SECONDS = 15.0
 """Seconds after which a request starts no further scoring. Scoring that is running ends by its own time limits."""
 
-ASKING = 60.0
+ASKING_SECONDS = 60.0
 """The same limit for requests that call other servers."""
 
 
@@ -28,8 +28,6 @@ class ScoredCompletion:
 
 @dataclass(frozen=True)
 class Cell:
-    """One component's score for one completion."""
-
     value: float | None
     note: str = ""
     failed: str = ""
@@ -42,8 +40,6 @@ class Cell:
 
 @dataclass(frozen=True)
 class ScoredComponent:
-    """A component with its statistics over the group."""
-
     column: ComponentScores
     mean: float | None
     deviation: float | None
@@ -63,7 +59,6 @@ class ScoredComponent:
 
     @property
     def share_width(self) -> float:
-        """Width of the share's bar, from 0 to 100."""
         return round(100 * min(1.0, max(0.0, self.share or 0.0)), 1)
 
 
@@ -81,7 +76,6 @@ class PlaygroundTrial:
 
     @property
     def missing(self) -> list[ComponentScores]:
-        """Components that are missing from the totals."""
         return [scored.column for scored in self.columns if not scored.column.counts]
 
     @property
@@ -90,7 +84,6 @@ class PlaygroundTrial:
 
     @property
     def widest(self) -> float:
-        """Largest absolute advantage of the group."""
         return max((abs(scored.advantage) for scored in self.group), default=0.0)
 
     @property

@@ -130,7 +130,7 @@ def _table(chosen: Chosen) -> dict[str, Any]:
             "run": run,
             "look": looks[run.pk],
             "s": queries.summary(run, now, {}),
-            "took": comparison.took(run, now),
+            "took": comparison.run_cost(run, now),
             "tokens": run.last_metrics.get("num_tokens"),
             "without": ",".join(compared.pk for compared in chosen.runs if compared is not run),
         }

@@ -172,7 +172,7 @@ def stored_row(group: SampleRow) -> dict[str, Any]:
 def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
     versions = ready_versions(request)
     version = versions.filter(pk=number(fields.get("version")) or 0).first() or versions.first()
-    at = rows.at(version, number(fields.get("sample")) or 0)
+    at = rows.row_at(version, number(fields.get("sample")) or 0)
     return CompletionSource(
         SourceKind.DATASET,
         at.row,
@@ -198,7 +198,7 @@ def _of_hand(fields: Mapping[str, Any]) -> CompletionSource:
 
 
 def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
-    source = CompletionSource(SourceKind.RUN, dict(rows.MADE_UP), "", [])
+    source = CompletionSource(SourceKind.RUN, dict(rows.EXAMPLE_ROW), "", [])
     run_id = str(fields.get("run") or "")
     if not run_id:
         return source

@@ -208,9 +208,9 @@ def _row(request: HttpRequest) -> rows.RowPlace:
     chosen = request.POST.get("dataset_version", "")
     if chosen:
         version = ready_versions(request).filter(pk=_whole(chosen)).first()
-        return rows.at(version, _whole(request.POST.get("place")))
+        return rows.row_at(version, _whole(request.POST.get("place")))
     prompt, answer = (request.POST.get(name, "")[:LONGEST_TEXT] for name in ("prompt", "row_answer"))
-    row = {**rows.MADE_UP, "prompt": [{"role": "user", "content": prompt}], "answer": answer or None}
+    row = {**rows.EXAMPLE_ROW, "prompt": [{"role": "user", "content": prompt}], "answer": answer or None}
     return rows.RowPlace(row)
 
 

@@ -8,8 +8,7 @@ from controlplane.platform.templatetags.figures import significant
 from runs.insight.health.history import History, Text, rolling_mean
 from runs.insight.health.judging.signal import Of, Signal, rolled, rolled_early, run_lengths
 
-TEXTS = 8
-"""Minimum number of completions for a judgement."""
+MIN_TEXTS = 8
 LENGTH = "completions/mean_length"
 
 
@@ -28,7 +27,7 @@ def _texts(sign: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
 
     def of(history: History) -> Signal | None:
         newest = [text for text in history.texts if text.read][-40:]
-        if sum(text.read for text in newest[-3:]) < TEXTS:
+        if sum(text.read for text in newest[-3:]) < MIN_TEXTS:
             return None
         read = np.array([text.read for text in newest], dtype=float)
         count = np.array([sign(text) for text in newest], dtype=float)
@@ -65,8 +64,8 @@ OF: dict[str, Of] = {
     "length_cap": _length_cap,
     "length_collapse": _length_collapse,
     "repetition": _texts(lambda text: text.repeated),
-    "identical": _texts(lambda text: text.same),
-    "gibberish": _texts(lambda text: text.odd),
+    "identical": _texts(lambda text: text.identical),
+    "gibberish": _texts(lambda text: text.gibberish),
     "empty": _texts(lambda text: text.empty, beyond_usual=False),
     "truncation": _truncation,
 }

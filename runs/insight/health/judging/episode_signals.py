@@ -14,11 +14,10 @@ from workers.contract.run import gateway
 from workers.contract.run.episodes import CALLS, CUT, TURNS_MEAN, tool_metric
 
 WINDOW = 10
-FEWEST_CALLS = 20
-"""Minimum number of calls in a window for computing a share."""
-STILL = 60
+MIN_CALLS = 20
+STILL_GENERATIONS = 60
 """Number of generations within which a learning run's reward rises."""
-RISEN = 2.0
+RISE_ERRORS = 2.0
 """Number of standard errors from which a rise is significant."""
 
 
@@ -33,7 +32,7 @@ def _failing(history: History, tool: str) -> Signal | None:
     count = calls.value[of_calls] * max(history.config.completions, 1)
     called = rolling_mean(count, WINDOW)
     failures = rolling_mean(count * failed.value[of_failed], WINDOW)
-    enough = called * WINDOW >= FEWEST_CALLS
+    enough = called * WINDOW >= MIN_CALLS
     share = np.where(enough, failures / np.maximum(called, 1e-9), 0.0)
     fields = {"tool": f"“{tool}”", "tool_name": tool, "tool_quoted": quote(tool)}
     return Signal(steps[WINDOW - 1 :], share, fields)
@@ -41,7 +40,7 @@ def _failing(history: History, tool: str) -> Signal | None:
 
 def _tool_spam(history: History) -> Signal | None:
     """Compute calls as a share of the allowed maximum, or 0 while the reward is rising."""
-    calls, turns, reward = (history.get(name, STILL + ROLL + 1) for name in (CALLS, TURNS_MEAN, "reward"))
+    calls, turns, reward = (history.get(name, STILL_GENERATIONS + ROLL + 1) for name in (CALLS, TURNS_MEAN, "reward"))
     config = history.config
     if calls is None or turns is None or reward is None or not config.call_limit:
         return None
@@ -49,18 +48,18 @@ def _tool_spam(history: History) -> Signal | None:
     in_calls, in_turns = (rolling_mean(column.value[-size:], WINDOW) for column in (calls, turns))
     # With one call per turn, a call in every turn but the last is normal.
     allowed = in_turns * config.call_limit if config.call_limit > 1 else np.full_like(in_turns, config.turn_limit)
-    still = _still(reward, size)
-    share = (in_calls / np.maximum(allowed, 1e-9))[-len(still) :]
+    not_rising = _has_not_risen(reward, size)
+    share = (in_calls / np.maximum(allowed, 1e-9))[-len(not_rising) :]
     fields = {"calls": significant(float(in_calls[-1])), "turns": significant(float(in_turns[-1]))}
-    return Signal(calls.step[-len(still) :], np.where(still, share, 0.0), fields)
+    return Signal(calls.step[-len(not_rising) :], np.where(not_rising, share, 0.0), fields)
 
 
-def _still(reward: MetricHistory, size: int) -> NDArray[np.bool_]:
-    """Return for each of the newest generations whether the reward has not risen over the last STILL generations."""
+def _has_not_risen(reward: MetricHistory, size: int) -> NDArray[np.bool_]:
+    """Return for each of the newest generations whether the reward has not risen for STILL_GENERATIONS."""
     means = rolling_mean(reward.value[-size:], ROLL)
     error = noise(reward.value) / np.sqrt(ROLL) * np.sqrt(2)
-    still: NDArray[np.bool_] = means[STILL:] - means[:-STILL] <= RISEN * error
-    return still
+    not_rising: NDArray[np.bool_] = means[STILL_GENERATIONS:] - means[:-STILL_GENERATIONS] <= RISE_ERRORS * error
+    return not_rising
 
 
 def _no_agents(history: History) -> Signal | None:

@@ -12,13 +12,12 @@ from runs.insight.metrics.chart_catalogue import STEP_PARTS
 
 WINDOW_S = 120.0
 """Minimum total duration of the whole steps that are averaged, in seconds."""
-SHORTEST_S = 60.0
+MIN_PAUSE_S = 60.0
 """Minimum number of seconds without a step that counts as a pause, since a save or a compilation may take this long."""
 FIRST_PAUSE_S = 900.0
 """Seconds that the first evaluation or save may take."""
-CREEP = 12
-"""Minimum number of points in a trail for a trend."""
-STEADY = 0.2
+MIN_TRAIL_POINTS = 12
+MIN_STEADY_SHARE = 0.2
 """Minimum share of the growth in the middle and in the last third, each, for the growth to be steady."""
 MIN_GROWTH = 0.03
 """Smallest significant growth, as a share of the capacity."""
@@ -127,16 +126,17 @@ def _stalled(history: History) -> Signal | None:
         return None
     own = column.t >= history.training_since
     gaps, steps = np.diff(column.t[own]), column.step[own]
-    longest = max(float(gaps.max()) if len(gaps) else 0.0, SHORTEST_S)
-    if _pauses(history, int(column.step[-1])) and not any(_pauses(history, int(step)) for step in steps[:-1]):
+    longest = max(float(gaps.max()) if len(gaps) else 0.0, MIN_PAUSE_S)
+    if _is_pause_after(history, int(column.step[-1])) and not any(
+        _is_pause_after(history, int(step)) for step in steps[:-1]
+    ):
         longest = max(longest, FIRST_PAUSE_S)
     hang = history.hang and f" {history.hang}"
     fields = {"quiet": duration(history.quiet_s), "longest": duration(longest), "who": hang}
     return Signal(column.step[-1:], np.array([history.quiet_s / longest]), fields)
 
 
-def _pauses(history: History, step: int) -> bool:
-    """Return whether the run evaluates or saves after this step."""
+def _is_pause_after(history: History, step: int) -> bool:
     intervals = (history.config.eval_every, history.config.save_every)
     return any(interval and step % interval == 0 for interval in intervals)
 
@@ -148,13 +148,13 @@ def _gpu_memory(history: History) -> Signal | None:
 
 def _creep(history: History, name: str) -> Signal | None:
     trail, capacity = history.trails.get(name) or [], history.capacity.get(name, 0.0)
-    if len(trail) < CREEP or not capacity:
+    if len(trail) < MIN_TRAIL_POINTS or not capacity:
         return None
     mib = np.array([value for _, value in trail])
     first, last = float(np.median(mib[:3])), float(np.median(mib[-3:]))
     early, middle, late = (float(part.mean()) for part in np.array_split(mib, 3))
     grown = last - first
-    steady = min(middle - early, late - middle) > STEADY * grown > STEADY * MIN_GROWTH * capacity
+    steady = min(middle - early, late - middle) > MIN_STEADY_SHARE * grown > MIN_STEADY_SHARE * MIN_GROWTH * capacity
     share = grown / max(capacity - first, 1.0) if steady else 0.0
     fields = {"start": f"{first / 1024:.0f}", "now": f"{last / 1024:.0f}", "capacity": f"{capacity / 1024:.0f}"}
     return Signal(np.array([history.step]), np.array([share]), fields)

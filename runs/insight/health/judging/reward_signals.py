@@ -12,30 +12,29 @@ from runs.insight.health.judging.signal import Of, Signal, highest, mean, rolled
 
 LAGS = (30, 60, 180)
 """Numbers of generations over which one component's rise is compared with another's fall."""
-BEYOND = 1.01
+MAX_REWARD_SHARE = 1.01
 """Share of the highest possible reward above which the maximum must be wrong."""
-CHANCE = 4.0
+SIGNIFICANT_ERRORS = 4.0
 """Number of standard errors from which a change is significant."""
-MOVING = 2.0
+TREND_ERRORS = 2.0
 """Number of standard errors from which a trend is some evidence."""
-ENOUGH = 100
+TYPICAL_GENERATIONS = 100
 """Number of generations within which the reward of a typical run changes."""
-LUCK = 2.0
+LUCK_ERRORS = 2.0
 """Number of standard errors by which the best of many means typically exceeds its expectation."""
-ZERO_SPREAD = 0.9
+MAX_ZERO_SPREAD = 0.9
 """Share of zero-variance groups from which noise in the other groups isn't judged."""
-FEWEST = 5
-"""Minimum number of evaluations for a judgement."""
+MIN_EVALUATIONS = 5
 PARTS = 12
-FEWEST_COMPLETIONS = 2000
+MIN_COMPLETIONS = 2000
 """Minimum number of completions in each of at most PARTS parts of the run in which solved completions are counted."""
-FLOOR = 0.1
+FLOOR_SHARE = 0.1
 """Share of a gain, above the lowest possible value, below which the whole gain counts as lost."""
-ZEROS = 500
+MIN_ZEROS = 500
 """Number of completions with a component at 0 that are enough evidence."""
 
 
-def _still(history: History, metric: str) -> Signal | None:
+def _steps_without_trend(history: History, metric: str) -> Signal | None:
     """Compute, at each step, the number of steps so far, or 0 if the metric has a trend."""
     column, mark = history.get(metric, 30), history.marks.get(metric)
     if column is None or mark is None:
@@ -44,10 +43,10 @@ def _still(history: History, metric: str) -> Signal | None:
         return Signal(column.step, np.zeros(len(column)))
     sums = history.sums.get(metric) or Sums()
     trend, steps = _trend(column, sums), column.step
-    judged = sums.n + np.arange(len(column)) >= max(2 * ROLL, ENOUGH * history.config.patience)
-    still = np.where(judged & (np.abs(trend) < MOVING), steps, 0).astype(float)
+    judged = sums.n + np.arange(len(column)) >= max(2 * ROLL, TYPICAL_GENERATIONS * history.config.patience)
+    trendless = np.where(judged & (np.abs(trend) < TREND_ERRORS), steps, 0).astype(float)
     gain = float(column.value[-ROLL:].mean()) - mark.start
-    return Signal(steps, still, {"gain": change(gain) or "0"})
+    return Signal(steps, trendless, {"gain": change(gain) or "0"})
 
 
 def _trend(column: MetricHistory, sums: Sums) -> Floats:
@@ -69,7 +68,7 @@ def _component_falling(history: History) -> Signal | None:
     losses = []
     for part in history.config.components:
         span = part.high - part.low if part.high is not None and part.low is not None else None
-        loss = _fall(history, part.metric, span, part.low) if part.weight > 0 else None
+        loss = _lost_gain(history, part.metric, span, part.low) if part.weight > 0 else None
         losses.append(loss and loss.with_fields(**_named(part)))
     return highest(losses)
 
@@ -78,7 +77,7 @@ def _named(part: Component) -> dict[str, str]:
     return {"component": f"“{part.name}”", "metric": part.metric}
 
 
-def _fall(history: History, metric: str, span: float | None, low: float | None) -> Signal | None:
+def _lost_gain(history: History, metric: str, span: float | None, low: float | None) -> Signal | None:
     """Compute the share of the best gain that has been lost, at each step. `span` is the width of the range of possible
     values and `low` its lower end; both are None if unknown."""
     column, mark = history.get(metric, 2 * ROLL), history.marks.get(metric)
@@ -89,12 +88,12 @@ def _fall(history: History, metric: str, span: float | None, low: float | None) 
     best = np.maximum.accumulate(means)
     if mark.best_step < int(column.step[0]) + ROLL:
         best = np.maximum(best, mark.best)
-    best = best - LUCK * error
+    best = best - LUCK_ERRORS * error
     span = abs(mark.best) if span is None else span
     scale = max(mark.best - mark.start, 6 * mark.noise, 0.15 * span, 1e-12)
     lost = (best - means) / scale
     if low is not None:
-        gone = (best - means > CHANCE * error * np.sqrt(2)) & (means - low < FLOOR * (best - low))
+        gone = (best - means > SIGNIFICANT_ERRORS * error * np.sqrt(2)) & (means - low < FLOOR_SHARE * (best - low))
         lost = np.where(gone, np.maximum(lost, (best - means) / np.maximum(best - low, 1e-12)), lost)
     below = means[-1] < mark.start - 2 * error
     fields = {
@@ -113,7 +112,7 @@ def _reward_saturated(history: History) -> Signal | None:
         return None
     share = (reward.value - low) / (high - low)
     # Above 100%, a component exceeds its declared range, so the maximum is unknown.
-    return None if bool((share > BEYOND).any()) else Signal(reward.at, share)
+    return None if bool((share > MAX_REWARD_SHARE).any()) else Signal(reward.at, share)
 
 
 def _component_low(history: History) -> Signal | None:
@@ -133,7 +132,7 @@ def _component_low(history: History) -> Signal | None:
     why = "it is broken, or too hard for the model, so nothing is learned from it"
     if mark is not None and fell:
         why = f"it scored {significant(mark.best)} at step {mark.best_step:,}, but nothing is learned from it now"
-    return Signal(score.at, score.value, {**_named(part), "why": why}, empty * history.config.completions >= ZEROS)
+    return Signal(score.at, score.value, {**_named(part), "why": why}, empty * history.config.completions >= MIN_ZEROS)
 
 
 def _component_stuck(history: History) -> Signal | None:
@@ -141,22 +140,22 @@ def _component_stuck(history: History) -> Signal | None:
     total, reward = history.marks.get("reward"), history.get("reward", 2 * ROLL)
     if total is None or reward is None:
         return None
-    if not _has_risen(total) and _trend(reward, history.sums.get("reward") or Sums())[-1] < CHANCE:
+    if not _has_risen(total) and _trend(reward, history.sums.get("reward") or Sums())[-1] < SIGNIFICANT_ERRORS:
         return None
     parts = [part for part in history.config.components if part.weight > 0]
     heaviest = sorted(parts, key=lambda part: -part.weight)[:1]
     for part in [part for part in parts if part.checks] or heaviest:
-        still = _still(history, part.metric)
-        if still is None or part.high is None or part.low is None:
+        trendless = _steps_without_trend(history, part.metric)
+        if trendless is None or part.high is None or part.low is None:
             continue
         level = float(history.columns[part.metric].value[-ROLL:].mean())
         if part.low < level < (part.low + part.high) / 2:
-            return Signal(still.at, still.value, {**_named(part), "now": significant(level)})
+            return Signal(trendless.at, trendless.value, {**_named(part), "now": significant(level)})
     return None
 
 
 def _has_risen(mark: Mark) -> bool:
-    return mark.best - mark.start > 3 * CHANCE * max(mark.noise, 1e-12) * math.sqrt(2 / ROLL)
+    return mark.best - mark.start > 3 * SIGNIFICANT_ERRORS * max(mark.noise, 1e-12) * math.sqrt(2 / ROLL)
 
 
 def _component_failing(history: History) -> Signal | None:
@@ -174,7 +173,7 @@ def _reward_noise(history: History) -> Signal | None:
     zero = rolled(history.get("frac_reward_zero_std"), rolling_mean, ROLL)
     if spread is None or zero is None or not span or len(spread.value) != len(zero.value):
         return None
-    some = zero.value < ZERO_SPREAD
+    some = zero.value < MAX_ZERO_SPREAD
     return Signal(spread.at, np.where(some, spread.value / np.sqrt(np.where(some, 1 - zero.value, 1.0)) / span, 1.0))
 
 
@@ -186,7 +185,7 @@ def _solved_falling(history: History) -> Signal | None:
     count = solved = 0
     for step, completions, newly_solved in history.solved_shares:
         count, solved = count + completions, solved + newly_solved
-        if count >= max(whole / PARTS, FEWEST_COMPLETIONS):
+        if count >= max(whole / PARTS, MIN_COMPLETIONS):
             points.append((step, solved / count))
             count = solved = 0
     return _lost_meanwhile(history, points, 1.0)
@@ -195,10 +194,10 @@ def _solved_falling(history: History) -> Signal | None:
 def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span: float) -> Signal | None:
     """Compute the share of the points' best gain that is lost, or 0 if the training reward has dropped too."""
     reward, mark = history.get("reward", ROLL), history.marks.get("reward")
-    if len(points) < FEWEST or reward is None or mark is None:
+    if len(points) < MIN_EVALUATIONS or reward is None or mark is None:
         return None
     steps, value = (np.array(column) for column in zip(*points, strict=True))
-    few = 3 if len(points) >= 4 * FEWEST else 2
+    few = 3 if len(points) >= 4 * MIN_EVALUATIONS else 2
     means = rolling_mean(value.astype(float), few)
     lost = np.maximum.accumulate(means) - means
     wobble = max(noise(value), 0.04 * span) / np.sqrt(few)
@@ -207,7 +206,7 @@ def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span:
     then = np.searchsorted(reward.step[ROLL - 1 :], steps[few - 1 :], side="right") - 1
     least = mark.best - max(0.3 * (mark.best - mark.start), 3 * mark.noise)
     is_kept = (then < 0) | (rolling_mean(reward.value, ROLL)[then] > least)
-    share = np.where((lost > CHANCE * wobble) & is_kept, lost / gain, 0.0)
+    share = np.where((lost > SIGNIFICANT_ERRORS * wobble) & is_kept, lost / gain, 0.0)
     fields = {"now": significant(float(means[-1])), "best": significant(float(means.max()))}
     return Signal(steps[few - 1 :], share, {**fields, "best_step": f"{int(steps[int(np.argmax(means)) + few - 1]):,}"})
 
@@ -230,7 +229,7 @@ def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int
         means = rolling_mean(value, ROLL)
         moved = means[lag:] - means[:-lag]
         span = part.high - part.low if part.high is not None and part.low is not None else float(np.ptp(value))
-        enough = max(CHANCE * noise(value) * np.sqrt(2 / ROLL), 0.05 * span, 1e-12)
+        enough = max(SIGNIFICANT_ERRORS * noise(value) * np.sqrt(2 / ROLL), 0.05 * span, 1e-12)
         gained.append(moved > enough)
         lost.append(np.where(moved < -enough, -moved / max(span, 1e-12), 0.0))
     loss = np.max(lost, axis=0) * np.any(gained, axis=0)
@@ -244,8 +243,8 @@ def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int
 
 
 OF: dict[str, Of] = {
-    "reward_stuck": lambda history: None if history.solved else _still(history, "reward"),
-    "reward_falling": lambda history: _fall(history, "reward", history.config.low_to_high, history.config.lowest),
+    "reward_stuck": lambda history: None if history.solved else _steps_without_trend(history, "reward"),
+    "reward_falling": lambda history: _lost_gain(history, "reward", history.config.low_to_high, history.config.lowest),
     "reward_saturated": _reward_saturated,
     "component_low": _component_low,
     "component_falling": _component_falling,

@@ -22,7 +22,6 @@ DECAY = ("gibberish", "repetition", "empty", "length_collapse", "truncation")
 @dataclass(frozen=True, kw_only=True)
 class HealthRule:
     id: str = ""
-    """The rule's key in the table of rules."""
     title: str
     about: str
     """The definition of the value that the rule judges, for users who set its bounds."""
@@ -37,7 +36,6 @@ class HealthRule:
     calm: int = 30
     """Number of steps for which the condition must be over before the finding closes, if larger than `hold`."""
     scale: Callable[[Config], float] = lambda config: 1.0
-    """Factor applied to the bounds for a given run."""
     format: str = "number"
     """number, percent (of a share), percent100, times, steps or count"""
     minimum: float = 0.0
@@ -51,15 +49,12 @@ class HealthRule:
     solved: str = ""
     """The sentence for a reward near its maximum, which makes the finding a note."""
     metric: str = ""
-    """The metric whose chart shows the judged value."""
     also: str = ""
     """The metric's name with other losses."""
     field: str = ""
     """The field of the New run form that the advice refers to."""
     read: bool = False
-    """Whether the advice is to read completions."""
     logs: bool = False
-    """Whether the advice is to read logs."""
     find: str = ""
     """Query of the completions tab that finds the completions to read, with placeholders for the signal's fields."""
     drawn: bool = False

@@ -12,7 +12,6 @@ from runs.insight.health.history import Floats, History, MetricHistory, rolling_
 @dataclass(frozen=True)
 class Signal:
     at: NDArray[np.int64] | Floats
-    """The step of each value."""
     value: Floats
     fields: Mapping[str, str] = field(default_factory=dict)
     """Additional placeholders of the rule's sentences, for the newest value."""

@@ -83,9 +83,7 @@ def test_a_failing_tool_leads_to_its_failed_calls() -> None:
 
 def test_a_consequence_stands_below_its_cause_without_advice_of_its_own() -> None:
     text = card(trained(60, kl=5.0, grad_norm=40.0, entropy=0.4))
-    assert (
-        text.index("Large gradients") < text.index("Probably caused by “Large gradients”.") < text.index("nats away")
-    )
+    assert text.index("Large gradients") < text.index("Probably caused by “Large gradients”.") < text.index("nats away")
     assert "1 warning, 1 that probably follows" in text
     assert '<span class="level warning">warning</span>' in text
 
