@@ -55,7 +55,7 @@ class RunDocument(RequestBody):
     priority: Literal["high", "normal", "low"] = "normal"
     kind: Literal["train", "check"] | None = Field(
         None,
-        description="`check` only samples completions, to see what can be learned. null: the kind in the spec, "
+        description="`check` only samples completions, to see what can be learned. If null, as in the spec, "
         "otherwise `train`.",
     )
     accept_notes: bool = Field(False, description="Launch even if parts of the document can't be used.")

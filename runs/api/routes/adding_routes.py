@@ -62,7 +62,7 @@ class TasksDatasetBody(NamedDatasetBody):
         min_length=1, max_length=MAX_FAMILIES, description="Task families of reasoning-gym, such as leg_counting."
     )
     rows: Annotated[int, Field(ge=1, le=MAX_ROWS)] = 1000
-    level: Annotated[int, Field(ge=0, le=100)] = Field(0, description="Difficulty. 0: the families' default settings.")
+    level: Annotated[int, Field(ge=0, le=100)] = Field(0, description="Difficulty; 0 means the families' defaults.")
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
 
 

@@ -41,10 +41,10 @@ class UserChange(RequestBody):
     role: Literal["viewer", "operator", "admin"] | None = None
     active: bool | None = Field(None, description="false disables the user and revokes the API tokens permanently.")
     max_running: Annotated[int, Field(ge=0, le=MAX_RUNS)] | None = Field(
-        None, description="Maximum number of active runs. 0: no limit; null: the installation's limit."
+        None, description="Maximum number of active runs. 0 means no limit, null the installation's limit."
     )
     max_queued: Annotated[int, Field(ge=0, le=MAX_RUNS)] | None = Field(
-        None, description="Maximum number of queued runs. 0: no limit; null: the installation's limit."
+        None, description="Maximum number of queued runs. 0 means no limit, null the installation's limit."
     )
 
 
@@ -52,7 +52,7 @@ class NewSecret(RequestBody):
     name: str = Field(max_length=40, description="Capital letters, digits and _. Use HF_TOKEN for the model hub.")
     kind: Literal["endpoint", "hub", "store"] = "endpoint"
     address: str = Field("", max_length=500, description="The only address that the key is sent to.")
-    private_too: bool = Field(False, description="true: the address may be inside the private network.")
+    private_too: bool = Field(False, description="If true, the address may be inside the private network.")
     key: str = Field("", max_length=LONGEST_KEY, description="Stored encrypted; never part of a response.")
 
 

@@ -41,7 +41,7 @@ class NewCorpus(RequestBody):
 class NewText(RequestBody):
     name: str = Field(max_length=NAME_LENGTH, description="An existing corpus of this name gets a new version.")
     text: str = Field(max_length=2**23, description="Paragraphs separated by blank lines. Each one becomes a document.")
-    markdown: bool = Field(False, description="true: a paragraph's title is the heading above it.")
+    markdown: bool = Field(False, description="If true, a paragraph's title is the heading above it.")
     about: str = Field("", max_length=200, description="A description of the documents, shown to the model.")
 
 

@@ -31,18 +31,18 @@ class Evaluate(RequestBody):
     checkpoints: list[Id] | None = Field(
         None,
         max_length=200,
-        description="Ids of checkpoints. null: the newest. The starting model is always evaluated as well.",
+        description="Ids of checkpoints. If null, the newest. The starting model is always evaluated as well.",
     )
-    dataset: Id | None = Field(None, description="The id of a dataset version. null: the version that the run uses.")
+    dataset: Id | None = Field(None, description="The id of a dataset version. If null, the version that the run uses.")
     prompts: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
-        None, description="Number of validation rows to use. null: up to 64."
+        None, description="Number of validation rows to use. If null, up to 64."
     )
     generations: Annotated[int, Field(ge=1, le=starting.MAX_GENERATIONS)] = starting.GENERATIONS
     rewards: Id | None = Field(
-        None, description="The id of a version of a reward config. null: the version that the run uses."
+        None, description="The id of a version of a reward config. If null, the version that the run uses."
     )
     temperature: Annotated[float, Field(ge=0.01, le=2)] | None = Field(
-        None, description="Sampling temperature. null: the run's temperature."
+        None, description="Sampling temperature. If null, the run's temperature."
     )
 
 

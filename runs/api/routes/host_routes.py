@@ -31,18 +31,18 @@ router = Router(tags=["hosts"])
 
 
 class HostChange(RequestBody):
-    draining: bool | None = Field(None, description="true: the host accepts no more runs.")
+    draining: bool | None = Field(None, description="If true, the host accepts no more runs.")
     gpu_hour_price: Annotated[float, Field(ge=0, le=DEAREST)] | None = Field(
-        None, description="Admins only. Price of a GPU-hour. null: no price."
+        None, description="Admins only. Price of a GPU-hour. null means no price."
     )
     currency: str = Field("", max_length=Host.CURRENCY_LENGTH, description="Currency of the price, such as $ or CHF.")
     serve_address: str | None = Field(
         None,
         max_length=64,
-        description="Admins only. Address that served models may listen on. null: only 127.0.0.1.",
+        description="Admins only. Address that served models may listen on. If null, only 127.0.0.1.",
     )
     unsandboxed_allowed: bool | None = Field(
-        None, description="Admins only. true: rewards may run code on the host without a sandbox."
+        None, description="Admins only. If true, rewards may run code on the host without a sandbox."
     )
 
 

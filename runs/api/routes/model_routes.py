@@ -47,15 +47,15 @@ class Benchmark(RequestBody):
         min_length=1, max_length=len(BENCHMARK_TASKS), description=f"Any of: {', '.join(BENCHMARK_TASKS)}."
     )
     limit: Annotated[int, Field(ge=0, le=MAX_BENCHMARK_EXAMPLES)] = Field(
-        USUAL_BENCHMARK_EXAMPLES, description="Number of examples per task. 0: all."
+        USUAL_BENCHMARK_EXAMPLES, description="Number of examples per task. 0 means all."
     )
 
 
 class Push(RequestBody):
     repository: str = Field(max_length=200, description="owner/name on the hub.")
-    private: bool = Field(True, description="true: if the push creates the repository, make it private.")
-    add: bool = Field(False, description="true: push into an existing repository.")
-    card: str | None = Field(None, description="The text of README.md. null: the text of GET …/card.")
+    private: bool = Field(True, description="If true, a repository that the push creates is private.")
+    add: bool = Field(False, description="If true, push to an existing repository.")
+    card: str | None = Field(None, description="The text of README.md. If null, the text of GET …/card.")
 
 
 class Deletion(ResponseBody):

@@ -32,7 +32,7 @@ router = Router(tags=["playground"])
 
 
 class PlaygroundRow(RequestBody):
-    dataset_version: Id | None = Field(None, description="The id of a dataset version. null: the row in this body.")
+    dataset_version: Id | None = Field(None, description="The id of a dataset version. If null, the row in this body.")
     place: Annotated[int, Field(ge=0, le=2**31)] = Field(0, description="The row's position, counting from 0.")
     prompt: str = Field("", max_length=LONGEST_TEXT)
     answer: str = Field("", max_length=LONGEST_TEXT)
@@ -44,7 +44,7 @@ class PlaygroundRow(RequestBody):
 class RewardSource(RequestBody):
     reward_version: Id | None = Field(None, description="The id of a version of a reward config.")
     document: str = Field("", description="A config as YAML, used instead of reward_version. It need not be saved.")
-    ask: bool = Field(False, description="true: also run components that call other servers.")
+    ask: bool = Field(False, description="If true, also run components that call other servers.")
 
 
 class TryRewards(RewardSource):
@@ -81,7 +81,7 @@ class EpisodePlayer(RequestBody):
     endpoint: str = Field(max_length=40, description="The name of a secret for an OpenAI-compatible server.")
     model: str = Field(max_length=200, description="The model's name on that server.")
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
-        None, description="Sampling temperature. null: the server's default."
+        None, description="Sampling temperature. If null, the server's default."
     )
     max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(1024, description="Maximum number of tokens per turn.")
 

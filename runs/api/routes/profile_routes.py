@@ -40,12 +40,12 @@ class NewProfile(RequestBody):
 
 class ProfileChange(RequestBody):
     values: Fields = Field({}, description="Fields of the form to change, such as trainer_gpus. null clears a field.")
-    archived: bool | None = Field(None, description="true: the profile isn't offered for new runs.")
+    archived: bool | None = Field(None, description="If true, the profile isn't offered for new runs.")
 
 
 class PresetChange(RequestBody):
     values: Fields = Field({}, description="name, source, and for each rule RULE-on, RULE-warning and RULE-bad.")
-    default: bool = Field(False, description="true: runs without a preset use this one.")
+    default: bool = Field(False, description="If true, runs without a preset use this one.")
 
 
 @router.get("profiles", response=PageResponse)

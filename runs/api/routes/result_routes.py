@@ -26,7 +26,7 @@ router = Router(tags=["results"])
 LOG_PART = 256 * 1024
 MAX_METRICS = 100
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's number. 0: the latest.")]
+Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's number. 0 means the latest.")]
 
 
 class LogText(ResponseBody):
@@ -113,7 +113,7 @@ def log(
     name: str,
     offset: Annotated[
         int,
-        Query(-65536, ge=-(2**40), le=2**40, description="Position of the first byte. Negative: from the end."),
+        Query(-65536, ge=-(2**40), le=2**40, description="Position of the first byte. If negative, from the end."),
     ] = -65536,
     limit: Annotated[int, Query(LOG_PART, ge=1, le=4 * LOG_PART, description="Maximum number of bytes.")] = LOG_PART,
     attempt: Attempts = 0,
@@ -144,7 +144,7 @@ def series(
     request: HttpRequest,
     run_id: str,
     metrics: Annotated[
-        str, Query("reward", max_length=5000, description="Names of metrics, separated by commas. *: all metrics.")
+        str, Query("reward", max_length=5000, description="Names of metrics, separated by commas. * means all metrics.")
     ] = "reward",
     points: Annotated[
         int, Query(500, ge=2, le=5000, description="Maximum number of points per metric. Spikes are kept.")

@@ -45,7 +45,7 @@ class GroupLaunchResponse(ResponseBody):
     tag: str
     """The tag that the runs share."""
     at_once: int | None
-    """Maximum number of these runs on hosts at the same time. null: no limit."""
+    """Maximum number of these runs on hosts at the same time. null means no limit."""
     runs: list[RunResponse]
     """One run for each combination of seed and grid values, in launch order."""
 
@@ -83,7 +83,7 @@ class StopResponse(ResponseBody):
 
 class Resume(RequestBody):
     checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(
-        None, description="The checkpoint's id. null: the last checkpoint."
+        None, description="The checkpoint's id. If null, the last checkpoint."
     )
 
 

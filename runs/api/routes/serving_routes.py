@@ -30,7 +30,7 @@ router = Router(tags=["served models"])
 
 
 class ServingPlace(RequestBody):
-    place: Literal["cpu", "gpu", "vllm"] | None = Field(None, description="Where the model runs. null: on the CPU.")
+    place: Literal["cpu", "gpu", "vllm"] | None = Field(None, description="Where the model runs. If null, on the CPU.")
 
 
 class Serve(ServingPlace):
@@ -67,7 +67,7 @@ class ChatQuestion(RequestBody):
         None, description="A row of the run's dataset, used instead of `text`. Its prompt starts a new chat."
     )
     system: str | None = Field(None, max_length=LONGEST_CHAT)
-    new: bool = Field(False, description="true: omit the earlier messages.")
+    new: bool = Field(False, description="If true, omit the earlier messages.")
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] = 512
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0

@@ -26,7 +26,7 @@ Smooth = Annotated[float, Query(ge=0, lt=1, description="Smoothing of the curves
 
 class NewLink(RequestBody):
     days: Annotated[int, Field(ge=1, le=3650)] = 7
-    with_completions: bool = Field(False, description="true: also show the newest prompts and completions.")
+    with_completions: bool = Field(False, description="If true, also show the newest prompts and completions.")
 
 
 class Follow(RequestBody):

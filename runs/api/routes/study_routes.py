@@ -49,7 +49,7 @@ class Inspect(RequestBody):
     model: str = Field(min_length=1, max_length=500, description="A folder on the host, or a hub id.")
     revision: str = Field("", max_length=200, description="The revision of a hub model. If empty, the newest.")
     host: str = Field("", max_length=64, description="A host's name. If empty, any reachable host.")
-    again: bool = Field(False, description="true: inspect again even if there is a result.")
+    again: bool = Field(False, description="If true, inspect again even if there is a result.")
 
 
 class Learnability(ResponseBody):
@@ -125,7 +125,9 @@ def prompts(
         Query(description="Only prompts solved this often. If empty, all."),
     ] = "",
     visits: Annotated[int, Query(1, ge=1, le=10**6, description="Only prompts with at least this many visits.")] = 1,
-    period: Annotated[Literal["", "run"], Query(description="run: use all visits. If empty, only recent ones.")] = "",
+    period: Annotated[
+        Literal["", "run"], Query(description="With `run`, use all visits. If empty, only recent ones.")
+    ] = "",
     cursor: RowCursor = "",
     limit: Limit = 50,
 ) -> Any:

@@ -42,7 +42,7 @@ class NewVersion(YamlDocument):
     note: str = Field("", max_length=200, description="A note about the change.")
     based_on: Id | None = Field(
         None,
-        description="The number of the version that you changed; 409 if there is a newer one. null: don't check.",
+        description="The number of the version that you changed: 409 if there is a newer one. If null, no check.",
     )
 
 
