@@ -149,7 +149,6 @@ def _document() -> bytes:
 
 @functools.cache
 def description() -> dict[str, Any]:
-    """Return the API's OpenAPI 3.1 description."""
     document: dict[str, Any] = json.loads(_document())
     return document
 

@@ -68,16 +68,13 @@ class CheckedDocument:
     choices: LaunchChoices
     checked: Checked
     findings: list[Finding]
-    """Findings about the run, or about all of the runs that the settings describe."""
     parts: list[several.PlannedRun]
     """The runs, if the settings describe more than one; otherwise empty."""
     kind: str
     notes: list[Note]
-    """Parts of the document that were changed or left out."""
     complete: bool
     """True for a run's spec, which states every setting."""
     grpo: dict[str, Any]
-    """GRPOConfig arguments as written in the document."""
     schema: dict[str, Any] | None
 
     def response_fields(self) -> dict[str, Any]:
@@ -119,15 +116,21 @@ class CheckedDocument:
             return request
         assumed = {argument.name: left_to_trl(argument, self.schema) for argument in ARGUMENTS}
         defaults = {**TRL_DEFAULTS, **assumed, **((self.schema or {}).get("defaults") or {})}
-        chosen = {
+        explicit_arguments = {
             name: value for name, value in request.grpo.items() if name in self.grpo or defaults.get(name) != value
         }
         kept = {
             name: value
             for name, value in self.grpo.items()
-            if (chosen[name] == value if name in chosen else name in defaults and defaults[name] == value)
+            if (
+                explicit_arguments[name] == value
+                if name in explicit_arguments
+                else name in defaults and defaults[name] == value
+            )
         }
-        return replace(request, grpo={**kept, **{name: value for name, value in chosen.items() if name not in kept}})
+        return replace(
+            request, grpo={**kept, **{name: value for name, value in explicit_arguments.items() if name not in kept}}
+        )
 
     @property
     def blocking_notes(self) -> list[Note]:
@@ -156,11 +159,11 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
         complete, grpo = imported.reading.complete, imported.reading.below("grpo")
         notes = [note for note in imported.reading.notes if note.key not in OF_AN_ATTEMPT]
         values |= imported.values
-    chosen = {name: value for name, value in document.set.items() if value is not None}
-    values |= chosen | {"host": host and host.pk, "priority": PRIORITIES[document.priority].value}
+    explicit_values = {name: value for name, value in document.set.items() if value is not None}
+    values |= explicit_values | {"host": host and host.pk, "priority": PRIORITIES[document.priority].value}
     values |= {"name": document.name} if document.name else {}
     # A note about a value that `set` replaces doesn't concern the run.
-    notes = [note for note in notes if field_of(note.path) not in chosen and note.path not in chosen]
+    notes = [note for note in notes if field_of(note.path) not in explicit_values and note.path not in explicit_values]
     choices = choices_of(values, schema)
     kind = KINDS.get(document.kind or str((document.spec or {}).get("kind")), "train")
     checks = several.check(choices, user, kind)
@@ -176,14 +179,14 @@ def launch(document: RunDocument, user: User, idempotency_key: str) -> tuple[Run
     request = draft.request()
     key = key_of_api(user, idempotency_key)
     # Looked up after preflight, which may have seen a queue that the first request has just filled.
-    earlier = Run.every.filter(launch_key=key).first() if key else None
-    if earlier is None:
+    earlier_run = Run.every.filter(launch_key=key).first() if key else None
+    if earlier_run is None:
         _refuse(draft, accept_notes=document.accept_notes)
     with (
         refusing_full_queue(),
         refusing(ContractError, where="spec", status=422, message="This can't be launched: {}."),
     ):
-        run, fresh = (earlier, False) if earlier else launch_once(request, user, key)
+        run, fresh = (earlier_run, False) if earlier_run else launch_once(request, user, key)
         if not fresh and freeze(request, run.pk) != spec_of(run):
             raise key_conflict("run")
     return run, fresh, draft
@@ -194,9 +197,9 @@ def launch_several(document: RunDocument, user: User, idempotency_key: str) -> t
     Raises Problem."""
     draft = read(document, user)
     key = key_of_api(user, idempotency_key)
-    earlier = RunGroup.objects.filter(launch_key=key).first() if key else None
-    if earlier is not None:
-        return earlier, False
+    earlier_group = RunGroup.objects.filter(launch_key=key).first() if key else None
+    if earlier_group is not None:
+        return earlier_group, False
     _refuse(draft, accept_notes=document.accept_notes)
     if not draft.parts:
         fix = "Set seeds or grid, or use POST /api/v1/runs."

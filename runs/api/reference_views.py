@@ -27,8 +27,6 @@ class Field:
 
 @dataclass(frozen=True)
 class FieldTable:
-    """The fields of one part of a request, or of a response."""
-
     title: str
     fields: list[Field]
 
@@ -61,7 +59,6 @@ def reference(request: HttpRequest) -> HttpResponse:
 
 @cache
 def groups() -> list[OperationGroup]:
-    """Return all operations grouped by tag, in the order of the OpenAPI description."""
     by_tag: dict[str, list[Operation]] = {}
     for path, methods in application.description()["paths"].items():
         for method, described in methods.items():
@@ -108,7 +105,6 @@ def _parameters(parameters: Iterable[Schema], location: str) -> list[Field]:
 
 
 def _fields(schema: Schema) -> list[Field]:
-    """Return the fields of an object, or of the objects in a list."""
     schema = _resolved(schema.get("items", schema))
     required = schema.get("required", ())
     return [

@@ -22,7 +22,6 @@ class Quality:
     figures: list[tuple[str, float | None]]
     """(label, value at the checkpoint's step); the reward comes first if the run has one."""
     gain: float | None
-    """The reward's gain up to the checkpoint's step, as computed by runs.engine.gain."""
     last: float | None
     best: float | None
     best_step: int

@@ -104,13 +104,13 @@ def new_user(request: HttpRequest, payload: NewUser) -> Any:
 @router.patch("users/{int:user_id}", auth=ADMIN, response=ItemResponse)
 def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
     """Change a user. Fields that aren't sent keep their values. `role` and `active` change together or not at all."""
-    user, sent = _user_for(user_id), payload.dict(exclude_unset=True)
+    user, sent_fields = _user_for(user_id), payload.dict(exclude_unset=True)
     with refusing(managing.NotAllowed, where="user"), transaction.atomic():
-        if sent.get("role") is not None:
-            managing.set_role(user.pk, sent["role"])
-        if sent.get("active") is not None:
-            managing.set_active(user.pk, person(request), active=sent["active"])
-    if limits := {name: value for name, value in sent.items() if name.startswith("max_")}:
+        if sent_fields.get("role") is not None:
+            managing.set_role(user.pk, sent_fields["role"])
+        if sent_fields.get("active") is not None:
+            managing.set_active(user.pk, person(request), active=sent_fields["active"])
+    if limits := {name: value for name, value in sent_fields.items() if name.startswith("max_")}:
         user = _user_for(user_id)
         for name, value in limits.items():
             setattr(user, name, value)

@@ -206,13 +206,13 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
 
     Select rows by a filter or by number. The result is the next version of this dataset, or a new dataset."""
     version, values = dataset_queries.version_for(request, dataset_id, number), payload.dict(exclude_none=True)
-    chosen, rows = values.pop("filter", {}), values.pop("rows", None)
+    filter_values, rows = values.pop("filter", {}), values.pop("rows", None)
     if rows is not None:
         values["rows"] = " ".join(map(str, rows))
     if problem := name_problem(payload.name) if payload.name else "":
         raise Problem(422, problem, where="name")
     form = form_values.fill(partial(DeriveForm, version), values)
-    filters = form_values.fill(partial(FilterForm, version), chosen, where="filter")
+    filters = form_values.fill(partial(FilterForm, version), filter_values, where="filter")
     with refusing(DatasetError, where="version"):
         derived = deriving.derive(
             person(request),

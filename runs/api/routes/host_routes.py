@@ -116,33 +116,38 @@ def host(request: HttpRequest, host_id: Id) -> Any:
 def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
     """Read the disk use of runs on a host, in bytes as the host measured it. `biggest` lists the largest runs."""
     [view] = host_views([host_for(request, host_id)])
-    taken = disk.of_hosts(limit=50).get(host_id)
+    disk_usage = disk.of_hosts(limit=50).get(host_id)
     runs = [
         {"run": row.run_id, "name": row.run.name, "deleted": row.run.deleted_at is not None, "bytes": row.bytes}
-        for row in (taken.biggest if taken else ())
+        for row in (disk_usage.biggest if disk_usage else ())
     ]
     sizes = {"total_mib": view.disk_total_mib, "free_mib": view.disk_free_mib}
-    item = {**sizes, "bytes": taken.bytes if taken else None, "runs": taken.runs if taken else None, "biggest": runs}
+    item = {
+        **sizes,
+        "bytes": disk_usage.bytes if disk_usage else None,
+        "runs": disk_usage.runs if disk_usage else None,
+        "biggest": runs,
+    }
     return {"item": item}
 
 
 @router.patch("hosts/{int:host_id}", response=ItemResponse)
 def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
     """Drain or change a host. Fields that aren't sent keep their values. All changes are made, or none."""
-    host, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
-    if (for_admins := set(sent) - {"draining"}) and not user.may_administer:
+    host, user, sent_fields = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
+    if (for_admins := set(sent_fields) - {"draining"}) and not user.may_administer:
         raise Problem(403, "Only admins can change this.", where=min(for_admins), fix="Send an admin's token.")
-    if {"gpu_hour_price", "currency"} & set(sent):
+    if {"gpu_hour_price", "currency"} & set(sent_fields):
         price = shapes.columns(host, "gpu_hour_price", "currency")
-        price |= {name: sent[name] for name in price if name in sent}
+        price |= {name: sent_fields[name] for name in price if name in sent_fields}
         form_values.fill(partial(PriceForm, instance=host), price)
-    if "serve_address" in sent:
-        form_values.fill(partial(AddressForm, instance=host), {"serve_address": sent["serve_address"]})
-    host.save(update_fields=sorted(set(sent) & {"gpu_hour_price", "currency", "serve_address"}))
-    if sent.get("unsandboxed_allowed") is not None:
-        actions.allow_unsandboxed(host, user, allowed=sent["unsandboxed_allowed"])
-    if sent.get("draining") is not None:
-        actions.drain(host, draining=sent["draining"])
+    if "serve_address" in sent_fields:
+        form_values.fill(partial(AddressForm, instance=host), {"serve_address": sent_fields["serve_address"]})
+    host.save(update_fields=sorted(set(sent_fields) & {"gpu_hour_price", "currency", "serve_address"}))
+    if sent_fields.get("unsandboxed_allowed") is not None:
+        actions.allow_unsandboxed(host, user, allowed=sent_fields["unsandboxed_allowed"])
+    if sent_fields.get("draining") is not None:
+        actions.drain(host, draining=sent_fields["draining"])
     return _response(request, host_id)
 
 
@@ -201,8 +206,8 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
 @router.get("queue", response=ListResponse)
 def queue(request: HttpRequest) -> Any:
     """List the queued runs in order."""
-    waiting = gpu_queue.waiting().select_related("run__owner", "machine", "waits_on__owner")
-    return {"items": [_queued(attempt, position) for position, attempt in enumerate(waiting, start=1)]}
+    queued_attempts = gpu_queue.waiting().select_related("run__owner", "machine", "waits_on__owner")
+    return {"items": [_queued(attempt, position) for position, attempt in enumerate(queued_attempts, start=1)]}
 
 
 @router.post("queue/{slug:run_id}/move", response=ListResponse)

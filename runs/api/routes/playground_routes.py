@@ -119,8 +119,8 @@ def try_rewards(request: HttpRequest, payload: TryRewards) -> Any:
     Totals and advantages are computed as training would compute them for one group."""
     specs, aggregation = _specs(request, payload)
     example = _row(request, payload.row)
-    own = turns.turn(scoring.ASKING_SECONDS if payload.ask else scoring.SECONDS)
-    trial = scoring.try_on(specs, example.row, payload.completions, aggregation=aggregation, own=own, ask=payload.ask)
+    turn = turns.turn(scoring.ASKING_SECONDS if payload.ask else scoring.SECONDS)
+    trial = scoring.try_on(specs, example.row, payload.completions, aggregation=aggregation, own=turn, ask=payload.ask)
     return {
         "components": [
             {
@@ -167,8 +167,8 @@ def call(request: HttpRequest, environment_id: Id, number: Id, payload: ToolCall
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     until = time.monotonic() + SECONDS
     with refusing(Unusable, where="environment"):
-        response, cut = episode_play.call(version, turns.turn(SECONDS).tools, _call(payload), until)
-    return {"item": _tool_response(response) | {"cut": cut}}
+        response, is_truncated = episode_play.call(version, turns.turn(SECONDS).tools, _call(payload), until)
+    return {"item": _tool_response(response) | {"cut": is_truncated}}
 
 
 @router.post("environments/{int:environment_id}/{int:number}/play", response=shapes.ItemResponse)
@@ -238,8 +238,8 @@ def _row(request: HttpRequest, payload: PlaygroundRow) -> rows.RowPlace:
             raise Http404(f"There is no ready dataset version {payload.dataset_version}.")
         return rows.row_at(version, payload.place)
     prompt = [{"role": "user", "content": payload.prompt}]
-    own = {**rows.EXAMPLE_ROW, "prompt": prompt, "answer": payload.answer or None, "test_cases": payload.test_cases}
-    return rows.RowPlace(own)
+    row = {**rows.EXAMPLE_ROW, "prompt": prompt, "answer": payload.answer or None, "test_cases": payload.test_cases}
+    return rows.RowPlace(row)
 
 
 def _play(
@@ -279,12 +279,12 @@ def _played(result: Play) -> dict[str, Any]:
 
 
 def _replay(replay: Any) -> dict[str, Any]:
-    figures = ("how", "why", "mean", "before", "share", "none", "failed")
+    fields = ("how", "why", "mean", "before", "share", "none", "failed")
     return {
         "groups": len(replay.groups),
         **shapes.columns(replay, "requested", "completions"),
         "steps": list(replay.steps),
         "pairs": dataclasses.asdict(replay.pairs),
         "reordered": replay.reordered,
-        "components": [{"name": part.spec.name, **shapes.columns(part, *figures)} for part in replay.parts],
+        "components": [{"name": part.spec.name, **shapes.columns(part, *fields)} for part in replay.parts],
     }

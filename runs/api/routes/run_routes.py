@@ -216,10 +216,10 @@ def delete(request: HttpRequest, run_id: str) -> Any:
 @router.get("runs/{slug:run_id}/disk", response=DiskUse)
 def disk_use(request: HttpRequest, run_id: str) -> Any:
     """Read a run's disk use."""
-    taken = disk.of_run(queries.run_for(request, run_id))
-    hosts = [{"host": name, "bytes": size, "measured_at": at} for name, size, at in taken.hosts]
-    database = {"completions": taken.texts, "points": taken.points, "logs": taken.logs}
-    return {"hosts": hosts, "store": taken.store, "database": database}
+    disk_usage = disk.of_run(queries.run_for(request, run_id))
+    hosts = [{"host": name, "bytes": size, "measured_at": at} for name, size, at in disk_usage.hosts]
+    database = {"completions": disk_usage.texts, "points": disk_usage.points, "logs": disk_usage.logs}
+    return {"hosts": hosts, "store": disk_usage.store, "database": database}
 
 
 @router.get("runs/{slug:run_id}/spec")
@@ -247,12 +247,12 @@ def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
 def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
     """Resume a run from a checkpoint, by default the last one, or from the start if there is none."""
     run = queries.run_for(request, run_id)
-    chosen = checkpoints.find(run, str(payload.checkpoint)) if payload.checkpoint else None
-    if payload.checkpoint and (chosen is None or not chosen.usable):
+    checkpoint = checkpoints.find(run, str(payload.checkpoint)) if payload.checkpoint else None
+    if payload.checkpoint and (checkpoint is None or not checkpoint.usable):
         fix = "GET …/checkpoints lists the usable ones."
         raise Problem(409, "This checkpoint no longer exists.", where="checkpoint", fix=fix)
     with refusing(launching.NotResumable, QueueFull, where="run"):
-        launching.resume(run, person(request), chosen)
+        launching.resume(run, person(request), checkpoint)
     return _response(request, run_id)
 
 

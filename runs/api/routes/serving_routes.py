@@ -150,8 +150,8 @@ def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
         row = rows.by_number(model.run.dataset_version, [payload.row]).rows.get(payload.row)
         if row is None:
             raise Problem(422, f"The dataset has no readable row {payload.row}.", where="row")
-        shown = questions.prompt_of(row)
-        values |= {"text": shown["text"], "system": shown["system"]}
+        prompt = questions.prompt_of(row)
+        values |= {"text": prompt["text"], "system": prompt["system"]}
     form = form_values.fill(AskForm, values)
     with refusing(NotAsked, ContractError, QueueFull, where="model", fix="POST …/chat loads it."):
         turn = questions.ask(model, person(request), questions.question(model, form))
@@ -181,9 +181,9 @@ def scores(request: HttpRequest, event_id: Id, turn_id: Id) -> Any:
         raise Problem(
             409, "The answers of this turn are not complete.", where="turn", fix="Repeat the request once they are."
         )
-    for answer in view.answers:
-        if answer.wants_scores:
-            scoring.score(answer.answer)
+    for answer_view in view.answers:
+        if answer_view.wants_scores:
+            scoring.score(answer_view.answer)
     return {"item": _turn(view)}
 
 
@@ -213,9 +213,9 @@ def _turn(view: TurnView) -> dict[str, Any]:
         "live": view.live,
         "answers": [
             {
-                **shapes.columns(answer.answer, "model", "text", "tokens", "seconds", "scores"),
-                **shapes.columns(answer, "ended", "note"),
+                **shapes.columns(answer_view.answer, "model", "text", "tokens", "seconds", "scores"),
+                **shapes.columns(answer_view, "ended", "note"),
             }
-            for answer in view.answers
+            for answer_view in view.answers
         ],
     }

@@ -166,10 +166,10 @@ def compare(
 ) -> Any:
     """Compare the settings of runs. For curves, see /runs/{id}/series; for evaluations, /runs/{id}/evaluations."""
     ids = [word for word in dict.fromkeys(runs.split(",")) if word][: comparison.MAX_RUNS]
-    chosen = [queries.run_for(request, run_id) for run_id in ids]
-    different, equal = comparison.differences(chosen)
+    requested_runs = [queries.run_for(request, run_id) for run_id in ids]
+    different, equal = comparison.differences(requested_runs)
     settings = [{"name": row.name, "values": [value.text for value in row.values]} for row in different]
-    return {"runs": [run.pk for run in chosen], "settings": settings, "equal": equal}
+    return {"runs": [run.pk for run in requested_runs], "settings": settings, "equal": equal}
 
 
 @router.post("runs/{slug:run_id}/gateway-key", response=Gateway)

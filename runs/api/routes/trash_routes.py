@@ -65,7 +65,6 @@ def mark(kind: DeletableKind, pk: Any, user: User) -> Any:
 
 
 def rename(kind: DeletableKind, row: Any, name: str, user: User) -> None:
-    """Rename an object. Raises Problem."""
     with refusing(naming.NameRefused, where="name", status=422):
         naming.rename(kind, row, name, user)
 

@@ -30,8 +30,7 @@ from runs.engine.trash.kinds import KINDS
 router = Router(tags=["rewards and environments"])
 Shape = Callable[[Any], dict[str, Any]]
 Save = Callable[[User, "YamlDocument", Any], tuple[Any, bool]]
-"""A function that saves a document as a version of an item, or of a new item if that is None. Returns the newest
-version and whether it is new."""
+"""Saves a document as a version of an item, or of a new item for None; returns the newest version, True if new."""
 
 
 class YamlDocument(RequestBody):
@@ -194,11 +193,11 @@ def _wrong(editor: Any) -> str:
 def _saved(editor: Any, user: User, kind: str) -> tuple[Any, bool]:
     try:
         with transaction.atomic():
-            saved: tuple[Any, bool] = editor.save(user)
+            result: tuple[Any, bool] = editor.save(user)
     except IntegrityError:
-        taken = f"A {kind} with this name already exists."
-        raise Problem(409, taken, where="name", fix="Choose another name.") from None
-    return saved
+        message = f"A {kind} with this name already exists."
+        raise Problem(409, message, where="name", fix="Choose another name.") from None
+    return result
 
 
 _add_reading(RewardVersion, shapes.reward_version, config_yaml.export)

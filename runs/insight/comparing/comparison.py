@@ -119,8 +119,7 @@ def chosen(request: HttpRequest, limit: int = MAX_RUNS) -> Chosen:
 
 
 def looks(runs: Iterable[Run]) -> dict[str, Look]:
-    """Choose each run's line style. The colour depends on the run's id, so it is the same in every comparison unless an
-    older run of this comparison uses it. With more than eight runs, colours repeat with a different dash."""
+    """Choose each run's line style: a colour that depends on its id, or the next one if an older run has that."""
     assigned: dict[str, Look] = {}
     used: set[tuple[int, int]] = set()
     for run in sorted(runs, key=lambda run: (run.created_at, run.pk)):
@@ -261,5 +260,7 @@ def shown_metrics(request: HttpRequest, offered: Sequence[ComparedMetric]) -> li
     """Return the known metrics that the URL requests, or the usual ones if there are none."""
     names = {metric.name for metric in offered}
     requested = [name for name in listed(request.GET.get("m", "")) if name in names]
-    usual = ([name for name in first if name in names] for first in (DEFAULT_METRICS, DEFAULT_EVALUATION_METRICS))
-    return requested[:MAX_METRICS] or next(filter(None, usual), sorted(names)[:1])
+    usual_metrics = (
+        [name for name in first if name in names] for first in (DEFAULT_METRICS, DEFAULT_EVALUATION_METRICS)
+    )
+    return requested[:MAX_METRICS] or next(filter(None, usual_metrics), sorted(names)[:1])

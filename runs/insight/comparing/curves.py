@@ -33,7 +33,6 @@ class FinalValues(TypedDict):
     best: float | None
     """The highest or lowest value, whichever is better; None if neither is."""
     mean: float
-    """Mean of the last tenth of the points."""
 
 
 class CurvesResponse(TypedDict):
@@ -54,11 +53,11 @@ def curves(
     """Return the curves of runs, whose attempts must be prefetched. `received` maps a run to the last seq that the
     client has; runs with nothing newer are omitted."""
     last = {run.pk: run.last_seq for run in runs}
-    fresh = [run for run in runs if (received or {}).get(run.pk) != run.last_seq]
-    points = max(MIN_POINTS, min(points, MAX_POINTS, MAX_TOTAL_POINTS // max(1, len(fresh) * len(metrics))))
-    stored = _stored([run.pk for run in fresh], [*metrics, TOKENS] if x == "tokens" else metrics, points)
+    updated_runs = [run for run in runs if (received or {}).get(run.pk) != run.last_seq]
+    points = max(MIN_POINTS, min(points, MAX_POINTS, MAX_TOTAL_POINTS // max(1, len(updated_runs) * len(metrics))))
+    stored = _stored([run.pk for run in updated_runs], [*metrics, TOKENS] if x == "tokens" else metrics, points)
     series: dict[str, dict[str, Curve]] = {name: {} for name in metrics}
-    for run in fresh:
+    for run in updated_runs:
         clock = _RunClock(run, stored.get((run.pk, TOKENS)))
         for name in metrics:
             if (outlined := stored.get((run.pk, name))) and (curve := _curve(thin(outlined, points), clock, x)):
@@ -77,13 +76,15 @@ def finals(runs: Sequence[Run], metric: str) -> dict[str, FinalValues]:
     ends: dict[str, list[int]] = {run_id: [] for run_id in ids}
     tenths: dict[str, int] = {}
     for run_id, of_run in chunks.items():
-        waiting = len(unfolded.get((run_id, metric), ()))
-        tenths[run_id] = missing = max(1, round(LAST_SHARE * (waiting + sum(count for _, count, _ in of_run))))
-        missing -= waiting
+        unfolded_count = len(unfolded.get((run_id, metric), ()))
+        tenths[run_id] = missing_count = max(
+            1, round(LAST_SHARE * (unfolded_count + sum(count for _, count, _ in of_run)))
+        )
+        missing_count -= unfolded_count
         for pk, count, outlined in reversed(of_run):
-            if missing > 0 or not len(outlined):
+            if missing_count > 0 or not len(outlined):
                 ends[run_id].append(pk)
-            missing -= count
+            missing_count -= count
     last_chunks = MetricChunk.objects.filter(pk__in=[pk for pks in ends.values() for pk in pks])
     unpacked = {pk: Points.unpack(data, count) for pk, count, data in last_chunks.values_list("pk", "points", "data")}
     finals_by_run: dict[str, FinalValues] = {}
@@ -158,7 +159,7 @@ class _RunClock:
 
         out = np.zeros(len(points))
         attempt_of = np.clip(np.searchsorted(self.first, points.seq, side="right") - 1, 0, None)
-        before = 0.0
+        elapsed = 0.0
         for number, attempt in enumerate(self.attempts):
             assert attempt.started_at is not None  # noqa: S101  # attempts without it are filtered out above
             within = attempt_of == number
@@ -167,9 +168,9 @@ class _RunClock:
                 start = min(start, float(times[0]))
             lead = (attempt.started_at - (attempt.dispatched_at or attempt.started_at)).total_seconds()
             count, first = (len(attempt.gpus) / 3600, max(0.0, lead)) if hours else (1.0, 0.0)
-            out[within] = before + count * (first + times - start)
+            out[within] = elapsed + count * (first + times - start)
             ran = (attempt.ended_at - attempt.started_at).total_seconds() if attempt.ended_at else 0.0
-            before += count * (first + max(0.0, ran))
+            elapsed += count * (first + max(0.0, ran))
         return np.round(out, 4)
 
 

@@ -38,10 +38,10 @@ class PromptChoice:
     period: str = ""
 
     def of(self, run: Run) -> QuerySet[PromptProgress]:
-        chosen = Q(pk__in=[])
+        condition = Q(pk__in=[])
         for name in self.classes:
-            chosen |= CONDITIONS[name]
-        return prompts(run, self.period).filter(chosen, visits__gte=self.visits)
+            condition |= CONDITIONS[name]
+        return prompts(run, self.period).filter(condition, visits__gte=self.visits)
 
 
 CONDITIONS = {
@@ -69,8 +69,7 @@ def counts(run: Run, period: str) -> dict[str, int]:
 
 
 def cells(run: Run, period: str) -> dict[str, list[int]]:
-    """Return the data of the difficulty map in dataset order. A prompt's percentage of solved completions is 0 or 100
-    only if it was never or always solved."""
+    """Return the difficulty map's data in dataset order. Only prompts never or always solved have 0 or 100 percent."""
     columns = ("row", "passed", "scored", "visits")
     prompt_rows = list(prompts(run, period).order_by("row").values_list(*columns)[:MAX_CELLS])
     return {
@@ -138,7 +137,7 @@ def dots(run: Run, row: int) -> list[Dot]:
     visit_rows = visit_rows[:: -(-len(visit_rows) // MAX_VISITS) or 1]
     if not visit_rows:
         return []
-    first, last = visit_rows[0][1], visit_rows[-1][1]
+    start, end = visit_rows[0][1], visit_rows[-1][1]
     low, high = min(visit[4] for visit in visit_rows), max(visit[6] for visit in visit_rows)
 
     def down(value: float) -> float:
@@ -146,7 +145,7 @@ def dots(run: Run, row: int) -> list[Dot]:
 
     return [
         Dot(
-            pk, step, round(100 * (step - first) / (last - first), 2) if last > first else 50.0,
+            pk, step, round(100 * (step - start) / (end - start), 2) if end > start else 50.0,
             down(h), down(m), down(lo), solved, count, lo, m, h,
         )
         for pk, step, solved, count, lo, m, h in visit_rows

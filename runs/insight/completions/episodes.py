@@ -29,7 +29,6 @@ ERRORS: dict[str, str] = {
 SAME, NONE = "same calls", "no calls"
 MAX_UNFOLDED_CHARS = 900
 MAX_UNFOLDED_LINES = 14
-"""Limits above which pages fold a result."""
 _WHITESPACE = re.compile(r"\s+")
 
 

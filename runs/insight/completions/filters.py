@@ -23,12 +23,12 @@ ENDS = {
     EpisodeEnd.GONE: "its program disconnected",
     EpisodeEnd.FAILED: "the environment failed",
 }
-SHORT_ENDS = {"eos": "EOS", "length": "cut", "stop": "stop word", "tools": "tool calls"} | {
+SHORT_ENDS = {"eos": "EOS", "length": "truncated", "stop": "stop word", "tools": "tool calls"} | {
     EpisodeEnd.DONE: "done",
     EpisodeEnd.TURNS: "turns",
     EpisodeEnd.TIME: "time",
     EpisodeEnd.GONE: "gone",
-    EpisodeEnd.FAILED: "broke",
+    EpisodeEnd.FAILED: "failed",
 }
 TRUNCATED_ENDS = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
 BROKEN_ENDS = frozenset({EpisodeEnd.GONE, EpisodeEnd.FAILED})

@@ -55,26 +55,26 @@ def _forget_some(run_id: str, limit: int) -> bool:
     """Delete one batch of groups. Return False if nothing is left to delete."""
     with transaction.atomic():
         store = progress.locked_store(run_id)
-        stored = SampleRow.objects.filter(run_id=run_id)
-        newest = stored.aggregate(step=Max("step"))["step"]
-        beyond = store.completions - limit
-        if beyond <= 0 or newest is None:
+        stored_rows = SampleRow.objects.filter(run_id=run_id)
+        newest = stored_rows.aggregate(step=Max("step"))["step"]
+        excess = store.completions - limit
+        if excess <= 0 or newest is None:
             return False
-        older = stored.filter(step__lt=newest).order_by("step", "pk").defer("data")
+        older = stored_rows.filter(step__lt=newest).order_by("step", "pk").defer("data")
         expired: list[SampleRow] = []
         for row in older[:BATCH]:
-            if beyond <= 0:
+            if excess <= 0:
                 break
             expired.append(row)
-            beyond -= row.completions
+            excess -= row.completions
         if not expired:
             return False
         counted = (row for row in expired if row.row is not None and not row.superseded)
         progress.forget(run_id, map(Visit.of, counted))
-        stored.filter(pk__in=[row.pk for row in expired]).delete()
+        stored_rows.filter(pk__in=[row.pk for row in expired]).delete()
         SampleStore.objects.filter(pk=run_id).update(
             completions=F("completions") - sum(row.completions for row in expired),
             size=F("size") - sum(row.size for row in expired),
-            groups_from=stored.aggregate(step=Min("step"))["step"],
+            groups_from=stored_rows.aggregate(step=Min("step"))["step"],
         )
         return True

@@ -51,7 +51,7 @@ def locked_store(run_id: str) -> SampleStore:
 
 
 def add(run_id: str, visits: Iterable[Visit]) -> None:
-    """Add visits to their prompts' counts, in two queries per batch. The caller must hold the store's lock."""
+    """Add visits to their prompts' counts, in two queries per batch. Requires the store's lock."""
     by_row = _by_row(visits)
     stored = {prompt.row: prompt for prompt in PromptProgress.objects.filter(run_id=run_id, row__in=by_row)}
     _save(run_id, stored, by_row)
@@ -59,8 +59,8 @@ def add(run_id: str, visits: Iterable[Visit]) -> None:
 
 def void_from(attempt: Attempt) -> int | None:
     """Return the step after which a later resume makes the attempt's work void, or None if nothing is void."""
-    later = Attempt.objects.filter(run_id=attempt.run_id, number__gt=attempt.number, started_at__isnull=False)
-    step: int | None = later.aggregate(step=Min("resume_step"))["step"]
+    later_attempts = Attempt.objects.filter(run_id=attempt.run_id, number__gt=attempt.number, started_at__isnull=False)
+    step: int | None = later_attempts.aggregate(step=Min("resume_step"))["step"]
     return step
 
 
@@ -70,11 +70,11 @@ def supersede(attempt: Attempt, step: int) -> None:
     Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than deleted groups.
     """
     locked_store(attempt.run_id)
-    void = SampleRow.objects.filter(
+    void_rows = SampleRow.objects.filter(
         run_id=attempt.run_id, attempt__number__lt=attempt.number, step__gt=step, superseded=False
     )
-    rows = sorted({row for row in void.values_list("row", flat=True) if row is not None})
-    void.update(superseded=True)
+    rows = sorted({row for row in void_rows.values_list("row", flat=True) if row is not None})
+    void_rows.update(superseded=True)
     for start in range(0, len(rows), BATCH):
         recount(attempt.run_id, rows[start : start + BATCH])
 
@@ -94,8 +94,7 @@ def recount(run_id: str, rows: Sequence[int]) -> None:
 
 
 def forget(run_id: str, visits: Iterable[Visit]) -> None:
-    """Add visits whose groups are being deleted to the sums that recounts start from. The caller must hold the store's
-    lock."""
+    """Add visits whose groups are being deleted to the sums that recounts start from. Requires the store's lock."""
     by_row = _by_row(visits)
     stored = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
     for prompt in stored:

@@ -151,15 +151,17 @@ def search(run: Run, query: CompletionFilter) -> CompletionTable:
     """Search all steps, newest first, for at most SEARCH_S seconds, and return the matches so far."""
     reader, until, cursor = CompletionReader(run), time.monotonic() + SEARCH_S, query.cursor()
     entries: list[CompletionRow] = []
-    last: SampleRow | None = None
+    last_row: SampleRow | None = None
     for row in _newest_first(_candidates(valid(run), query), cursor):
-        if last is not None and (len(entries) >= PAGE or time.monotonic() > until):
-            before = f"{last.step}.{last.pk}"
-            return CompletionTable(_grouped(entries), shown=len(entries), next_before=before, back_to=last.step)
+        if last_row is not None and (len(entries) >= PAGE or time.monotonic() > until):
+            before = f"{last_row.step}.{last_row.pk}"
+            return CompletionTable(_grouped(entries), shown=len(entries), next_before=before, back_to=last_row.step)
         entries += reader.entries(row, query)
-        last = row
+        last_row = row
     total = None if cursor else len(entries)
-    return CompletionTable(_grouped(entries), shown=len(entries), total=total, back_to=last.step if last else None)
+    return CompletionTable(
+        _grouped(entries), shown=len(entries), total=total, back_to=last_row.step if last_row else None
+    )
 
 
 class CompletionReader:
@@ -187,33 +189,33 @@ class CompletionReader:
     def entries(self, row: SampleRow, query: CompletionFilter) -> list[CompletionRow]:
         group, phrase = self.group(row), query.q.casefold()
         in_prompt = bool(phrase) and phrase in group.prompt.casefold()
-        chosen = []
+        matching = []
         for completion in completions(row.data):
             value = completion.rewards.get(query.by) if query.by else completion.reward
             if not query.within(value) or not query.chooses(completion):
                 continue
             if phrase and not in_prompt and phrase not in completion.full_text.casefold():
                 continue
-            chosen.append(self.entry(group, completion, phrase))
-        return chosen
+            matching.append(self.entry(group, completion, phrase))
+        return matching
 
     def entry(self, group: GroupView, completion: StoredCompletion, phrase: str = "") -> CompletionRow:
         text = completion.text or ""
         if completion.turns and (not text.strip() or phrase):
             text = completion.full_text
         # Where case folding changes lengths (ß), a match is listed but not highlighted.
-        at = text.lower().find(phrase) if phrase else -1
-        if at < 0:
-            at, phrase, text = 0, "", text.strip() or text
-        start = max(0, at - CONTEXT_CHARS)
-        end, excerpt_end = at + len(phrase), max(start + EXCERPT_CHARS, at + len(phrase))
+        match_start = text.lower().find(phrase) if phrase else -1
+        if match_start < 0:
+            match_start, phrase, text = 0, "", text.strip() or text
+        start = max(0, match_start - CONTEXT_CHARS)
+        end, excerpt_end = match_start + len(phrase), max(start + EXCERPT_CHARS, match_start + len(phrase))
         return CompletionRow(
             group=group,
             completion=completion,
             scores=[(name, completion.rewards.get(name)) for name in self.names],
             solved=self.solving.solved(completion.rewards),
-            before=("…" if start else "") + text[start:at],
-            match=text[at:end],
+            before=("…" if start else "") + text[start:match_start],
+            match=text[match_start:end],
             after=text[end:excerpt_end] + ("…" if excerpt_end < len(text) else ""),
         )
 

@@ -76,12 +76,12 @@ def _of_call(call: object) -> TranscriptTurn:
 
 
 def _of_chatml(text: str, role: str) -> Iterator[TranscriptTurn]:
-    at = 0
+    offset = 0
     for match in _CHATML.finditer(text):
-        yield from _of_text(text[at : match.start()], role)
+        yield from _of_text(text[offset : match.start()], role)
         yield from _of_text(match[2], match[1])
-        at = match.end()
-    yield from _of_text(text[at:], role)
+        offset = match.end()
+    yield from _of_text(text[offset:], role)
 
 
 def _of_text(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
@@ -99,17 +99,17 @@ def _of_text(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
 
 
 def _with_calls(text: str, role: str) -> Iterator[TranscriptTurn]:
-    at = 0
+    offset = 0
     for match in _TOOL_CALL.finditer(text):
-        if text[at : match.start()].strip():
-            yield TranscriptTurn(role, text[at : match.start()])
+        if text[offset : match.start()].strip():
+            yield TranscriptTurn(role, text[offset : match.start()])
         try:
             yield _of_call(json.loads(match[1]))
         except (ValueError, RecursionError):
             yield TranscriptTurn("call", match[1].strip())
-        at = match.end()
-    if text[at:].strip():
-        yield TranscriptTurn(role, text[at:])
+        offset = match.end()
+    if text[offset:].strip():
+        yield TranscriptTurn(role, text[offset:])
 
 
 def _as_text(value: object) -> str:

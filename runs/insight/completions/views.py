@@ -47,16 +47,16 @@ VISITS_PER_PAGE = 8
 def completions(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     query = filters.read(request.GET, names(run.spec))
-    at = steps(run, query.step)
+    position = steps(run, query.step)
     result = CompletionTable([])
-    if at.step is not None:
-        result = search(run, query) if query.every else table(run, at.step, query)
+    if position.step is not None:
+        result = search(run, query) if query.every else table(run, position.step, query)
     shared = _shared(run, result.groups)
     context = {
         **shared,
         "sorts": SORTS | EPISODE_SORTS if shared["episodes"] else SORTS,
         "query": query,
-        "at": at,
+        "at": position,
         "table": result,
         "ends": ENDS,
         "errors": episodes.ERRORS,
@@ -64,7 +64,7 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
         "store": SampleStore.objects.filter(pk=run.pk).first(),
         "limit": text_retention.LIMIT,
         "most": group_retention.LIMIT,
-        "links": _links(query, at, result),
+        "links": _links(query, position, result),
     }
     return render(request, "insight/completions/_completions.html", context)
 
@@ -78,7 +78,7 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
     reader = CompletionReader(run)
     view = reader.group(row)
     entries = reader.entries(row, CompletionFilter())
-    read = [
+    completion_views = [
         (entry, turns(entry.completion.text, entry.completion.turns, "assistant"), entry.episode) for entry in entries
     ]
     of_step = valid(run).filter(step=row.step).order_by("pk")
@@ -87,9 +87,9 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
         "group": view,
         "superseded": row.superseded,
         "prompt": turns(view.prompt, row.data.get("turns"), "user"),
-        "entries": read,
+        "entries": completion_views,
         "ends_of": _best_and_worst(entries),
-        "widest": _widest(entries, [episode for *_, episode in read if episode]),
+        "widest": _widest(entries, [episode for *_, episode in completion_views if episode]),
         "earlier": of_step.filter(pk__lt=row.pk).values_list("pk", flat=True).last(),
         "later": of_step.filter(pk__gt=row.pk).values_list("pk", flat=True).first(),
         "rewards_page": "" if row.superseded else _rewards_page(run, row),
@@ -175,8 +175,8 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
         raise Http404(f"The run has no completions for row {row} yet.")
     visits = difficulty.visits(run, row)
     oldest = request.GET.get("sort") == "oldest"
-    stored = visits.count()
-    pages = max(1, -(-stored // VISITS_PER_PAGE))
+    stored_visits = visits.count()
+    pages = max(1, -(-stored_visits // VISITS_PER_PAGE))
     number = whole(request, "page", 1, 1, pages)
     page_visits = (visits if oldest else visits.reverse())[(number - 1) * VISITS_PER_PAGE : number * VISITS_PER_PAGE]
     reader, with_texts = CompletionReader(run), difficulty.whole_prompt(run, row)
@@ -185,14 +185,14 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
         view = reader.group(visit)
         view.entries.extend(reader.entries(visit, CompletionFilter()))
         groups.append(view)
-    text, answer = with_texts.get("prompt"), with_texts.get("answer")
+    text, reference_answer = with_texts.get("prompt"), with_texts.get("answer")
     dots = difficulty.dots(run, row)
     context = {
         **_shared(run, groups),
         "progress": progress,
-        "gone": progress.visits - stored,
+        "gone": progress.visits - stored_visits,
         "prompt": turns(text if isinstance(text, str) else "", with_texts.get("turns"), "user"),
-        "answer": "" if answer is None else str(answer),
+        "answer": "" if reference_answer is None else str(reference_answer),
         "change": episode_changes.change(visits, request.GET.get("before", ""), request.GET.get("after", "")),
         "dots": dots,
         "lowest": min((dot.low for dot in dots), default=None),

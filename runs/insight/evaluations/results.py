@@ -42,7 +42,6 @@ class EvaluationResult:
     folder: str
     """The checkpoint's folder relative to RUNS_DIR, or "" for the evaluated run's starting model."""
     prompts: dict[int, PromptResult]
-    """Dataset row -> result."""
     pass_1: float | None
     """Share of solved completions; None if the rewards don't define when a completion is solved."""
     pass_k: float | None
@@ -85,8 +84,7 @@ def _order(result: EvaluationResult) -> tuple[str, int, datetime]:
 
 
 def bootstrap(differences: Sequence[float]) -> Interval | None:
-    """Return the mean of paired differences with a 95% percentile bootstrap interval over prompts (Efron 1979), or None
-    for fewer than two differences. The same differences always yield the same interval."""
+    """Return the mean of at least two paired differences with a reproducible 95% percentile bootstrap interval."""
     if len(differences) < 2:
         return None
     rng = random.Random(0)  # noqa: S311  # for resampling, not for secrets
@@ -100,8 +98,8 @@ def _read(evaluation: Run) -> EvaluationResult:
     attempt = evaluation.latest()
     live = attempt.status in ACTIVE
     # The page of a live evaluation polls every two seconds, so completions are read only once it has ended.
-    stored = () if live else rows.values_list("data", flat=True)
-    completions = [completion for data in stored for completion in groups.completions(data)]
+    stored_groups = () if live else rows.values_list("data", flat=True)
+    completions = [completion for data in stored_groups for completion in groups.completions(data)]
     columns = rows.values_list("row", "solved", "completions", "reward_mean")
     prompts = {row: PromptResult(mean, n, count) for row, n, count, mean in columns if row is not None}
     sampled = sum(prompt.completions for prompt in prompts.values())
@@ -126,9 +124,17 @@ def _read(evaluation: Run) -> EvaluationResult:
 def _against(result: EvaluationResult, base: EvaluationResult | None) -> EvaluationResult:
     if base is None or result.step is None or not result.ended_well:
         return result
-    pairs = [(base.prompts[row], own) for row, own in result.prompts.items() if row in base.prompts]
-    rewards = [(first.reward, own.reward) for first, own in pairs]
-    differences = [own - first for first, own in rewards if own is not None and first is not None]
+    pairs = [
+        (base.prompts[row], checkpoint_result)
+        for row, checkpoint_result in result.prompts.items()
+        if row in base.prompts
+    ]
+    rewards = [(first.reward, checkpoint_result.reward) for first, checkpoint_result in pairs]
+    differences = [
+        checkpoint_result - first
+        for first, checkpoint_result in rewards
+        if checkpoint_result is not None and first is not None
+    ]
     return replace(result, base=base.run.pk, gain=bootstrap(differences))
 
 

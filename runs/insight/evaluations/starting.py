@@ -55,9 +55,9 @@ def start(run: Run, checkpoints: list[Checkpoint], setup: EvaluationSetup, user:
     results. Raises ContractError if the run can't be evaluated, and QueueFull if the user may not queue that many runs.
     """
     evaluated = _evaluated_with(run, setup)
-    missing = [point for point in (None, *checkpoints) if (point.folder if point else "") not in evaluated]
+    to_evaluate = [point for point in (None, *checkpoints) if (point.folder if point else "") not in evaluated]
     with transaction.atomic():
-        started = [launching.submit(_request(run, point, setup), user=user, dispatch=False) for point in missing]
+        started = [launching.submit(_request(run, point, setup), user=user, dispatch=False) for point in to_evaluate]
         transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return started
 

@@ -32,8 +32,8 @@ class EvaluationForm(forms.Form):
     def __init__(self, request: HttpRequest, run: Run, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.usable = checkpoints.models_of(run)
-        offered = ready_versions(request).filter(validation_rows__gt=0)
-        default_version = offered.filter(pk=run.dataset_version_id).first() or offered.first()
+        dataset_versions = ready_versions(request).filter(validation_rows__gt=0)
+        default_version = dataset_versions.filter(pk=run.dataset_version_id).first() or dataset_versions.first()
         self.held_out = default_version.validation_rows if default_version else 0
         self.fields["checkpoints"] = forms.MultipleChoiceField(
             choices=[(str(checkpoint.event.pk), starting.label_of(checkpoint)) for checkpoint in self.usable],
@@ -41,7 +41,7 @@ class EvaluationForm(forms.Form):
             widget=forms.CheckboxSelectMultiple,
         )
         self.fields["dataset"] = EvaluationDatasetChoice(
-            queryset=offered,
+            queryset=dataset_versions,
             initial=default_version,
             empty_label=None,
             help_text="Validation rows are never used for training.",

@@ -84,20 +84,17 @@ def alerts(health: Mapping[str, Any]) -> dict[str, Finding]:
 def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[Finding, bool]]:
     """Yield alerts that are new or worse, and whether to send a message about each. No message is sent about the cause
     of findings that were already reported, so that one problem gives one message."""
-    earlier = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
+    earlier_findings = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
     for rule, finding in alerts(after).items():
-        previous = earlier.get(rule)
+        previous = earlier_findings.get(rule)
         if previous is None:
-            yield finding, not any(f["cause"] == rule and f["rule"] in earlier for f in after["findings"])
+            yield finding, not any(f["cause"] == rule and f["rule"] in earlier_findings for f in after["findings"])
         elif (previous["level"], finding["level"]) == ("warning", "bad"):
             yield finding, True
 
 
 def _grouped(findings: list[Finding]) -> list[Finding]:
-    """Sort the findings, worst first, each followed by its probable consequences, whose `cause` names its rule.
-
-    A finding keeps its `cause` after the cause is over, so that it doesn't count as new.
-    """
+    """Sort the findings, worst first, each followed by its probable consequences, whose `cause` names its rule."""
     alarming = {finding["rule"] for finding in findings if finding["level"] != "note"}
     for finding in findings:
         cause = "" if finding["level"] == "note" else _root(finding["rule"], alarming)
@@ -123,8 +120,8 @@ def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
     if alarming := next((level for level in ("bad", "warning") if level in levels), ""):
         return alarming
     # Whether a run learns is unknown until a rule has judged its reward.
-    judged = [check for check in checks if check["value"] is not None and check["rule"] in REWARD_RULES]
-    return "well" if judged else "unknown"
+    judged_rewards = [check for check in checks if check["value"] is not None and check["rule"] in REWARD_RULES]
+    return "well" if judged_rewards else "unknown"
 
 
 def _judge(
@@ -155,12 +152,12 @@ def _judge(
 
 def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, previous: Finding | None) -> _Breach | None:
     """Return the worst bound that the value has crossed, or None."""
-    sure = signal.sure is not None and bool(signal.sure[-1])
+    is_sure = signal.sure is not None and bool(signal.sure[-1])
     levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.warning))
     for level, bound in levels:
         if bound is None:
             continue
-        since = _lasting(_beyond(rule, signal, bound), signal, 0 if sure else rule.hold)
+        since = _lasting(_beyond(rule, signal, bound), signal, 0 if is_sure else rule.hold)
         if since is not None:
             return _Breach(level, bound, since)
         open_at = previous is not None and RANK[previous["stood"]] <= RANK[level]
@@ -179,8 +176,8 @@ def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | Non
     if not holds[-1]:
         return None
     breaks = np.flatnonzero(~holds)
-    first = int(breaks[-1]) + 1 if len(breaks) else 0
-    return float(signal.at[first]) if signal.at[-1] - signal.at[first] >= hold else None
+    start_index = int(breaks[-1]) + 1 if len(breaks) else 0
+    return float(signal.at[start_index]) if signal.at[-1] - signal.at[start_index] >= hold else None
 
 
 def _finding(

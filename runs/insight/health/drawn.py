@@ -35,9 +35,9 @@ def _bounded(chart: Chart, rules: Sequence[tuple[HealthRule, RuleBounds]], confi
     lines: list[ChartBound] = []
     for rule, bounds in rules:
         names = {rule.also, *(rule.metric.format(gpu=gpu) for gpu in config.gpus or ("",))}
-        judged = [line.label for line in chart.lines if line.metric in names]
-        if judged:
-            lines += _lines(rule, bounds, "" if len(judged) == len(chart.lines) else f"{judged[0]}: ")
+        judged_labels = [line.label for line in chart.lines if line.metric in names]
+        if judged_labels:
+            lines += _lines(rule, bounds, "" if len(judged_labels) == len(chart.lines) else f"{judged_labels[0]}: ")
     return replace(chart, bounds=tuple(lines))
 
 

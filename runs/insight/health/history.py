@@ -17,13 +17,11 @@ SETTLED = 60
 MAX_STEPS_BEHIND = 20
 """Number of steps, in addition to three logging intervals, after which a metric counts as no longer logged."""
 START = 20
-"""Number of values that describe a run's start."""
 ROLL = 20
 STRETCHES = 60
 """Maximum number of points in a series that the memory keeps over the whole run."""
 MIN_TRAIL_INTERVAL_S = 30.0
 MAX_TEXT_STEPS = 40
-"""Number of steps whose completions are remembered as counts."""
 FIRST_COMPLETIONS = 100
 """Approximate number of first completions that define what is usual."""
 MARKED_METRICS = ("reward", "entropy", "completions/mean_length")
@@ -181,8 +179,7 @@ def generations(rows: Sequence[Row]) -> int:
 
 
 def noise(value: Floats) -> float:
-    """Estimate the standard deviation of a series' noise from the median difference between neighbours, which is hardly
-    affected by trends and drops."""
+    """Estimate a series' noise (standard deviation) from the median difference of neighbours, despite trends."""
     if len(value) < 3:
         return 0.0
     return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise with standard deviation 1
@@ -204,8 +201,7 @@ def rolling_median(value: Floats, window: int) -> Floats:
 
 
 def paced(column: MetricHistory | None) -> MetricHistory | None:
-    """Convert cumulative tokens to seconds per step (`t`) and tokens per second (`value`). A pause counts as a slow
-    step."""
+    """Convert cumulative tokens to seconds per step (`t`) and tokens per second (`value`)."""
     if column is None or len(column) < 2:
         return None
     seconds, steps, tokens = np.diff(column.t), np.diff(column.step), np.diff(column.value)
@@ -235,8 +231,8 @@ def remember(history: History) -> None:
     if history.pace is None:
         pace = paced(history.get("num_tokens", START))
         if pace is not None and len(pace) >= ROLL and pace.step[0] <= START:
-            first = slice(2, START)  # the first steps compile and fill caches
-            history.pace = RunPace(float(np.median(pace.value[first])), float(np.median(pace.t[first])))
+            initial_steps = slice(2, START)  # the first steps compile and fill caches
+            history.pace = RunPace(float(np.median(pace.value[initial_steps])), float(np.median(pace.t[initial_steps])))
 
 
 def _note_evaluations(history: History) -> None:
@@ -274,9 +270,9 @@ def note_solved(history: History, steps: Iterable[tuple[int, int, int]]) -> None
 def note_texts(history: History, texts: Iterable[Text]) -> None:
     for text in texts:
         history.texts = [*history.texts, text][-MAX_TEXT_STEPS:]
-        first = history.first_texts or Text(text.step, 0, 0, 0)
-        if text.step <= START and first.read < FIRST_COMPLETIONS:
-            history.first_texts = Text(text.step, *(a + b for a, b in zip(first[1:], text[1:], strict=True)))
+        first_texts = history.first_texts or Text(text.step, 0, 0, 0)
+        if text.step <= START and first_texts.read < FIRST_COMPLETIONS:
+            history.first_texts = Text(text.step, *(a + b for a, b in zip(first_texts[1:], text[1:], strict=True)))
 
 
 def _first_mark(column: MetricHistory) -> Mark:
@@ -308,8 +304,8 @@ def _summed(column: MetricHistory, old: Sums) -> Sums:
     if len(column) < RECENT:
         return old
     until = int(column.step[SETTLED])
-    chosen = (column.step > old.until) & (column.step <= until)
-    x, y = column.step[chosen].astype(float), column.value[chosen]
+    is_new = (column.step > old.until) & (column.step <= until)
+    x, y = column.step[is_new].astype(float), column.value[is_new]
     added = (float(len(x)), x.sum(), y.sum(), (x * x).sum(), (x * y).sum(), (y * y).sum())
     sums = Sums(until, *(before + float(new) for before, new in zip(old[1:], added, strict=True)))
     return sums if np.isfinite(sums).all() else old
@@ -346,7 +342,7 @@ def from_memory(history: History, memory: Mapping[str, Any]) -> None:
     history.sums = {name: Sums(*values) for name, values in (memory.get("sums") or {}).items()}
     history.pace = RunPace(*memory["pace"]) if memory.get("pace") else None
     history.evaluations = [(step, value) for step, value in memory.get("evaluations") or ()]
-    history.solved_shares = [(step, of, solved) for step, of, solved in memory.get("solved") or ()]
+    history.solved_shares = [(step, completions, solved) for step, completions, solved in memory.get("solved") or ()]
     history.trails = {name: [(t, mib) for t, mib in trail] for name, trail in (memory.get("trails") or {}).items()}
     history.texts = [Text(*values) for values in memory.get("texts") or []]
     history.first_texts = Text(*memory["first_texts"]) if memory.get("first_texts") else None

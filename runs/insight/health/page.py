@@ -45,7 +45,6 @@ class Card:
     word: str
     icon: str
     headline: str
-    """Summary of the findings, shown after the verdict."""
     findings: list[dict[str, Any]]
     checks: list[Check]
     step: int
@@ -70,16 +69,16 @@ def card(run: Run) -> Card | None:
     findings = _findings(run)
     verdict = str(health.get("verdict", "unknown"))
     ended = attempt.status in FINAL
-    failed = attempt.status == RunStatus.FAILED and verdict == "well"
+    has_failed = attempt.status == RunStatus.FAILED and verdict == "well"
     verdicts = VERDICTS | ENDED if ended else VERDICTS
     rows = choices()
-    chosen = (row for row in rows if row.pk == run.preset_id)
-    preset = next(chosen, None) or next((row for row in rows if row.is_default), None)
+    matching_presets = (row for row in rows if row.pk == run.preset_id)
+    preset = next(matching_presets, None) or next((row for row in rows if row.is_default), None)
     return Card(
         # A green verdict next to “failed” would suggest that all is well.
-        verdict="unknown" if failed else verdict,
-        word="Healthy until it failed" if failed else verdicts.get(verdict, verdict),
-        icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
+        verdict="unknown" if has_failed else verdict,
+        word="Healthy until it failed" if has_failed else verdicts.get(verdict, verdict),
+        icon=ICONS["unknown"] if has_failed else ICONS.get(verdict, ICONS["unknown"]),
         headline=_headline(findings, verdict, ended=ended),
         findings=findings,
         checks=[_check(check) for check in health.get("checks") or () if check["rule"] in BY_ID],
@@ -94,10 +93,10 @@ def card(run: Run) -> Card | None:
 
 def _findings(run: Run) -> list[dict[str, Any]]:
     """Return the open findings, each with its links and the title of the finding that probably caused it."""
-    stored = [finding for finding in run.health.get("findings") or () if finding["rule"] in BY_ID]
+    stored_findings = [finding for finding in run.health.get("findings") or () if finding["rule"] in BY_ID]
     charts = {
         line.metric: chart.id
-        for group in (run_charts.plan_of(run) if stored else ())
+        for group in (run_charts.plan_of(run) if stored_findings else ())
         for chart in group.charts
         for line in chart.lines
     }
@@ -107,7 +106,7 @@ def _findings(run: Run) -> list[dict[str, Any]]:
             "follows": BY_ID[cause].title if (cause := finding.get("cause")) in BY_ID else "",
             "links": list(_links(run, finding, charts)),
         }
-        for finding in stored
+        for finding in stored_findings
     ]
 
 
@@ -135,8 +134,8 @@ def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) 
     for count, noun in ((warnings, "warning"), (notes, "note")):
         if count:
             parts.append(f"{count} {noun}{'s' if count > 1 else ''}")
-    if following := len(findings) - len(causes):
-        parts.append(f"{following} that probably follow{'' if following > 1 else 's'}")
+    if consequence_count := len(findings) - len(causes):
+        parts.append(f"{consequence_count} that probably follow{'' if consequence_count > 1 else 's'}")
     return ", ".join(parts)
 
 

@@ -54,11 +54,13 @@ def _train(run: Run, updates: int) -> tuple[list[Row], int]:
     newest = _lines(rows[:RECENT])
     recent = [row for _, row in newest]
     oldest = newest[0][0] if newest else 0
-    missing = RECENT - past.generations(recent)
-    if updates <= 1 or len(recent) < RECENT or missing <= 0:
+    missing_count = RECENT - past.generations(recent)
+    if updates <= 1 or len(recent) < RECENT or missing_count <= 0:
         return recent, oldest
-    earlier = _lines(rows.filter(seq__lt=oldest, values__has_key=past.GENERATED)[:missing])
-    return past.with_generations(recent, (row for _, row in earlier)), earlier[0][0] if earlier else oldest
+    earlier_lines = _lines(rows.filter(seq__lt=oldest, values__has_key=past.GENERATED)[:missing_count])
+    return past.with_generations(recent, (row for _, row in earlier_lines)), earlier_lines[0][
+        0
+    ] if earlier_lines else oldest
 
 
 def _lines(rows: QuerySet[MetricRow]) -> list[tuple[int, Row]]:
@@ -79,19 +81,23 @@ def _steps_ago(history: History) -> float:
 
 def _lengthen(history: History, run: Run, oldest: int) -> None:
     """Prepend earlier values from the newest chunks to columns that are shorter than the run."""
-    short = [name for name, column in history.columns.items() if len(column) < RECENT and column.step[0] > START]
-    if not short or not MetricChunk.objects.filter(run=run).exists():
+    short_columns = [
+        name for name, column in history.columns.items() if len(column) < RECENT and column.step[0] > START
+    ]
+    if not short_columns or not MetricChunk.objects.filter(run=run).exists():
         return
     span = int(RECENT * history.config.updates * run.last_seq / max(run.step, 1))
-    chunks = MetricChunk.objects.filter(run=run, metric__in=short, first_seq__lt=oldest, last_seq__gte=oldest - span)
+    chunks = MetricChunk.objects.filter(
+        run=run, metric__in=short_columns, first_seq__lt=oldest, last_seq__gte=oldest - span
+    )
     for name, count, data in chunks.order_by("metric", "-first_seq").values_list("metric", "points", "data"):
         points = Points.unpack(data, count)
         column = history.columns[name]
-        earlier = points.pick(points.step < column.step[0])
+        earlier_points = points.pick(points.step < column.step[0])
         history.columns[name] = MetricHistory(
-            np.concatenate((earlier.step.astype(np.int64), column.step))[-RECENT:],
-            np.concatenate((earlier.t, column.t))[-RECENT:],
-            np.concatenate((earlier.value, column.value))[-RECENT:],
+            np.concatenate((earlier_points.step.astype(np.int64), column.step))[-RECENT:],
+            np.concatenate((earlier_points.t, column.t))[-RECENT:],
+            np.concatenate((earlier_points.value, column.value))[-RECENT:],
         )
 
 

@@ -31,7 +31,6 @@ ASSESSMENT_INTERVAL = timedelta(seconds=10)
 VIEWER_INTERVAL = timedelta(seconds=30)
 """Interval at which viewers get new values while the verdict and the findings stay the same."""
 BUDGET_S = 1.0
-"""Seconds per round; the remaining runs come first in the next round."""
 LATE_LINES_PERIOD = timedelta(minutes=10)
 """Time for which an ended run is still assessed, since its last lines may arrive late."""
 

@@ -28,7 +28,6 @@ class StreamCursor:
 class StreamFrame:
     cursor: StreamCursor
     texts: tuple[str, ...] = ()
-    """The messages to send; empty if nothing is new."""
     has_more: bool = False
 
 
@@ -54,11 +53,11 @@ def read(
         rows = [row for row in rows if row[0] <= end.seq]
     has_more = len(rows) > MAX_ROWS
     rows = rows[:MAX_ROWS]
-    stored = run.last_seq if end is None else end.seq
-    last = rows[-1][0] if has_more else max(stored, base.seq, *(row[0] for row in rows[-1:]))
+    stored_seq = run.last_seq if end is None else end.seq
+    last = rows[-1][0] if has_more else max(stored_seq, base.seq, *(row[0] for row in rows[-1:]))
     control_events = Q(seq=None, pk__gt=base.event) & (Q() if end is None else Q(pk__lte=end.event))
-    fresh = Q(seq__gt=base.seq, seq__lte=last) | control_events
-    events = list(RunEvent.objects.filter(fresh, run_id=run_id).select_related("attempt").order_by("pk"))
+    new_events = Q(seq__gt=base.seq, seq__lte=last) | control_events
+    events = list(RunEvent.objects.filter(new_events, run_id=run_id).select_related("attempt").order_by("pk"))
     newest = [event.pk for event in events if event.seq is None] if end is None else [end.event]
     cursor = StreamCursor(last, max([base.event, *newest]))
     extra = _changes(run, sent, with_logs)

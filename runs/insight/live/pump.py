@@ -120,8 +120,8 @@ class Reader:
         request = (base, end := self.end, with_logs)
         task = self._reads.get(request)
         if task is None:
-            read = partial(frames.read, self.run_id, base, FrameExtras(), with_logs=with_logs, end=end)
-            task = self._reads[request] = asyncio.get_running_loop().create_task(from_store(read))
+            read_frame = partial(frames.read, self.run_id, base, FrameExtras(), with_logs=with_logs, end=end)
+            task = self._reads[request] = asyncio.get_running_loop().create_task(from_store(read_frame))
             task.add_done_callback(lambda _: self._reads.pop(request))
         return await asyncio.shield(task)  # a viewer that leaves must not cancel the read for the others
 
@@ -293,9 +293,11 @@ class ViewerHub:
                 for name in names:
                     pipe.set(hints.watch_key(name), 1, ex=hints.WATCH_EXPIRES_S, get=True)
                 before = await pipe.execute()
-            new = [name for name, mark in zip(names, before, strict=True) if mark is None and name != hints.LIST]
-            if new:
-                await from_store(lambda: wake_supervisors(new))
+            newly_watched = [
+                name for name, mark in zip(names, before, strict=True) if mark is None and name != hints.LIST
+            ]
+            if newly_watched:
+                await from_store(lambda: wake_supervisors(newly_watched))
         await _wait(self._joined, hints.WATCH_EXPIRES_S / 3)
 
     async def _list_tick(self) -> None:

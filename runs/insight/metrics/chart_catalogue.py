@@ -59,8 +59,8 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
     """Plan the charts of the trainer's metrics. `names` are the metrics reported so far."""
     components = tuple(_components(spec))
     are_inline = len(components) <= MAX_INLINE_COMPONENTS
-    totals, failed = (*_reward(spec), *_other_rewards(spec)), tuple(_failed(spec, names))
-    yield ChartGroup("Reward", (*totals, *(components if are_inline else ()), _zero_spread(), *failed))
+    totals, failure_charts = (*_reward(spec), *_other_rewards(spec)), tuple(_failed(spec, names))
+    yield ChartGroup("Reward", (*totals, *(components if are_inline else ()), _zero_spread(), *failure_charts))
     if not are_inline:
         yield ChartGroup("Reward components", components, folded=len(components) > MAX_UNFOLDED_COMPONENTS)
     if spec.prompts.on:
@@ -95,8 +95,8 @@ def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> ChartGroup:
 def _reward(spec: RunSpec) -> Iterator[Chart]:
     low, high = _total_range(spec)
     total = ChartLine("reward", "reward", "c8", band="reward_std", evaluation="eval_reward", low=low, high=high)
-    chosen = ". Includes only the groups trained on, so compare runs by evaluations" if spec.prompts.on else ""
-    hint = f"Weighted sum of the components; the band is one standard deviation{chosen}"
+    selection_note = ". Includes only the groups trained on, so compare runs by evaluations" if spec.prompts.on else ""
+    hint = f"Weighted sum of the components; the band is one standard deviation{selection_note}"
     yield Chart("reward", "Reward, total", (total,), help=hint)
     if len(spec.rewards) > 1:
         parts = tuple(
@@ -181,9 +181,11 @@ def _by_kind(name: str, title: str, metric: Callable[[str], str], hint: str) -> 
 
 
 def _replaced(spec: RunSpec) -> Iterator[Chart]:
-    of = f"the component {spec.prompts.spread_in}" if spec.prompts.spread_in else "the total reward"
+    spread_of = f"the component {spec.prompts.spread_in}" if spec.prompts.spread_in else "the total reward"
     groups = (ChartLine(prompts.DRAWN_WITHOUT, "before", "c3"), ChartLine(prompts.WITHOUT_SPREAD, "after", "c6"))
-    hint = f"Share of groups without spread in {of}: before replacement, and after it among the groups trained on"
+    hint = (
+        f"Share of groups without spread in {spread_of}: before replacement, and after it among the groups trained on"
+    )
     yield Chart("prompts-replaced", "Groups without spread", groups, format="percent", zero=True, help=hint)
     single = partial(Chart.single, zero=True)
     hint = "Completion tokens generated in the extra rounds of each generation, used or not"

@@ -42,7 +42,6 @@ class ChartBound:
     value: float
     name: str
     level: str
-    """warning | bad"""
 
 
 @dataclass(frozen=True)
@@ -81,4 +80,3 @@ class Tile:
     format: str = "number"
     help: str = ""
     note: str = ""
-    """Text shown instead of a value that is constant in this run."""

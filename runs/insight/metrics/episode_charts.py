@@ -90,9 +90,9 @@ def _gateway() -> Iterator[Chart]:
     yield _single(
         "gateway-waiting", "Waiting for episodes", gateway.WAITING, "waiting", "c2", format="seconds", help=hint
     )
-    now = (ChartLine(gateway.WAITS, "waiting", "c2"), ChartLine(gateway.QUIET, "without any request", "c6"))
+    lines = (ChartLine(gateway.WAITS, "waiting", "c2"), ChartLine(gateway.QUIET, "without any request", "c6"))
     hint = "Time for which the trainer has waited so far for the step's episodes"
-    yield Chart("gateway-waits", "Current wait", now, format="seconds", zero=True, help=hint)
+    yield Chart("gateway-waits", "Current wait", lines, format="seconds", zero=True, help=hint)
     hint = "Sessions in which an agent has a task"
     yield _single("gateway-sessions", "Open sessions", gateway.SESSIONS_OPEN, "open", "c1", help=hint)
     hint = "Sessions whose program disconnected before they ended"

@@ -23,7 +23,6 @@ MARKED = frozenset(
     {"status", "requested", "resumed", "alert", EventKind.CHECKPOINT, EventKind.NOTE, EventKind.PROCESS_EXITED}
     | {EventKind.REWARD_FAILED, EventKind.TRAINED, EventKind.METRICS_LEFT_OUT, EventKind.HANG, EventKind.LIMIT}
 )
-"""Kinds of events that charts mark on the x axis."""
 DERIVED = {"tokens_per_second": "num_tokens"}
 """Metric that the browser computes -> the metric that it is derived from."""
 LIMITS = "limits/"
@@ -57,10 +56,10 @@ def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list
 
     Charts of evaluation metrics are folded, since most of them repeat other charts on held-out rows.
     """
-    drawn = {*metrics(planned), *_NO_CHART}
+    drawn_metrics = {*metrics(planned), *_NO_CHART}
     families = _families(planned)
     prefixes: dict[str, list[str]] = {}
-    for name in sorted(name for name in set(names) - drawn if not name.startswith(LIMITS)):
+    for name in sorted(name for name in set(names) - drawn_metrics if not name.startswith(LIMITS)):
         prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
     used_ids: set[str] = set()
     charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, used_ids, families)]
@@ -122,8 +121,7 @@ def metrics(groups: Sequence[ChartGroup]) -> list[str]:
 
 
 def labels(groups: Sequence[ChartGroup]) -> dict[str, str]:
-    """Return a label for each metric: its chart's title, followed by the line's label if the chart has several
-    lines."""
+    """Return a label for each metric: its chart's title, and the line's label if the chart has several lines."""
     charts = sorted((chart for group in groups for chart in group.charts), key=lambda chart: len(chart.lines))
     names: dict[str, str] = {}
     for chart in charts:

@@ -100,9 +100,9 @@ class Points:
         import numpy as np
 
         raw = bytes(data)
-        at = [0, 8 * points, 12 * points, 20 * points]
+        offsets = [0, 8 * points, 12 * points, 20 * points]
         kinds = ("<i8", "<i4", "<f8", "<f8")
-        return cls(*(np.frombuffer(raw, kind, points, start) for kind, start in zip(kinds, at, strict=True)))
+        return cls(*(np.frombuffer(raw, kind, points, start) for kind, start in zip(kinds, offsets, strict=True)))
 
     def pack(self) -> bytes:
         return b"".join(column.tobytes() for column in self.columns)
@@ -131,10 +131,10 @@ def join(parts: Iterable[Points]) -> Points:
     """Join parts, ordered by seq and without duplicates, which occur because late lines form separate chunks."""
     import numpy as np
 
-    full = [part.columns for part in parts if len(part)]
-    if not full:
+    non_empty = [part.columns for part in parts if len(part)]
+    if not non_empty:
         return Points.of([])
-    joined = Points(*(full[0] if len(full) == 1 else map(np.concatenate, zip(*full, strict=True))))
+    joined = Points(*(non_empty[0] if len(non_empty) == 1 else map(np.concatenate, zip(*non_empty, strict=True))))
     if bool((np.diff(joined.seq) > 0).all()):
         return joined
     return joined.pick(np.unique(joined.seq, return_index=True)[1])
@@ -154,11 +154,11 @@ def thin(points: Points, count: int) -> Points:
     values = np.require(points.value, requirements=("C", "A"))  # columns of a chunk may be unaligned
     sampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]  # its constructor is not annotated
     extremes = min(KEPT_EXTREMES, count // 8)
-    chosen = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)
+    chosen_indices = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)
     if extremes:
         order = np.argpartition(values, (extremes, len(values) - extremes - 1))
-        chosen = np.union1d(chosen, np.concatenate([order[:extremes], order[-extremes:]]))
-    return points.pick(chosen)
+        chosen_indices = np.union1d(chosen_indices, np.concatenate([order[:extremes], order[-extremes:]]))
+    return points.pick(chosen_indices)
 
 
 def outline(points: Points) -> Points:
@@ -284,9 +284,9 @@ class _MetricRequest:
         if not len(self._outline) or len(self._outline) >= 2 * self._count:
             return None
         low, high = int(self._outline.seq[0]), int(self._outline.seq[-1])
-        inside = [chunk for chunk in chunks if chunk.last >= low and chunk.first <= high]
-        complete = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in inside)
-        return None if complete else (inside[0].first, inside[-1].last)
+        visible_chunks = [chunk for chunk in chunks if chunk.last >= low and chunk.first <= high]
+        complete = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in visible_chunks)
+        return None if complete else (visible_chunks[0].first, visible_chunks[-1].last)
 
     def _clip_to_window(self, points: Points) -> Points:
         """Return the points within the window and one neighbour on each side, so that lines reach the chart's edge."""

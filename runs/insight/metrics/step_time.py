@@ -90,8 +90,7 @@ class StepTime:
 
 
 def of_run(run: Run) -> StepTime | None:
-    """Average the step time over the newest steps, or return None until MIN_STEPS have been timed. The run's first step
-    is excluded, since it compiles and warms up."""
+    """Average the step time over the newest steps except the first, or return None until MIN_STEPS were timed."""
     timed = [f"time/{part}_s" for part in STEP_PARTS]
     columns = _newest(run, ["step_time", *timed, overlapping.AHEAD_SECONDS])
     total, generated = columns["step_time"], columns[overlapping.AHEAD_SECONDS]
@@ -111,8 +110,8 @@ def of_run(run: Run) -> StepTime | None:
         StepTimePart(part, mean, min(1.0, mean / seconds))
         for part, mean in sorted(means.items(), key=lambda item: -item[1])
     )
-    meanwhile = sum(generated.get(step, 0.0) for step in steps) / len(steps) if generated else None
-    return StepTime(seconds, len(steps), parts, tuple(_advice(run, parts)), meanwhile)
+    ahead_seconds = sum(generated.get(step, 0.0) for step in steps) / len(steps) if generated else None
+    return StepTime(seconds, len(steps), parts, tuple(_advice(run, parts)), ahead_seconds)
 
 
 def _newest(run: Run, names: Sequence[str]) -> dict[str, dict[int, float]]:
@@ -130,8 +129,7 @@ def _newest(run: Run, names: Sequence[str]) -> dict[str, dict[int, float]]:
 
 
 def _prepend(run: Run, by_name: dict[str, dict[int, float]]) -> None:
-    """Add the values of the newest chunks. All metrics of a step are folded together, so these chunks have the same
-    length."""
+    """Add the values of the newest chunks, which have the same length because metrics are folded together."""
     chunks = MetricChunk.objects.filter(run=run, metric__in=by_name).order_by("-first_seq")
     for name, count, data in chunks.values_list("metric", "points", "data")[: len(by_name)]:
         points = Points.unpack(data, count)
@@ -168,18 +166,18 @@ def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
     mean, longest = (_number(last.get(f"completions/{name}_length")) for name in ("mean", "max"))
     if mean and longest and longest > MIN_TAIL_RATIO * mean:
         yield (
-            f"The batch waits for its longest completion, which has {significant(longest)} tokens, while the mean is "
-            f"{significant(mean)}. A lower completion limit shortens that wait."
+            f"The batch waits for its longest completion, which has {significant(longest)} tokens, while the mean "
+            f"is {significant(mean)}. A lower completion limit shortens that wait."
         )
     server = hardware.vllm_server
     if not spec.ahead and server is not None and (server.attached or server.own_gpus):
         yield "The trainer's GPUs idle during generation. One step ahead generates the next batch during the update."
     if server is not None and server.enforce_eager:
         yield "The profile runs vLLM without CUDA graphs, which is several times slower: turn off enforce eager."
-    waiting = _number(last.get("vllm/requests_waiting"))
-    if waiting and waiting >= 1:
+    queued = _number(last.get("vllm/requests_waiting"))
+    if queued and queued >= 1:
         yield (
-            f"vLLM's cache is full, so requests are waiting ({significant(waiting)}): give it more memory, or add a "
+            f"vLLM's cache is full, so requests are waiting ({significant(queued)}): give it more memory, or add a "
             "second server."
         )
     elif server is not None and not server.attached and server.count == 1 and hardware.trainer_gpus > 1:

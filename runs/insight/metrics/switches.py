@@ -63,30 +63,30 @@ def _ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Swi
     if getattr(spec, "ahead", shared > 0.01 * seconds):
         yield _switch_on(name, seconds, shared, "generation during training")
         return
-    saved = min(union(generating), union(training))
+    saved_s = min(union(generating), union(training))
     effect = "It would overlap generation with training: about {step} per step."
     advice = "One step ahead would overlap generation with training, which is about {times:.1f} times as fast."
-    yield _switch_off(name, seconds, saved, effect, advice)
+    yield _switch_off(name, seconds, saved_s, effect, advice)
 
 
 def _concurrent_rewards(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
-    waiting = [f"{REWARD}{reward.name}" for reward in spec.rewards if waits(LIBRARY[reward.function])]
-    if not waiting or (not spec.rewards_beside and rewards_problem(spec.hardware, spec.episodes) is not None):
+    waiting_lanes = [f"{REWARD}{reward.name}" for reward in spec.rewards if waits(LIBRARY[reward.function])]
+    if not waiting_lanes or (not spec.rewards_beside and rewards_problem(spec.hardware, spec.episodes) is not None):
         return
-    scoring = [span for span in spans if span.lane in waiting]
+    scoring = [span for span in spans if span.lane in waiting_lanes]
     generating = [span for span in spans if span.phase == StepPart.GENERATION]
     name = "Rewards beside generation"
     if spec.rewards_beside:
         # Scoring during generation would otherwise have delayed the step afterwards.
         yield _switch_on(name, seconds, overlap(scoring, generating), "scoring during generation")
         return
-    saved = min(union(scoring), union(generating), union(span for span in spans if span.lane == REWARDS))
+    saved_s = min(union(scoring), union(generating), union(span for span in spans if span.lane == REWARDS))
     effect = "It would score groups while others are generated: {step} per step at best."
     advice = (
         f"The step waits {duration(union(scoring))} for rewards. Scoring each group as soon as it is complete would be "
         "up to {times:.1f} times as fast."
     )
-    yield _switch_off(name, seconds, saved, effect, advice)
+    yield _switch_off(name, seconds, saved_s, effect, advice)
 
 
 def _switch_on(name: str, seconds: float, overlap_s: float, activity: str) -> Switch:

@@ -40,10 +40,10 @@ def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple
         if count == MAX_POINTS * width:
             points = [a / 2 + b / 2 for a, b in zip(points[::2], points[1::2], strict=True)]
             width *= 2
-        before = count % width
-        if before:
+        remainder = count % width
+        if remainder:
             # Divided before summing: the sum of the largest rewards would be infinite.
-            points[-1] = points[-1] * (before / (before + 1)) + reward / (before + 1)
+            points[-1] = points[-1] * (remainder / (remainder + 1)) + reward / (remainder + 1)
         else:
             points.append(reward)
         count += 1

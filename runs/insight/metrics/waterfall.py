@@ -164,8 +164,8 @@ def of_run(run: Run, step: int | None = None) -> StepView | None:
             spans for spans in latest if any(phase == StepPart.GENERATION for _, phase, _, _ in spans.spans)
         ] or latest
         left_out, median_of = len(latest) - len(generating), len(generating)
-        middle = statistics.median_low(spans.seconds for spans in generating)
-        record = next(spans for spans in generating if spans.seconds == middle)
+        median_seconds = statistics.median_low(spans.seconds for spans in generating)
+        record = next(spans for spans in generating if spans.seconds == median_seconds)
     if record is None:
         return None
     spec = None

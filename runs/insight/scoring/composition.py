@@ -16,7 +16,6 @@ from workers.contract.run.spec import RewardSpec
 class EditorState:
     specs: list[RewardSpec]
     problems: list[tuple[str, list[str]]]
-    """Invalid components: name and errors."""
     aggregation: str
     positions: list[int] = field(default_factory=list)
     """The position of each spec among all rows of the form, counting from 0. It determines the colour."""

@@ -119,19 +119,18 @@ def _scores(
 
 
 def _params(reward: Reward, spec: RewardSpec, turn: TrialTurn) -> dict[str, Any]:
-    """Return the component's parameters with time limits capped at the page's remaining time, so that endless code
-    doesn't block others."""
+    """Return the component's parameters with time limits capped at the page's remaining time."""
     timeouts = TIMEOUT_PARAMS.get(reward.cost)
     if timeouts is None:
         return dict(spec.params)
     remaining = max(1.0, turn.until - time.monotonic())
-    full = reward.defaults() | spec.params
-    return full | {name: min(full[name], remaining) for name in timeouts if name in full}
+    all_params = reward.defaults() | spec.params
+    return all_params | {name: min(all_params[name], remaining) for name in timeouts if name in all_params}
 
 
 def _had_less_time(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
     """Return whether code had less time than its own limit, so that failures may be due to the page."""
-    full = reward.defaults() | spec.params
+    all_params = reward.defaults() | spec.params
     return reward.cost is Cost.SANDBOX and any(
-        params.get(name) != full.get(name) for name in TIMEOUT_PARAMS[Cost.SANDBOX]
+        params.get(name) != all_params.get(name) for name in TIMEOUT_PARAMS[Cost.SANDBOX]
     )

@@ -43,11 +43,11 @@ class RowPlace:
 def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     """Read the rows with these numbers in one pass, and return those that exist."""
     cached = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
-    missing = [number for number in set(numbers) if number not in cached]
-    if not missing:
+    missing_numbers = [number for number in set(numbers) if number not in cached]
+    if not missing_numbers:
         return RowSearch(cached)
     try:
-        result = browsing.exact(version, missing, MAX_BYTES)
+        result = browsing.exact(version, missing_numbers, MAX_BYTES)
     except DatasetError as error:
         return RowSearch(cached, f"The rows of {version} can't be read: {error}")
     rows = {row["row_id"]: row_for_rewards(row, row["metadata"], chat=result["chat"]) for row in result["rows"]}
@@ -96,8 +96,7 @@ def _read_preview(version: DatasetVersion | None, index: int) -> tuple[dict[str,
 
 
 def _may_be_incomplete(row: Mapping[str, Any]) -> bool:
-    """Return whether a shortened row may be incomplete: it is too large, or contains a truncated or cleaned string or
-    a truncated list."""
+    """Return whether a shortened row may be incomplete, because it is too large or has truncated values."""
     if "too_large" in row:
         return True
     return any(isinstance(part, list) and len(part) >= 20 for part in _parts(row)) or any(

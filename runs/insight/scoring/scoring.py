@@ -34,7 +34,6 @@ class Cell:
 
     @property
     def trouble(self) -> str:
-        """The error message if scoring failed, otherwise the score's note."""
         return self.failed or self.note
 
 
@@ -144,10 +143,10 @@ def _contributions(scores: ComponentScores, weight: float, aggregation: str) -> 
     values = scores.values
     if aggregation == AGGREGATIONS[0]:
         return [weight * (value or 0.0) for value in values]
-    middle, spread = mean(values), deviation(values)
-    if middle is None or spread is None:
+    average, spread = mean(values), deviation(values)
+    if average is None or spread is None:
         return [0.0] * len(values)
-    return [0.0 if value is None else weight * (value - middle) / (spread + EPSILON) for value in values]
+    return [0.0 if value is None else weight * (value - average) / (spread + EPSILON) for value in values]
 
 
 def _covariance(xs: Sequence[float], ys: Sequence[float]) -> float:

@@ -16,14 +16,13 @@ def _length_cap(history: History) -> Signal | None:
     lengths, mark = rolled(history.get(LENGTH), rolling_mean, 10), history.marks.get(LENGTH)
     if lengths is None or mark is None:
         return None
-    grown = lengths.value >= 1.25 * mark.start
+    has_grown = lengths.value >= 1.25 * mark.start
     fields = {"start": significant(mark.start), "now": significant(float(lengths.value[-1]))}
-    return Signal(lengths.at, np.where(grown, lengths.value / history.config.cap, 0.0), fields)
+    return Signal(lengths.at, np.where(has_grown, lengths.value / history.config.cap, 0.0), fields)
 
 
 def _texts(sign: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
-    """Return a function that computes the share of the newest completions with a sign of decay. The share among the
-    first completions is subtracted, since answers such as grids repeat by nature."""
+    """Return a function for the share of the newest completions with a sign of decay, beyond the first ones' share."""
 
     def of(history: History) -> Signal | None:
         newest = [text for text in history.texts if text.read][-40:]
@@ -34,8 +33,8 @@ def _texts(sign: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
         window = min(3, len(newest))
         share = rolling_mean(count, window) / rolling_mean(read, window)
         first = history.first_texts
-        usual = sign(first) / first.read if beyond_usual and first is not None else 0.0
-        return Signal(np.array([text.step for text in newest[window - 1 :]]), np.maximum(share - usual, 0.0))
+        usual_share = sign(first) / first.read if beyond_usual and first is not None else 0.0
+        return Signal(np.array([text.step for text in newest[window - 1 :]]), np.maximum(share - usual_share, 0.0))
 
     return of
 
@@ -44,9 +43,9 @@ def _length_collapse(history: History) -> Signal | None:
     lengths, mark = rolled(history.get(LENGTH), rolling_mean, 10), history.marks.get(LENGTH)
     if lengths is None or mark is None:
         return None
-    usual = max(mark.start, mark.best)
-    fields = {"now": significant(float(lengths.value[-1])), "usual": significant(usual)}
-    return Signal(lengths.at, lengths.value / max(usual, 1.0), fields)
+    usual_length = max(mark.start, mark.best)
+    fields = {"now": significant(float(lengths.value[-1])), "usual": significant(usual_length)}
+    return Signal(lengths.at, lengths.value / max(usual_length, 1.0), fields)
 
 
 def _truncation(history: History) -> Signal | None:
@@ -56,8 +55,8 @@ def _truncation(history: History) -> Signal | None:
         return None
     masked = ", and are ignored (mask_truncated_completions)" if history.config.mask_truncated else ""
     fields = {"cap": f"{history.config.cap:,}", "masked": masked}
-    whole = run_lengths(column.value >= 0.99)[-len(share.value) :] >= 5
-    return Signal(share.at, share.value, fields, whole)
+    is_certain = run_lengths(column.value >= 0.99)[-len(share.value) :] >= 5
+    return Signal(share.at, share.value, fields, is_certain)
 
 
 OF: dict[str, Of] = {

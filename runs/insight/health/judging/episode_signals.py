@@ -32,8 +32,8 @@ def _failing(history: History, tool: str) -> Signal | None:
     count = calls.value[of_calls] * max(history.config.completions, 1)
     called = rolling_mean(count, WINDOW)
     failures = rolling_mean(count * failed.value[of_failed], WINDOW)
-    enough = called * WINDOW >= MIN_CALLS
-    share = np.where(enough, failures / np.maximum(called, 1e-9), 0.0)
+    has_enough_calls = called * WINDOW >= MIN_CALLS
+    share = np.where(has_enough_calls, failures / np.maximum(called, 1e-9), 0.0)
     fields = {"tool": f"“{tool}”", "tool_name": tool, "tool_quoted": quote(tool)}
     return Signal(steps[WINDOW - 1 :], share, fields)
 
@@ -63,20 +63,20 @@ def _has_not_risen(reward: MetricHistory, size: int) -> NDArray[np.bool_]:
 
 
 def _no_agents(history: History) -> Signal | None:
-    if (waits := _waits(history)) is None:
+    if (wait_times := _waits(history)) is None:
         return None
-    waited_s, quiet_s = waits
+    waited_s, quiet_s = wait_times
     return _minutes(history, quiet_s, waited=duration(waited_s), quiet=duration(quiet_s))
 
 
 def _no_groups(history: History) -> Signal | None:
-    if (waits := _waits(history)) is None:
+    if (wait_times := _waits(history)) is None:
         return None
-    waited_s, quiet_s = waits
-    sentence, beyond = f"No environment has requested a completion for {duration(quiet_s)}.", quiet_s
+    waited_s, quiet_s = wait_times
+    sentence, counted_s = f"No environment has requested a completion for {duration(quiet_s)}.", quiet_s
     if (overdue := waited_s - GROUPS_MINUTES * 60) > quiet_s:
-        sentence, beyond = "Environments request completions, but their groups don't fill a batch.", overdue
-    return _minutes(history, beyond, waited=duration(waited_s), asked=sentence)
+        sentence, counted_s = "Environments request completions, but their groups don't fill a batch.", overdue
+    return _minutes(history, counted_s, waited=duration(waited_s), asked=sentence)
 
 
 def _waits(history: History) -> tuple[float, float] | None:

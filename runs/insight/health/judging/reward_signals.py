@@ -43,18 +43,17 @@ def _steps_without_trend(history: History, metric: str) -> Signal | None:
         return Signal(column.step, np.zeros(len(column)))
     sums = history.sums.get(metric) or Sums()
     trend, steps = _trend(column, sums), column.step
-    judged = sums.n + np.arange(len(column)) >= max(2 * ROLL, TYPICAL_GENERATIONS * history.config.patience)
-    trendless = np.where(judged & (np.abs(trend) < TREND_ERRORS), steps, 0).astype(float)
+    is_judged = sums.n + np.arange(len(column)) >= max(2 * ROLL, TYPICAL_GENERATIONS * history.config.patience)
+    trendless = np.where(is_judged & (np.abs(trend) < TREND_ERRORS), steps, 0).astype(float)
     gain = float(column.value[-ROLL:].mean()) - mark.start
     return Signal(steps, trendless, {"gain": change(gain) or "0"})
 
 
 def _trend(column: MetricHistory, sums: Sums) -> Floats:
-    """Fit a least-squares line to the whole history up to each step. Return the slopes in standard errors, which are 0
-    for the first steps."""
-    fresh = column.step > sums.until if sums.n else np.ones(len(column), dtype=bool)
-    x, y = np.where(fresh, column.step, 0).astype(float), np.where(fresh, column.value, 0.0)
-    added = (fresh.astype(float), x, y, x * x, x * y, y * y)
+    """Return the slope of a least-squares line through the history up to each step, in standard errors."""
+    is_new = column.step > sums.until if sums.n else np.ones(len(column), dtype=bool)
+    x, y = np.where(is_new, column.step, 0).astype(float), np.where(is_new, column.value, 0.0)
+    added = (is_new.astype(float), x, y, x * x, x * y, y * y)
     n, sx, sy, sxx, sxy, syy = (before + np.cumsum(new) for before, new in zip(sums[1:], added, strict=True))
     with np.errstate(divide="ignore", invalid="ignore"):
         vx, vy, vxy = sxx - sx * sx / n, syy - sy * sy / n, sxy - sx * sy / n
@@ -91,18 +90,20 @@ def _lost_gain(history: History, metric: str, span: float | None, low: float | N
     best = best - LUCK_ERRORS * error
     span = abs(mark.best) if span is None else span
     scale = max(mark.best - mark.start, 6 * mark.noise, 0.15 * span, 1e-12)
-    lost = (best - means) / scale
+    lost_share = (best - means) / scale
     if low is not None:
         gone = (best - means > SIGNIFICANT_ERRORS * error * np.sqrt(2)) & (means - low < FLOOR_SHARE * (best - low))
-        lost = np.where(gone, np.maximum(lost, (best - means) / np.maximum(best - low, 1e-12)), lost)
+        lost_share = np.where(gone, np.maximum(lost_share, (best - means) / np.maximum(best - low, 1e-12)), lost_share)
     below = means[-1] < mark.start - 2 * error
     fields = {
         "now": significant(float(means[-1])),
         "best": significant(float(mark.best)),
         "best_step": f"{mark.best_step:,}",
-        "lost": "it is below its start" if below or lost[-1] > 1 else f"{100 * lost[-1]:.0f}% of its gain is lost",
+        "lost": "it is below its start"
+        if below or lost_share[-1] > 1
+        else f"{100 * lost_share[-1]:.0f}% of its gain is lost",
     }
-    return Signal(column.step[ROLL - 1 :], lost, fields)
+    return Signal(column.step[ROLL - 1 :], lost_share, fields)
 
 
 def _reward_saturated(history: History) -> Signal | None:
@@ -116,8 +117,7 @@ def _reward_saturated(history: History) -> Signal | None:
 
 
 def _component_low(history: History) -> Signal | None:
-    """Return the signal of the lowest component whose range starts at 0. Penalties are ignored: their best value is
-    0."""
+    """Return the signal of the lowest component whose range starts at 0, ignoring penalties, which should be 0."""
     scores = [
         (part, score)
         for part in history.config.components
@@ -178,14 +178,13 @@ def _reward_noise(history: History) -> Signal | None:
 
 
 def _solved_falling(history: History) -> Signal | None:
-    """Compute how much of the best solved share has been lost, over stretches with about the same number of
-    completions."""
-    whole = sum(completions for _, completions, _ in history.solved_shares)
+    """Compute how much of the best solved share has been lost, over stretches with equally many completions."""
+    total_completions = sum(completions for _, completions, _ in history.solved_shares)
     points: list[tuple[int, float]] = []
     count = solved = 0
     for step, completions, newly_solved in history.solved_shares:
         count, solved = count + completions, solved + newly_solved
-        if count >= max(whole / PARTS, MIN_COMPLETIONS):
+        if count >= max(total_completions / PARTS, MIN_COMPLETIONS):
             points.append((step, solved / count))
             count = solved = 0
     return _lost_meanwhile(history, points, 1.0)
@@ -197,18 +196,20 @@ def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span:
     if len(points) < MIN_EVALUATIONS or reward is None or mark is None:
         return None
     steps, value = (np.array(column) for column in zip(*points, strict=True))
-    few = 3 if len(points) >= 4 * MIN_EVALUATIONS else 2
-    means = rolling_mean(value.astype(float), few)
-    lost = np.maximum.accumulate(means) - means
-    wobble = max(noise(value), 0.04 * span) / np.sqrt(few)
+    window = 3 if len(points) >= 4 * MIN_EVALUATIONS else 2
+    means = rolling_mean(value.astype(float), window)
+    loss = np.maximum.accumulate(means) - means
+    wobble = max(noise(value), 0.04 * span) / np.sqrt(window)
     gain = np.maximum(np.maximum.accumulate(means) - means[0], max(0.1 * span, 4 * wobble))
     # Judged at each evaluation, and valid until the next one, even if the training reward falls in between.
-    then = np.searchsorted(reward.step[ROLL - 1 :], steps[few - 1 :], side="right") - 1
-    least = mark.best - max(0.3 * (mark.best - mark.start), 3 * mark.noise)
-    is_kept = (then < 0) | (rolling_mean(reward.value, ROLL)[then] > least)
-    share = np.where((lost > SIGNIFICANT_ERRORS * wobble) & is_kept, lost / gain, 0.0)
+    then = np.searchsorted(reward.step[ROLL - 1 :], steps[window - 1 :], side="right") - 1
+    min_reward = mark.best - max(0.3 * (mark.best - mark.start), 3 * mark.noise)
+    is_kept = (then < 0) | (rolling_mean(reward.value, ROLL)[then] > min_reward)
+    share = np.where((loss > SIGNIFICANT_ERRORS * wobble) & is_kept, loss / gain, 0.0)
     fields = {"now": significant(float(means[-1])), "best": significant(float(means.max()))}
-    return Signal(steps[few - 1 :], share, {**fields, "best_step": f"{int(steps[int(np.argmax(means)) + few - 1]):,}"})
+    return Signal(
+        steps[window - 1 :], share, {**fields, "best_step": f"{int(steps[int(np.argmax(means)) + window - 1]):,}"}
+    )
 
 
 def _components(history: History) -> Signal | None:
@@ -221,20 +222,19 @@ def _components(history: History) -> Signal | None:
 
 
 def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int) -> Signal:
-    """Compute, at each step, the share of its range that a component has lost within `lag` generations while another
-    component rose."""
-    gained, lost = [], []
+    """Compute the share of its range that a component lost within `lag` generations while another one rose."""
+    has_risen, loss_shares = [], []
     for part, column in columns:
         value = np.copysign(1.0, part.weight) * column.value[-length:]
         means = rolling_mean(value, ROLL)
-        moved = means[lag:] - means[:-lag]
+        changes = means[lag:] - means[:-lag]
         span = part.high - part.low if part.high is not None and part.low is not None else float(np.ptp(value))
-        enough = max(SIGNIFICANT_ERRORS * noise(value) * np.sqrt(2 / ROLL), 0.05 * span, 1e-12)
-        gained.append(moved > enough)
-        lost.append(np.where(moved < -enough, -moved / max(span, 1e-12), 0.0))
-    loss = np.max(lost, axis=0) * np.any(gained, axis=0)
-    falling = columns[int(np.argmax([losses[-1] for losses in lost]))][0]
-    rising = columns[next((i for i, gains in enumerate(gained) if gains[-1]), 0)][0]
+        min_change = max(SIGNIFICANT_ERRORS * noise(value) * np.sqrt(2 / ROLL), 0.05 * span, 1e-12)
+        has_risen.append(changes > min_change)
+        loss_shares.append(np.where(changes < -min_change, -changes / max(span, 1e-12), 0.0))
+    loss = np.max(loss_shares, axis=0) * np.any(has_risen, axis=0)
+    falling = columns[int(np.argmax([losses[-1] for losses in loss_shares]))][0]
+    rising = columns[next((i for i, gains in enumerate(has_risen) if gains[-1]), 0)][0]
     why = f"the policy may be gaming “{rising.name}”"
     if rising.checks:
         why = f"“{rising.name}” checks answers, so check what “{falling.name}” rewards"

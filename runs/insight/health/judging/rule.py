@@ -45,7 +45,6 @@ class HealthRule:
     means: str
     """The finding's sentence, with placeholders for {value}, {bound} and the signal's fields."""
     try_: str
-    """The advice, with the same placeholders."""
     solved: str = ""
     """The sentence for a reward near its maximum, which makes the finding a note."""
     metric: str = ""

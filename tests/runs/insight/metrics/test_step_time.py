@@ -97,7 +97,7 @@ def test_it_reads_the_chunks_of_a_run_whose_rows_are_gone() -> None:
     ("hardware", "parts", "last", "part", "advice"),
     [
         (None, {"generation": 8.0}, {}, "generation", "On a CPU"),
-        (ONE_GPU | {"rollout": "transformers"}, {"generation": 8.0}, {}, "generation", "with vLLM"),
+        (ONE_GPU | {"rollout": "transformers"}, {"generation": 8.0}, {}, "generation", "With vLLM"),
         (
             SERVER,
             {"generation": 8.0},

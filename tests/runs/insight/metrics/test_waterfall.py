@@ -94,9 +94,9 @@ def test_the_median_of_the_steps_that_generate_is_shown_unless_one_is_chosen() -
     ]
     ingest.accept(attempt, lines)
     view = view_of(attempt)
-    assert (view.step, view.seconds, view.among, view.left_out) == (3, 11.0, 3, 3)
+    assert (view.step, view.seconds, view.median_of, view.left_out) == (3, 11.0, 3, 3)
     assert view.offered == (7, 6, 5, 4, 3, 2, 1)
-    assert (view_of(attempt, 1).seconds, view_of(attempt, 1).among) == (90.0, 0)
+    assert (view_of(attempt, 1).seconds, view_of(attempt, 1).median_of) == (90.0, 0)
     assert waterfall.of_run(view.run, 8) is None
 
 
