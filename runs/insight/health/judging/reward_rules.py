@@ -102,7 +102,7 @@ RULES: dict[str, HealthRule] = {
         about="Share of training completions in groups whose rewards are all equal, mean over 20 generations",
         warning=0.8,
         bad=0.98,
-        source=f"{AXOLOTL}: below 0.8 is fine, 1.0 on every step means no learning.",
+        source=f"{AXOLOTL}: below 0.8 is fine; 1.0 at every step means no learning.",
         means="In {value} of the training groups, all completions got the same reward: nothing is learned from them.",
         try_="Use prompts that are sometimes solved, more generations or a finer reward, or replace such groups "
         "(dynamic sampling).",
