@@ -1,4 +1,4 @@
-"""The API for people's programs, /api/v1/: personal tokens, JSON, described by OpenAPI.
+"""Public HTTP API at /api/v1/: JSON, personal tokens, an OpenAPI description.
 
-Thin over what the pages call: the same gates, the same preflight, the same actions. It has no rules of its own.
+A thin layer over the functions that the pages call. It adds no rules to their permission checks, preflight and actions.
 """

@@ -1,4 +1,4 @@
-"""Access to the API by personal tokens, its error answers, and its router. A session of a browser gives no access."""
+"""Authentication of API requests by personal token (never by browser session), error responses and the router."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Model)
 
 
 class Problem(Exception):
-    """An error answer in the product's format: what happened, where, and what to do about it."""
+    """An error response in the product's format: what happened, where, and what to do about it."""
 
     def __init__(
         self, status: int, what: str, *, where: str = "", fix: str = "", extra: Mapping[str, Any] | None = None
@@ -27,28 +27,28 @@ class Problem(Exception):
         super().__init__(what)
         self.status, self.what, self.where, self.fix = status, what, where, fix
         self.extra = dict(extra or {})
-        """Further keys of the answer, next to `error`."""
+        """Additional keys of the response, next to `error`."""
 
 
 @contextmanager
 def refusing(
-    *errors: type[Exception], where: str, status: int = 409, text: str = "{}", fix: str = ""
+    *errors: type[Exception], where: str, status: int = 409, message: str = "{}", fix: str = ""
 ) -> Iterator[None]:
-    """Answer these errors of the domain with a Problem. `text`: its sentence, with {} for the error's own."""
+    """Raise a Problem for any of these domain errors. In `message`, {} stands for the error's own message."""
     try:
         yield
     except errors as error:
-        raise Problem(status, text.format(error), where=where, fix=fix) from None
+        raise Problem(status, message.format(error), where=where, fix=fix) from None
 
 
-def no_sign_in(reason: str) -> Problem:
-    """Make the answer to a request without a valid token."""
-    fix = "Make a token under Settings, API tokens, and send it as: Authorization: Bearer grpo_…"
+def unauthorized(reason: str) -> Problem:
+    """Return the Problem for a request without a valid token."""
+    fix = "Create a token under Settings, API tokens, and send it as: Authorization: Bearer grpo_…"
     return Problem(401, reason, where="Authorization", fix=fix)
 
 
-def existing(rows: QuerySet[M], pk: int, missing: str) -> M:
-    """Find the row with this id. Raises Http404 with a text such as `There is no user 3.`; `missing`: without id."""
+def row_or_404(rows: QuerySet[M], pk: int, missing: str) -> M:
+    """Return the row with this id. If there is none, raise Http404 with `missing` and the id: `There is no user 3.`"""
     row = rows.filter(pk=pk).first()
     if row is None:
         raise Http404(f"{missing} {pk}.")
@@ -56,7 +56,7 @@ def existing(rows: QuerySet[M], pk: int, missing: str) -> M:
 
 
 class Bearer(HttpBearer):
-    """Authenticates a personal token with the scope that a route needs."""
+    """Authentication by a personal token that has the scope a route requires."""
 
     def __init__(self, scope: ApiScope) -> None:
         super().__init__()
@@ -66,15 +66,15 @@ class Bearer(HttpBearer):
         row = api_tokens.find(token.strip())
         if row is None:
             api_throttle.refused(str(request.META.get("REMOTE_ADDR", "")))
-            raise no_sign_in("This token is unknown, expired or revoked.")
+            raise unauthorized("This token is unknown, expired or revoked.")
         request.user = api_tokens.acting(row)
-        request.auth = row  # type: ignore[attr-defined]  # before the check: refused requests are audited, too
+        request.auth = row  # type: ignore[attr-defined]  # before the check, because refused requests are audited too
         if not api_tokens.allows(row, self.scope):
             raise Problem(
                 403,
-                f"This needs a token with the scope “{self.scope.value}”, and a role that has it.",
+                f"This requires a token with the scope “{self.scope.value}” and a role that allows it.",
                 where="Authorization",
-                fix="Make such a token under Settings, API tokens; an admin gives roles.",
+                fix="Create one under Settings, API tokens. An admin can change your role.",
             )
         return row
 
@@ -83,16 +83,15 @@ READ, OPERATE, ADMIN = Bearer(ApiScope.READ), Bearer(ApiScope.OPERATE), Bearer(A
 
 
 class Router(ninja.Router):
-    """Routes of the API. A GET needs the scope READ and any other verb OPERATE, unless the route names another.
+    """Router of the API. GET requires the scope READ and other methods OPERATE, unless a route sets `auth`.
 
-    The first sentence of a route's docstring is the operation's summary, the rest its description. The URL is named
-    after the operation, such as `GET runs/{run_id}`.
+    The first sentence of a route's docstring becomes the operation's summary and the rest its description. URL names
+    consist of method and path, such as `GET runs/{run_id}`.
     """
 
     def add_api_operation(
         self, path: str, methods: list[str], view_func: Callable[..., Any], *, auth: Any = None, **options: Any
     ) -> None:
-        # Split after the first sentence, without its full stop.
         summary, *rest = re.split(r"\.(?:\s+|$)", inspect.getdoc(view_func) or "", maxsplit=1)
         url_name = f"{methods[0]} " + re.sub(r"\{[a-z]+:", "{", path)
         options |= {"summary": summary, "url_name": url_name}

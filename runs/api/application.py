@@ -1,4 +1,4 @@
-"""The API's application: its routes and their description, how bodies are read, errors and the audit."""
+"""The API application: routes, OpenAPI description, request parsing, error responses and audit."""
 
 import functools
 import json
@@ -20,7 +20,7 @@ from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.models import ApiToken
 from controlplane.platform.http.errors import error_json
 from controlplane.platform.http.request_body import BadBody, decode
-from runs.api.access import Problem, no_sign_in
+from runs.api.access import Problem, unauthorized
 from runs.api.routes import (
     activity_routes,
     adding_routes,
@@ -46,14 +46,14 @@ from runs.api.routes import (
 VERSION = "1"
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 ABOUT = """
-Everything the pages do, for programs. Send a personal token (Settings, API tokens) with each request:
+Everything that the pages can do, for programs. Send a personal token (Settings, API tokens) with each request:
 `Authorization: Bearer grpo_…`. Lists are paged: pass `next_cursor` as `cursor` until it is empty. An error is
-`{"error": {"what", "where", "fix"}}`. After 429, wait for the seconds in `Retry-After`.
+`{"error": {"what", "where", "fix"}}`. After a 429, wait the number of seconds given in `Retry-After`.
 """.strip()
 
 
 class StrictJson(Parser):
-    """Reads a body as a JSON object without NaN, unpaired surrogates and NUL."""
+    """Body parser that accepts a JSON object without NaN, unpaired surrogates or NUL."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
         return decode(request.body, dict[str, Any])
@@ -96,25 +96,25 @@ for router in routers:
 @api.exception_handler(Problem)
 @api.exception_handler(BadBody)
 def _problem(request: HttpRequest, error: Problem | BadBody) -> HttpResponse:
-    answer = error_json(error.status, error.what, where=error.where, fix=error.fix)
+    response = error_json(error.status, error.what, where=error.where, fix=error.fix)
     if isinstance(error, Problem) and error.extra:
-        answer = JsonResponse(json.loads(answer.content) | error.extra, status=error.status)
+        response = JsonResponse(json.loads(response.content) | error.extra, status=error.status)
     if error.status == 401:
-        answer["WWW-Authenticate"] = "Bearer"
-    return answer
+        response["WWW-Authenticate"] = "Bearer"
+    return response
 
 
 @api.exception_handler(AuthenticationError)
 def _no_token(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
-    return _problem(request, no_sign_in("There is no token."))
+    return _problem(request, unauthorized("The request has no token."))
 
 
 @api.exception_handler(ValidationError)
 def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
     first = error.errors[0] if error.errors else {}
     where = ".".join(str(part) for part in first.get("loc", ()) if part != "payload")
-    fix = "See /api/v1/openapi.json for what is expected there."
-    return error_json(422, f"{first.get('msg', 'It is not valid')}.", where=where, fix=fix)
+    fix = "/api/v1/openapi.json describes what is expected there."
+    return error_json(422, f"{first.get('msg', 'The request is not valid')}.", where=where, fix=fix)
 
 
 @api.exception_handler(HttpError)
@@ -126,8 +126,8 @@ def _http(request: HttpRequest, error: HttpError) -> HttpResponse:
 
 @api.exception_handler(Http404)
 def _missing(request: HttpRequest, error: Http404) -> HttpResponse:
-    reason = str(error) if error.args and isinstance(error.args[0], str) else "There is nothing with this id."
-    return error_json(404, reason, where="path", fix="It may have been deleted. List what there is.")
+    reason = str(error) if error.args and isinstance(error.args[0], str) else "No object has this id."
+    return error_json(404, reason, where="path", fix="It may have been deleted. List the existing objects.")
 
 
 @api.exception_handler(PermissionDenied)
@@ -139,7 +139,7 @@ def _denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
 def _document() -> bytes:
     schema = api.get_openapi_schema(path_prefix="/api/v1/")
     schemes = schema["components"].get("securitySchemes", {})
-    # One scheme for all scopes: it is one kind of token.
+    # A single scheme for all scopes, since all tokens are of the same kind.
     schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}} if schemes else {}
     for item in schema["paths"].values():
         for operation in item.values():
@@ -149,7 +149,6 @@ def _document() -> bytes:
 
 @functools.cache
 def description() -> dict[str, Any]:
-    """Describe the API by OpenAPI 3.1."""
     document: dict[str, Any] = json.loads(_document())
     return document
 
@@ -157,28 +156,28 @@ def description() -> dict[str, Any]:
 @login_not_required
 @require_safe
 def openapi(request: HttpRequest) -> HttpResponse:
-    """Answer with the API's description. It is the same in every installation of a version, so it needs no sign-in."""
+    """Return the API's description. It depends only on the version, so no sign-in is required."""
     return HttpResponse(_document(), content_type="application/json")
 
 
 def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Wrap a view: tokens instead of sessions, and each request for a change is recorded for its token."""
+    """Wrap a view so that it accepts tokens instead of sessions and records every write request of a token."""
 
     @functools.wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        answer = view(request, *args, **kwargs)
-        if isinstance(answer, HttpResponseNotAllowed):
-            refusal = error_json(405, f"{request.method} is not possible here.", where="method")
-            refusal["Allow"] = answer["Allow"]
+        response = view(request, *args, **kwargs)
+        if isinstance(response, HttpResponseNotAllowed):
+            refusal = error_json(405, f"{request.method} is not allowed here.", where="method")
+            refusal["Allow"] = response["Allow"]
             return refusal
-        answer.headers.setdefault("Cache-Control", "no-store")  # answers differ between users, and some have a key
+        response.headers.setdefault("Cache-Control", "no-store")  # responses differ by user, and some contain a key
         token = getattr(request, "auth", None)
         if request.method in WRITING and isinstance(token, ApiToken):
             address = str(request.META.get("REMOTE_ADDR", ""))
-            api_tokens.note(token, f"{request.method} {request.path}", status=answer.status_code, address=address)
-        return answer
+            api_tokens.note(token, f"{request.method} {request.path}", status=response.status_code, address=address)
+        return response
 
-    guarded.csrf_exempt = True  # type: ignore[attr-defined]  # no cookie counts
+    guarded.csrf_exempt = True  # type: ignore[attr-defined]  # cookies are not accepted
     return login_not_required(guarded)
 
 

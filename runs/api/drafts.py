@@ -1,4 +1,4 @@
-"""A run to launch, as a program describes it: a document (a spec or another tool's config) and settings over it."""
+"""Runs that a program launches, described by a document (a spec or another tool's config) and settings over it."""
 
 import json
 from collections.abc import Mapping
@@ -36,57 +36,57 @@ PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.
 
 
 class RunDocument(RequestBody):
-    """A run to launch or to check: `spec` or `document`, and what is to differ from it."""
+    """A run to launch or to check: `spec` or `document`, and the settings that override it."""
 
-    spec: dict[str, Any] | None = Field(None, description="A run's spec, as /runs/{id}/spec answers it.")
+    spec: dict[str, Any] | None = Field(None, description="A run's spec, as returned by /runs/{id}/spec.")
     document: str = Field(
         "",
-        description="Or a text: the spec as YAML, an Axolotl, TRL or accelerate YAML, a command line or a script.",
+        description="Instead of `spec`: the spec as YAML, an Axolotl, TRL or accelerate YAML, a command line or a "
+        "script.",
     )
     set: dict[str, Value] = Field(
         {},
-        description="Fields of the New run page, and the other arguments of GRPOConfig by TRL's names. Rows of the "
-        "catalogue are given by id.",
+        description="Fields of the New run page, and other GRPOConfig arguments by their names in TRL. Catalogue "
+        "entries are given by id.",
         json_schema_extra={"properties": {name: field.json_schema() for name, field in BY_FIELD.items()}},
     )
     name: str = Field("", max_length=120)
-    host: str = Field("", max_length=64, description="A host's name; empty: any that fits.")
+    host: str = Field("", max_length=64, description="A host's name. If empty, any host that fits.")
     priority: Literal["high", "normal", "low"] = "normal"
     kind: Literal["train", "check"] | None = Field(
-        None, description="check: sample only, to see what can be learned. None: as the spec says, or train."
+        None,
+        description="`check` only samples completions, to see what can be learned. If null, as in the spec, "
+        "otherwise `train`.",
     )
-    accept_notes: bool = Field(False, description="Launch although parts of the document can't be taken.")
+    accept_notes: bool = Field(False, description="Launch even if parts of the document can't be used.")
 
 
 @dataclass(frozen=True)
 class CheckedDocument:
-    """A run document with its choices, its preflight, and notes on what was not taken."""
+    """A run document with the settings read from it, its preflight, and notes on the parts that were changed."""
 
     choices: LaunchChoices
     checked: Checked
     findings: list[Finding]
-    """Findings about its run, or about the several runs that its settings make."""
     parts: list[several.PlannedRun]
-    """The several runs; [] for a single one, such as a learnability check."""
+    """The runs, if the settings describe more than one; otherwise empty."""
     kind: str
     notes: list[Note]
-    """Parts of the document that weren't taken as they are."""
     complete: bool
-    """True for a run's own spec, in which every setting is stated."""
+    """True for a run's spec, which states every setting."""
     grpo: dict[str, Any]
-    """GRPOConfig's arguments, as the document writes them."""
     schema: dict[str, Any] | None
 
-    def answer(self) -> dict[str, Any]:
-        blocked = preflight.blocks(self.findings) or not self.choices.is_valid() or bool(self.refusing)
+    def response_fields(self) -> dict[str, Any]:
+        blocked = preflight.blocks(self.findings) or not self.choices.is_valid() or bool(self.blocking_notes)
         return {
             "launchable": not blocked,
             "findings": [shapes.finding(finding) for finding in self.findings],
             "notes": [{"verdict": note.verdict.value, "key": note.key, "text": note.text} for note in self.notes],
         }
 
-    def asks(self) -> bool:
-        """Ask a host about the model, as the page does, unless one has answered lately. True while an answer is due."""
+    def request_inspection(self) -> bool:
+        """Request an inspection of the model unless there is a recent one. Return whether one is pending."""
         about, host = self.checked.draft, host_to_ask(self.choices)
         if not about.model or about.inspection is not None or host is None:
             return False
@@ -96,7 +96,7 @@ class CheckedDocument:
             return False
         return True
 
-    def expected(self) -> dict[str, Any] | None:
+    def expected_time(self) -> dict[str, Any] | None:
         time = past_runs.expected(self.checked.draft, self.checked.hosts)
         if time is None:
             return None
@@ -109,33 +109,39 @@ class CheckedDocument:
         }
 
     def request(self) -> LaunchRequest:
-        """Build the request of the choices, for our own documents with the arguments as they are written there, so that
-        a spec launches the very same spec: choices write some of TRL's defaults down, and leave others out."""
+        """Build the launch request. For a complete spec, write GRPOConfig arguments as it does, so that launching a
+        spec again yields the same spec: the form states some of TRL's defaults and omits others."""
         request = replace(self.checked.request, kind=self.kind)
         if not self.complete:
             return request
         assumed = {argument.name: trl_default(argument, self.schema) for argument in ARGUMENTS}
         defaults = {**TRL_DEFAULTS, **assumed, **((self.schema or {}).get("defaults") or {})}
-        chosen = {
+        explicit_arguments = {
             name: value for name, value in request.grpo.items() if name in self.grpo or defaults.get(name) != value
         }
-        same = {
+        kept = {
             name: value
             for name, value in self.grpo.items()
-            if (chosen[name] == value if name in chosen else name in defaults and defaults[name] == value)
+            if (
+                explicit_arguments[name] == value
+                if name in explicit_arguments
+                else name in defaults and defaults[name] == value
+            )
         }
-        return replace(request, grpo={**same, **{name: value for name, value in chosen.items() if name not in same}})
+        return replace(
+            request, grpo={**kept, **{name: value for name, value in explicit_arguments.items() if name not in kept}}
+        )
 
     @property
-    def refusing(self) -> list[Note]:
-        """Notes because of which it would be another run than the document describes."""
+    def blocking_notes(self) -> list[Note]:
+        """Notes that stop the launch, because the run would differ from what the document describes."""
         hard = {KeyVerdict.WRONG, KeyVerdict.CONTRADICTION, KeyVerdict.UNKNOWN}
         hard |= {KeyVerdict.LEFT_OUT} if self.complete else set()
         return [note for note in self.notes if note.verdict in hard]
 
 
 def read(document: RunDocument, user: User) -> CheckedDocument:
-    """Read and check a document. Raises Problem if it can't be read at all."""
+    """Check a document and return the result. Raises Problem if the document can't be read."""
     host = Host.objects.filter(name=document.host).first() if document.host and "\0" not in document.host else None
     if host is None and document.host:
         fix = "GET /api/v1/hosts lists them."
@@ -148,16 +154,16 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
     content = json.dumps(document.spec) if document.spec is not None else document.document
     notes, complete, grpo = list[Note](), False, dict[str, Any]()
     if content:
-        with refusing(UnreadableDocument, where="document", status=422, fix="Send a run's spec, or a config."):
+        with refusing(UnreadableDocument, where="document", status=422, fix="Send a run's spec or a config file."):
             imported = importing.read(content.encode(errors="replace"), values, schema)
         complete, grpo = imported.reading.complete, imported.reading.below("grpo")
         notes = [note for note in imported.reading.notes if note.key not in OF_AN_ATTEMPT]
         values |= imported.values
-    chosen = {name: value for name, value in document.set.items() if value is not None}
-    values |= chosen | {"host": host and host.pk, "priority": PRIORITIES[document.priority].value}
+    explicit_values = {name: value for name, value in document.set.items() if value is not None}
+    values |= explicit_values | {"host": host and host.pk, "priority": PRIORITIES[document.priority].value}
     values |= {"name": document.name} if document.name else {}
-    # A note about a value that `set` replaces says nothing about the run.
-    notes = [note for note in notes if field_of(note.path) not in chosen and note.path not in chosen]
+    # A note about a value that `set` replaces doesn't concern the run.
+    notes = [note for note in notes if field_of(note.path) not in explicit_values and note.path not in explicit_values]
     choices = choices_of(values, schema)
     kind = KINDS.get(document.kind or str((document.spec or {}).get("kind")), "train")
     checks = several.check(choices, user, kind)
@@ -165,52 +171,57 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
 
 
 def launch(document: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, CheckedDocument]:
-    """Launch a run. Return it, True if this call launched it, and its checked document. Raises Problem."""
+    """Launch a run. Return the run, whether this call launched it, and the checked document. Raises Problem."""
     draft = read(document, user)
     if draft.parts:
-        fix = "Leave seeds and grid out, or POST /api/v1/run-groups."
-        raise Problem(422, "These settings make several runs.", where="set", fix=fix)
+        fix = "Omit seeds and grid, or use POST /api/v1/run-groups."
+        raise Problem(422, "These settings describe several runs.", where="set", fix=fix)
     request = draft.request()
     key = key_of_api(user, idempotency_key)
-    # Looked up after preflight, which may have seen a queue just filled by the first request.
-    earlier = Run.every.filter(launch_key=key).first() if key else None
-    if earlier is None:
+    # Looked up after preflight, which may have seen a queue that the first request has just filled.
+    earlier_run = Run.every.filter(launch_key=key).first() if key else None
+    if earlier_run is None:
         _refuse(draft, accept_notes=document.accept_notes)
-    with room_in_queue(), refusing(ContractError, where="spec", status=422, text="This can't be launched: {}."):
-        run, fresh = (earlier, False) if earlier else launch_once(request, user, key)
+    with (
+        refusing_full_queue(),
+        refusing(ContractError, where="spec", status=422, message="This can't be launched: {}."),
+    ):
+        run, fresh = (earlier_run, False) if earlier_run else launch_once(request, user, key)
         if not fresh and freeze(request, run.pk) != spec_of(run):
-            raise key_of_another("run")
+            raise key_conflict("run")
     return run, fresh, draft
 
 
 def launch_several(document: RunDocument, user: User, idempotency_key: str) -> tuple[RunGroup, bool]:
-    """Launch the runs that `seeds` and `grid` make, all or none. False: an earlier call launched them. Raises
-    Problem."""
+    """Launch all runs that `seeds` and `grid` describe, or none. Return them and whether this call launched them.
+    Raises Problem."""
     draft = read(document, user)
     key = key_of_api(user, idempotency_key)
-    earlier = RunGroup.objects.filter(launch_key=key).first() if key else None
-    if earlier is not None:
-        return earlier, False
+    earlier_group = RunGroup.objects.filter(launch_key=key).first() if key else None
+    if earlier_group is not None:
+        return earlier_group, False
     _refuse(draft, accept_notes=document.accept_notes)
     if not draft.parts:
-        raise Problem(422, "These settings make a single run.", where="set", fix="Set seeds or grid, or launch a run.")
+        fix = "Set seeds or grid, or use POST /api/v1/runs."
+        raise Problem(422, "These settings describe a single run.", where="set", fix=fix)
     text = "These runs can't be launched: {}."
-    with room_in_queue(), refusing(ContractError, where="spec", status=422, text=text):
+    with refusing_full_queue(), refusing(ContractError, where="spec", status=422, message=text):
         return several.launch(draft.parts, user, at_once=draft.choices.chosen("at_once"), key=key)
 
 
-def room_in_queue() -> AbstractContextManager[None]:
-    """Answer QueueFull with a Problem."""
-    return refusing(QueueFull, where="queue", fix="Wait until a run of yours has ended, or stop one.")
+def refusing_full_queue() -> AbstractContextManager[None]:
+    """Return a context that raises a Problem for QueueFull."""
+    return refusing(QueueFull, where="queue", fix="Wait until one of your runs has ended, or stop one.")
 
 
-def key_of_another(kind: str) -> Problem:
-    fix = f"Send a new key for another {kind}."
-    return Problem(409, f"This key has launched another {kind}.", where="Idempotency-Key", fix=fix)
+def key_conflict(kind: str) -> Problem:
+    """Return the Problem for an Idempotency-Key that was used for something else."""
+    what = f"This Idempotency-Key was already used for a different {kind}."
+    return Problem(409, what, where="Idempotency-Key", fix="Send a new key.")
 
 
-def stop_at(findings: list[Finding], choices: LaunchChoices, extra: Mapping[str, Any] | None = None) -> None:
-    """Raise Problem with the first reason that stops the launch."""
+def raise_if_stopped(findings: list[Finding], choices: LaunchChoices, extra: Mapping[str, Any] | None = None) -> None:
+    """Raise a Problem for the first finding or form error that stops the launch, if any."""
     stop = next((finding for finding in findings if finding.grade == Grade.STOP), None)
     if stop is not None:
         raise Problem(422, stop.cause, where=stop.field, fix=stop.fix, extra=extra)
@@ -220,9 +231,9 @@ def stop_at(findings: list[Finding], choices: LaunchChoices, extra: Mapping[str,
 
 
 def _refuse(draft: CheckedDocument, *, accept_notes: bool) -> None:
-    extra = draft.answer()
-    if draft.refusing and not accept_notes:
-        note = draft.refusing[0]
-        fix = "Change the document, choose it in `set`, or send accept_notes."
+    extra = draft.response_fields()
+    if draft.blocking_notes and not accept_notes:
+        note = draft.blocking_notes[0]
+        fix = "Correct the document, give the value in `set`, or send accept_notes: true."
         raise Problem(422, note.text, where=note.key or "document", fix=fix, extra=extra)
-    stop_at(draft.findings, draft.choices, extra)
+    raise_if_stopped(draft.findings, draft.choices, extra)

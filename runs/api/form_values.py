@@ -1,4 +1,4 @@
-"""A page's form, filled from JSON: what isn't sent is as the page shows it first."""
+"""Forms of the pages, filled from JSON. Fields that aren't sent have the values that the page shows initially."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
@@ -15,27 +15,27 @@ from runs.launch.new_run.spec_values import sent
 F = TypeVar("F", bound=BaseForm)
 
 
-def filled(
+def fill(
     form_class: Callable[..., F], values: Mapping[str, Any], *, where: str = "", first: BaseForm | None = None
 ) -> F:
-    """Fill a form with values, and return it if it is valid. None and False leave a field empty.
+    """Fill a form with values and return it if it is valid. None and False leave a field empty. Raises Problem.
 
-    `first`: the form as its page shows it, unless that is `form_class()`. `where`: the key of the body that holds the
-    values, if they aren't the body itself. Raises Problem.
+    `first` is the form as its page shows it initially; the default is `form_class()`. `where` is the key of the body
+    that contains the values, or "" if the whole body does.
     """
     first = first or form_class()
     if unknown := set(values) - set(first.fields):
         fix = f"Use: {', '.join(first.fields)}."
-        raise Problem(422, f"There is no field {min(unknown)[:80]} here.", where=where or min(unknown)[:80], fix=fix)
+        raise Problem(422, f"There is no field {min(unknown)[:80]}.", where=where or min(unknown)[:80], fix=fix)
     data = QueryDict(mutable=True)
     for name, value in {**_first_options(first), **prefill.as_sent(first), **values}.items():
         if value is not None and value is not False:
             data.setlist(name, list(map(_text, value if isinstance(value, list | tuple) else [value])))
-    return checked(form_class(data), where=where)
+    return validate(form_class(data), where=where)
 
 
-def checked(form: F, *, where: str = "") -> F:
-    """Return the form if it is valid. Raises Problem with its first mistake."""
+def validate(form: F, *, where: str = "") -> F:
+    """Return the form if it is valid, otherwise raise a Problem with its first error."""
     if form.is_valid():
         return form
     field, errors = next(iter(form.errors.items()))
@@ -44,7 +44,7 @@ def checked(form: F, *, where: str = "") -> F:
 
 
 def _first_options(form: BaseForm) -> dict[str, Any]:
-    """Choose for each list the option that a browser sends unless another one is chosen."""
+    """Return the first option of each list, which browsers send unless the user chooses another."""
     lists = {name: field for name, field in form.fields.items() if type(field) is forms.ChoiceField}
     options = {name: cast("Iterable[tuple[Any, Any]]", field.choices) for name, field in lists.items()}
     return {name: next((value for value, _ in pairs), None) for name, pairs in options.items()}

@@ -1,4 +1,4 @@
-"""The page of the API's reference, made from its OpenAPI description."""
+"""The API reference page, built from the OpenAPI description."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,15 +20,13 @@ Schema = Mapping[str, Any]
 class Field:
     name: str
     kind: str
-    """Such as "text", "list of numbers" or "read | operate"."""
+    """Such as "string", "list of number" or "read | operate"."""
     required: bool
     about: str
 
 
 @dataclass(frozen=True)
 class FieldTable:
-    """The fields of a request's part or of an answer."""
-
     title: str
     fields: list[Field]
 
@@ -61,7 +59,6 @@ def reference(request: HttpRequest) -> HttpResponse:
 
 @cache
 def groups() -> list[OperationGroup]:
-    """Group all operations by tag, in the order of the description."""
     by_tag: dict[str, list[Operation]] = {}
     for path, methods in application.description()["paths"].items():
         for method, described in methods.items():
@@ -74,17 +71,17 @@ def _operation(method: str, path: str, described: Schema) -> Operation:
     parts = [FieldTable(title, _parameters(parameters, location)) for location, title in LOCATIONS.items()]
     for content, schema in _contents(described.get("requestBody", {})):
         parts.append(FieldTable("Body" if content == JSON else f"Body, {content}", _fields(schema)))
-    parts += _answer(described["responses"])
+    parts += _response_table(described["responses"])
     about = described.get("description", "")
     filled = [part for part in parts if part.fields]
     return Operation(method.upper(), path, described["summary"], about, filled)
 
 
-def _answer(responses: Schema) -> list[FieldTable]:
-    """List the fields of a successful answer. Whether a field is required means nothing to its reader."""
-    schemas = [schema for answer in responses.values() for _, schema in _contents(answer)]
+def _response_table(responses: Schema) -> list[FieldTable]:
+    """Return the table of a successful response. It marks no field as required, which matters only in requests."""
+    schemas = [schema for response in responses.values() for _, schema in _contents(response)]
     fields = [replace(field, required=False) for field in _fields(schemas[0])] if schemas else []
-    return [FieldTable(f"Answer {', '.join(responses)}", fields)]
+    return [FieldTable(f"Response {', '.join(responses)}", fields)]
 
 
 JSON = "application/json"
@@ -108,7 +105,6 @@ def _parameters(parameters: Iterable[Schema], location: str) -> list[Field]:
 
 
 def _fields(schema: Schema) -> list[Field]:
-    """List the fields of an object, or of the objects in a list."""
     schema = _resolved(schema.get("items", schema))
     required = schema.get("required", ())
     return [
@@ -117,7 +113,7 @@ def _fields(schema: Schema) -> list[Field]:
     ]
 
 
-KINDS = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true | false", "null": "null"}
+KINDS = {"string": "string", "integer": "integer", "number": "number", "boolean": "true | false", "null": "null"}
 
 
 def _kind(schema: Schema) -> str:

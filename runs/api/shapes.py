@@ -1,4 +1,4 @@
-"""The shapes of the API's requests and answers, and rows as JSON."""
+"""Schemas shared by the API's requests and responses, and the JSON representations of rows."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
@@ -20,145 +20,145 @@ from runs.engine.hosts.view import HostView
 from runs.engine.models import Attempt, Run
 from runs.launch.preflight.finding import Finding
 
-MOST = 200
-CURSOR_FIX = "Send the next_cursor of the page before."
-BAD_CURSOR = "This cursor can't be read."
+MAX_LIMIT = 200
+CURSOR_FIX = "Send the next_cursor of the previous page."
+BAD_CURSOR = "This cursor is not valid."
 Id = Annotated[int, Field(ge=1, le=2**53)]
-Cursor = Annotated[str, Query("", max_length=300, description="The next_cursor of the page before.")]
-RowCursor = Annotated[str, Query("", max_length=12, description="The next_cursor of the page before.")]
+Cursor = Annotated[str, Query("", max_length=300, description="The next_cursor of the previous page.")]
+RowCursor = Annotated[str, Query("", max_length=12, description="The next_cursor of the previous page.")]
 """A cursor that is a row's number."""
-Limit = Annotated[int, Query(50, ge=1, le=MOST, description="Entries of a page.")]
+Limit = Annotated[int, Query(50, ge=1, le=MAX_LIMIT, description="Maximum number of entries per page.")]
 Text = Annotated[str, Field("", max_length=100)]
-Key = Annotated[str, Header(max_length=200, description="A repeated request with the same key does nothing twice.")]
+Key = Annotated[str, Header(max_length=200, description="A repeated request with the same key has no further effect.")]
 Value = str | int | float | bool | None
 
 
 class RequestBody(Schema):
-    """The body of a request. Refuses unknown fields, so that a typo never becomes a default."""
+    """Base of request bodies. Unknown fields are refused, so that a typo never selects a default."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Archived(RequestBody):
+class ArchiveChange(RequestBody):
     archived: bool
 
 
 class ResponseBody(Schema):
-    """The body of an answer. The text below a field describes it in the API's reference."""
+    """Base of response bodies. The docstring below a field is its description in the API reference."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
 
 class ListResponse(ResponseBody):
-    """A list without pages."""
+    """A complete list."""
 
     items: list[dict[str, Any]]
     """All entries, in order."""
 
 
 class PageResponse(ResponseBody):
-    """A page of a list."""
+    """One page of a list."""
 
     items: list[dict[str, Any]]
     """The entries of this page, in order."""
     next_cursor: str
-    """Send it as `cursor` for the next page. Empty: this is the last one."""
+    """The `cursor` of the next page. Empty if this is the last page."""
 
 
 class ItemResponse(ResponseBody):
     """A single object."""
 
     item: dict[str, Any]
-    """The object, with the fields of an entry in its list."""
+    """The object, with the same fields as in the list of its kind."""
 
 
 class RunResponse(ResponseBody):
     id: str
-    """The run's id, as in addresses and other requests."""
+    """The run's id, as used in URLs and other requests."""
     name: str
-    """The run's name. Several runs may have the same one."""
+    """The run's name. It need not be unique."""
     kind: str
-    """`train`, `check` (of learnability), `trial` (of hardware profiles), `evaluation`, or work on a model, such as
+    """`train`, `check` (of learnability), `trial` (of a hardware profile), `evaluation`, or a job on a model, such as
     `merge` or `serve`."""
     owner: str
-    """The name of the user who launched it."""
+    """The name of the user who launched the run."""
     status: Literal["queued", "starting", "running", "stopping", "succeeded", "failed", "stopped"]
-    """The status of the latest attempt. The last three are final, unless the run is resumed."""
+    """The status of the latest attempt. The last three are final unless the run is resumed."""
     reason: str
-    """Why the latest attempt ended, such as `completed`, `stopped_by_user` or `oom`. Empty: it has not ended."""
+    """Why the latest attempt ended, such as `completed`, `stopped_by_user` or `oom`. Empty if it has not ended."""
     sentence: str
-    """The state or the end reason, in words."""
+    """The state, or the reason why the run ended, as a sentence."""
     detail: str
     """Details from the host, such as the last error. Often empty."""
     attempt: int
-    """The number of the latest attempt, from 1 on; each resume makes another."""
+    """The number of the latest attempt, counting from 1. Each resume starts a new attempt."""
     host: str
-    """The host of the latest attempt. Empty: none was chosen yet."""
+    """The host of the latest attempt. Empty if none has been chosen yet."""
     phase: str
-    """The phase on its host, such as `fetching_model` or `vllm_starting`. Empty: it is not on a host."""
+    """The phase on its host, such as `fetching_model` or `vllm_starting`. Empty if the run is not on a host."""
     step: int
-    """Completed optimizer steps over all attempts."""
+    """Number of optimizer steps completed in all attempts."""
     max_steps: int | None
-    """Optimizer steps at which training ends. null: not known before the trainer has started."""
+    """Optimizer step at which training ends. null until the trainer has started."""
     step_time: float | None
-    """Duration of the last step in seconds. null: there was none."""
+    """Duration of the last step in seconds. null if no step has been completed."""
     eta_s: float | None
-    """Seconds left at the pace of the last step. null: unknown, or it is not on a host."""
+    """Remaining seconds at the pace of the last step. null if unknown or if the run is not on a host."""
     reward: float | None
-    """Mean total reward of the last reported step. null: none was reported."""
+    """Mean total reward of the last reported step. null if none has been reported."""
     health: str
-    """`well`, `warning`, `bad`, or `unknown`: nothing could be judged yet."""
+    """`well`, `warning`, `bad`, or `unknown` if no rule could be checked yet."""
     findings: int
-    """The number of health rules that are broken at present, without notes."""
+    """Number of health rules that are currently broken, not counting notes."""
     waits_for: str
-    """The reason why a queued run waits, in words. Empty: it is not queued."""
+    """What a queued run is waiting for, as a sentence. Empty if the run is not queued."""
     place: str
-    """Its place in the queue, such as `2nd of 5`. Empty: it is not queued."""
+    """The run's place in the queue, such as `2nd of 5`. Empty if the run is not queued."""
     stop_requested: str
-    """The requested stop: `save` (with a checkpoint) or `now`. Empty: none."""
+    """The requested way of stopping: `save` (write a checkpoint first) or `now`. Empty if no stop was requested."""
     resumes_at: str | None
-    """When it is resumed automatically. null: it is not."""
+    """When the run will be resumed automatically. null if no automatic resume is planned."""
     created_at: str
-    """When it was launched."""
+    """When the run was launched."""
     started_at: str | None
-    """When the latest attempt began its work. null: not yet."""
+    """When the latest attempt started. null if it has not started."""
     ended_at: str | None
-    """When the latest attempt ended. null: not yet."""
+    """When the latest attempt ended. null if it has not ended."""
     tags: list[str]
-    """Its tags, in alphabetical order."""
+    """The run's tags, in alphabetical order."""
     notes: str
-    """People's notes, in Markdown."""
+    """Users' notes on the run, in Markdown."""
     archived: bool
-    """True: only lists of archived runs include it."""
+    """Whether the run is archived. Archived runs appear only in lists of archived runs."""
     warm_server: str
-    """The id of the run whose warm vLLM server its latest attempt uses or used. Empty: none."""
+    """The id of the run whose warm vLLM server the latest attempt uses or used. Empty if none."""
     page: str
-    """The path of its page."""
+    """The path of the run's page."""
 
 
 class RunsResponse(ResponseBody):
     items: list[RunResponse]
-    """The runs of this page, the newest first."""
+    """The runs of this page, newest first."""
     next_cursor: str
-    """Send it as `cursor` for the next page. Empty: this is the last one."""
+    """The `cursor` of the next page. Empty if this is the last page."""
 
 
 def page(
-    rows: QuerySet[M], shape: Callable[[M], Mapping[str, Any]], cursor: str, limit: int, *, by: str = ""
+    rows: QuerySet[M], to_response: Callable[[M], Mapping[str, Any]], cursor: str, limit: int, *, by: str = ""
 ) -> dict[str, Any]:
-    """Build the PageResponse after `cursor`: the rows in their `shape`, ordered as by `keyset.page`."""
+    """Return the PageResponse after `cursor`, with rows converted by `to_response` and ordered as by `keyset.page`."""
     page_rows, after = rows_after(rows, cursor, limit, by=by)
-    return {"items": [shape(row) for row in page_rows], "next_cursor": after}
+    return {"items": [to_response(row) for row in page_rows], "next_cursor": after}
 
 
 def rows_after(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:
-    """Read the rows of a page and the next cursor, as `keyset.page`. Raises Problem if `cursor` can't be read."""
-    with refusing(keyset.BadCursor, where="cursor", status=422, text=BAD_CURSOR, fix=f"{CURSOR_FIX[:-1]}, or none."):
+    """Return a page's rows and the next cursor, as `keyset.page` does. Raises Problem if `cursor` is not valid."""
+    with refusing(keyset.BadCursor, where="cursor", status=422, message=BAD_CURSOR, fix=f"{CURSOR_FIX[:-1]}, or none."):
         return keyset.page(rows, cursor, limit, by=by)
 
 
-def number_of(cursor: RowCursor) -> int | None:
-    """Read a cursor that is a row's number. None: it is empty. Raises Problem if it can't be read."""
+def parse_row_cursor(cursor: RowCursor) -> int | None:
+    """Return the row number in a cursor, or None if the cursor is empty. Raises Problem if it is not a number."""
     if cursor and not (cursor.isascii() and cursor.isdecimal()):
         raise Problem(422, BAD_CURSOR, where="cursor", fix=CURSOR_FIX)
     return int(cursor) if cursor else None
@@ -169,7 +169,7 @@ def columns(row: object, *names: str) -> dict[str, Any]:
 
 
 def run(row: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Describe a run by the fields of RunResponse. `places`: those in the queue, read once for a list of runs."""
+    """Return the fields of RunResponse for a run. `places` are the places in the queue, read once for many runs."""
     summary = queries.summary(row, positions=places)
     return {
         **summary,
@@ -185,7 +185,7 @@ def run(row: Run, places: Mapping[str, int] | None = None) -> dict[str, Any]:
 
 
 def warm_server(attempt: Attempt) -> str:
-    """Find the id of the run whose warm vLLM server an attempt uses or used. Empty: none."""
+    """Return the id of the run whose warm vLLM server an attempt uses or used, or "" if none."""
     server = (attempt.placement or {}).get("warm")
     return str(server["attempt_id"]).rpartition("-")[0] if server else ""
 
@@ -200,7 +200,7 @@ def finding(row: Finding) -> dict[str, Any]:
 
 
 def receipt(attempt: Attempt) -> dict[str, Any]:
-    """Describe an attempt's end with its kill receipt."""
+    """Return how an attempt ended, with its kill receipt."""
     return {
         "attempt": attempt.number,
         "host": attempt.host.name if attempt.host else "",

@@ -1,4 +1,4 @@
-"""A failed attempt's diagnosis, as the run page shows it: the reported causes in the catalogue's words."""
+"""A failed attempt's diagnosis for the run page: the reported causes with the catalogue's sentences."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,9 +21,8 @@ class ShownCause:
     lines: list[LogLine]
     facts: list[str]
     changes: int
-    """Number of New run's fields that the fix changes; 0: only a person can fix it."""
+    """Number of fields of the New run form that the fix changes; 0 if only a person can fix the cause."""
     of_reward: bool
-    """The fix is in a reward."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class DiagnosisReport:
 
 
 def of_attempt(attempt: Attempt) -> DiagnosisReport | None:
-    """Read an attempt's diagnosis. None if there is none: its host was lost, or was of an older version."""
+    """Return an attempt's diagnosis, or None if there is none because the host was lost or runs an older version."""
     event = _event(attempt)
     return report_of(event) if event is not None else None
 
@@ -44,7 +43,7 @@ def _event(attempt: Attempt) -> RunEvent | None:
 
 
 def report_of(event: RunEvent) -> DiagnosisReport:
-    """Read the report of a diagnosis event, defensively, since another version may have written it."""
+    """Return the report in a diagnosis event, ignoring invalid parts, since another version may have written it."""
     rows = (row for row in _list(event.data.get("diagnoses")) if isinstance(row, dict))
     return DiagnosisReport(
         [shown for row in rows if (shown := _shown(row))], list(_lines(event.data.get("first_errors")))
@@ -52,7 +51,7 @@ def report_of(event: RunEvent) -> DiagnosisReport:
 
 
 def values_of(attempt: Attempt, id_: str) -> tuple[CatalogueEntry, dict[str, str]] | None:
-    """Find a catalogue entry with its pattern's values in the attempt's diagnosis. None if the diagnosis lacks it."""
+    """Return a catalogue entry with its pattern's values from the attempt's diagnosis, or None if it isn't there."""
     event = _event(attempt)
     rows = _list(event.data.get("diagnoses")) if event is not None else []
     row = next((row for row in rows if isinstance(row, dict) and row.get("id") == id_), None)

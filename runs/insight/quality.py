@@ -1,4 +1,4 @@
-"""The quality of a saved model: the figures of its run at its step, and the run's health."""
+"""The quality of a saved model: its run's metrics at the checkpoint's step, and the run's health."""
 
 import sys
 from bisect import bisect_right
@@ -20,39 +20,36 @@ FIGURES = {REWARD: "Reward", "eval_reward": "Validation reward", "kl": "KL"}
 @dataclass(frozen=True)
 class Quality:
     figures: list[tuple[str, float | None]]
-    """(label, figure at its step); the reward comes first if the run has one."""
+    """(label, value at the checkpoint's step); the reward comes first if the run has one."""
     gain: float | None
-    """The reward's gain up to its step, as in runs.engine.gain."""
     last: float | None
-    """The run's latest reward."""
     best: float | None
-    """The run's best reward of one step."""
     best_step: int
     health: health.Card | None
 
 
 def best_metric(run: Run) -> str:
-    """Read the metric by which the run keeps its best checkpoint; empty: it keeps none."""
+    """Return the metric by which the run keeps its best checkpoint, or "" if it keeps none."""
     return str(run.spec.get("keep_best") or "")
 
 
 def labels_of(run: Run) -> dict[str, str]:
-    """Label the metrics by which a run's checkpoints are compared."""
+    """Return the metrics by which a run's checkpoints are compared, with their labels."""
     chosen = best_metric(run)
     labels = FIGURES | ({} if chosen in FIGURES or not chosen else {chosen: chosen})
     return {name: label for name, label in labels.items() if name in run.last_metrics}
 
 
-def figures_of(run: Run, saved: Sequence[Checkpoint]) -> list[dict[str, float | None]]:
-    """Read the figure of each metric for each checkpoint; None for one that a later attempt has made void."""
-    labels = labels_of(run) if saved else {}
+def figures_of(run: Run, checkpoints: Sequence[Checkpoint]) -> list[dict[str, float | None]]:
+    """Return the value of each metric for each checkpoint; None if a later attempt has made the checkpoint void."""
+    labels = labels_of(run) if checkpoints else {}
     histories = series(run, list(labels), sys.maxsize)["series"] if labels else {}
 
     def figure(name: str, step: int) -> float | None:
         end = _until(histories[name], step)
         return evaluation.checkpoint_figure(name, histories[name]["value"][max(0, end - evaluation.FIGURE_STEPS) : end])
 
-    return [{name: None if point.superseded else figure(name, point.step) for name in labels} for point in saved]
+    return [{name: None if point.superseded else figure(name, point.step) for name in labels} for point in checkpoints]
 
 
 def of(model: SavedModel) -> Quality:
@@ -61,13 +58,13 @@ def of(model: SavedModel) -> Quality:
     [figures] = figures_of(run, [checkpoint])
     rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]
     values = rewards["value"]
-    top = max(range(len(values)), key=values.__getitem__, default=None)
+    best_index = max(range(len(values)), key=values.__getitem__, default=None)
     return Quality(
         figures=[(labels[name], value) for name, value in figures.items()],
         gain=None if checkpoint.superseded else gain(values[: _until(rewards, checkpoint.step)]),
         last=values[-1] if values else None,
-        best=None if top is None else values[top],
-        best_step=0 if top is None else rewards["step"][top] or 0,
+        best=None if best_index is None else values[best_index],
+        best_step=0 if best_index is None else rewards["step"][best_index] or 0,
         health=health.card(run),
     )
 

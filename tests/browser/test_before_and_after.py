@@ -42,7 +42,7 @@ def test_a_checkpoint_is_compared_with_the_model_before_training(
     run.wait_for_end("succeeded")
     page.goto(f"{training_site.url}/runs/{run.id}/?tab=checkpoints")
     page.get_by_role("link", name="Evaluate on held-out prompts").click()
-    page.get_by_label("Completions of each").fill("8")
+    page.get_by_label("Completions per prompt").fill("8")
     page.get_by_role("button", name="Evaluate").click()
     row = page.get_by_role("row", name="Step 20")
     expect(row).to_contain_text("8 × 8", timeout=real_runs.JOB_MS)

@@ -237,7 +237,7 @@ def test_a_metric_that_nobody_foresaw_gets_a_chart_at_once_whose_pin_is_there_af
 def test_a_file_has_every_value(site: Stack, a_run: Callable[..., str], page: Page, tmp_path: Path) -> None:
     page.goto(f"{site.url}/runs/{a_run(6000)}/")
     until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.length ?? 0") > 0)
-    saved = downloaded(page, lambda: choose(page, "reward", "Save every value as CSV"), tmp_path)
+    saved = downloaded(page, lambda: choose(page, "reward", "Save all values as CSV"), tmp_path)
     head, *rows = saved.read_text().splitlines()
     columns = head.split(",")
     steps = [int(row.split(",")[columns.index("step")]) for row in rows]

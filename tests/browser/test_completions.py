@@ -100,9 +100,9 @@ def test_the_newest_step_follows_and_waits_for_whoever_reads(site: Stack, run: s
     expect(step).to_have_value("21")
     page.locator(".excerpt").first.hover()
     site.django(NEXT_STEP, run=run, step=22)
-    expect(page.get_by_role("link", name="Step 22 is here")).to_be_visible()
+    expect(page.get_by_role("link", name="Show step 22")).to_be_visible()
     expect(step).to_have_value("21")
-    page.get_by_role("link", name="Step 22 is here").click()
+    page.get_by_role("link", name="Show step 22").click()
     expect(step).to_have_value("22")
 
 
@@ -116,7 +116,7 @@ def test_two_completions_of_a_group_are_compared_word_by_word(
     expect(diff.locator("del, ins").first).to_be_visible()
     page.locator("#diff-a").select_option("2")
     page.locator("#diff-b").select_option("2")
-    expect(diff).to_contain_text("The two are identical.")
+    expect(diff).to_contain_text("The two completions are identical.")
     expect(page.locator("[data-completion='4']")).to_contain_text("Result")
     assert complaints.heard == []
 

@@ -100,7 +100,7 @@ def test_without_beta_there_is_no_kl_and_with_one_update_nothing_is_clipped(livi
     expect(page.locator("[data-tile=kl]")).to_contain_text("off: β is 0")
     expect(chart(page, "reward")).to_be_visible()
     expect(chart(page, "kl")).to_have_count(0)
-    expect(chart(page, "clip")).to_contain_text("0 by construction: one update per batch.")
+    expect(chart(page, "clip")).to_contain_text("0 by construction, because there is one update per batch.")
     assert set(curves(page, "clip")["all"].values()) == {0}
 
 
@@ -225,7 +225,7 @@ def test_a_chart_is_saved_as_a_picture_and_as_every_value(run: RealRun, page: Pa
     curves(page, "reward")
     picture = downloaded(page, lambda: choose(page, "reward", "Save as PNG"), tmp_path)
     assert picture.read_bytes().startswith(b"\x89PNG")
-    rows = columns(downloaded(page, lambda: choose(page, "reward", "Save every value as CSV"), tmp_path))
+    rows = columns(downloaded(page, lambda: choose(page, "reward", "Save all values as CSV"), tmp_path))
     for metric in ("reward", "reward_std", "eval_reward"):
         assert {int(row["step"]): float(row[metric]) for row in rows if row[metric]} == run.values(metric)
 
@@ -316,7 +316,7 @@ def test_the_map_and_its_export_tell_the_prompts_apart(run: RealRun, page: Page,
     share = 100 * sum(solved[0]) / len(solved[0])
     tip = page.locator(".map-tip")
     expect(tip).to_contain_text("Row 0:")
-    assert float(re.findall(r"Row 0: (\d+) % solved", tip.inner_text())[0]) == pytest.approx(share, abs=1)
+    assert float(re.findall(r"Row 0: (\d+)% solved", tip.inner_text())[0]) == pytest.approx(share, abs=1)
     page.goto(f"{run.address}?tab=completions&s.view=prompts&s.class=sometimes")
     export = page.locator(".export")
     saved = downloaded(page, export.get_by_role("link", name="JSON", exact=True).click, tmp_path)

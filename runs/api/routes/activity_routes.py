@@ -1,4 +1,4 @@
-"""The events: what people did in this installation."""
+"""Events: the actions of users in this installation."""
 
 from datetime import date
 from typing import Any
@@ -18,21 +18,21 @@ router = Router(tags=["events"])
 
 
 class EventFilter(Schema):
-    q: Text = Field("", description="Words in the object's name or in what was done.")
+    q: Text = Field("", description="Words in the object's name or in the action.")
     by: Text = Field("", description="A user's name.")
     kind: Text = Field("", description=f"One of: {', '.join(KINDS)}.")
-    key: Text = Field("", description="The object's id, with its kind.")
-    since: date | None = Field(None, description="A day, in UTC.")
-    until: date | None = Field(None, description="A day, in UTC.")
+    key: Text = Field("", description="The object's id; also send its kind.")
+    since: date | None = Field(None, description="First day, in UTC.")
+    until: date | None = Field(None, description="Last day, in UTC.")
 
 
 @router.get("events", response=PageResponse)
 def events(request: HttpRequest, filters: Query[EventFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List who did what, the newest first.
+    """List the actions of users, newest first.
 
-    With a token that may administer, everything; otherwise what every user may see, and your own actions."""
+    Admin tokens list all of them, other tokens those that every user may see and your own."""
     if filters.kind and filters.kind not in KINDS:
-        raise Problem(422, "There is no such kind.", where="kind", fix=f"Use one of: {', '.join(KINDS)}.")
+        raise Problem(422, "There is no such kind of object.", where="kind", fix=f"Use one of: {', '.join(KINDS)}.")
     user = person(request)
     matching = queries.matching(queries.acts_for(user), ActFilter(**filters.dict()))
     acts, after = shapes.rows_after(matching, cursor, limit, by="at")

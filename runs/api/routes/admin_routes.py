@@ -1,4 +1,4 @@
-"""Administration: users, secrets and targets of alerts. Every route needs a token that may administer."""
+"""Administration: users, secrets and alert targets. Every route requires an admin token."""
 
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -13,7 +13,7 @@ from controlplane.platform.accounts.models import Secret, User
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.accounts.secret_forms import LONGEST_KEY, SecretForm
 from runs.api import form_values, shapes
-from runs.api.access import ADMIN, Problem, Router, existing, refusing
+from runs.api.access import ADMIN, Problem, Router, refusing, row_or_404
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
 from runs.engine.alerts import delivery
 from runs.engine.alerts.forms import MAX_ADDRESS_CHARS, TargetForm
@@ -30,35 +30,37 @@ class NewUser(RequestBody):
     role: Literal["viewer", "operator", "admin"] = "viewer"
 
 
-class Invited(ResponseBody):
+class InvitationResponse(ResponseBody):
     item: dict[str, Any]
     """The user, as in the list of users."""
     link: str
-    """A link that signs this user in once. No later answer has it."""
+    """A link that signs this user in once. It is never shown again."""
 
 
 class UserChange(RequestBody):
     role: Literal["viewer", "operator", "admin"] | None = None
-    active: bool | None = Field(None, description="false: disabled, and their API tokens are revoked for good.")
+    active: bool | None = Field(None, description="false disables the user and revokes the API tokens permanently.")
     max_running: Annotated[int, Field(ge=0, le=MAX_RUNS)] | None = Field(
-        None, description="Most active runs. 0: no limit; null: the installation's limit."
+        None, description="Maximum number of active runs. 0 means no limit, null the installation's limit."
     )
-    max_queued: Annotated[int, Field(ge=0, le=MAX_RUNS)] | None = Field(None, description="Most queued runs, as above.")
+    max_queued: Annotated[int, Field(ge=0, le=MAX_RUNS)] | None = Field(
+        None, description="Maximum number of queued runs. 0 means no limit, null the installation's limit."
+    )
 
 
 class NewSecret(RequestBody):
-    name: str = Field(max_length=40, description="Capital letters, digits and _. HF_TOKEN is the model hub's token.")
+    name: str = Field(max_length=40, description="Capital letters, digits and _. Use HF_TOKEN for the model hub.")
     kind: Literal["endpoint", "hub", "store"] = "endpoint"
-    address: str = Field("", max_length=500, description="The key is sent only there.")
-    private_too: bool = Field(False, description="The server may be inside the network.")
-    key: str = Field("", max_length=LONGEST_KEY, description="Stored encrypted; never part of an answer.")
+    address: str = Field("", max_length=500, description="The only address that the key is sent to.")
+    private_too: bool = Field(False, description="If true, the address may be inside the private network.")
+    key: str = Field("", max_length=LONGEST_KEY, description="Stored encrypted; never part of a response.")
 
 
 class SecretChange(RequestBody):
     name: str | None = Field(None, max_length=40)
-    address: str | None = Field(None, max_length=500, description="A new address requires the key again.")
+    address: str | None = Field(None, max_length=500, description="To change the address, send the key again.")
     private_too: bool | None = None
-    key: str = Field("", max_length=LONGEST_KEY, description="Empty: the stored key stays.")
+    key: str = Field("", max_length=LONGEST_KEY, description="If empty, the stored key is kept.")
 
 
 Wants = list[Literal["bad", "warning", "failed", "succeeded", "stopped"]]
@@ -68,10 +70,10 @@ class NewTarget(RequestBody):
     name: str = Field(max_length=80)
     kind: Literal["webhook", "mail"] = "webhook"
     address: str = Field(
-        max_length=MAX_ADDRESS_CHARS, description="A webhook's address, or mail addresses with commas between."
+        max_length=MAX_ADDRESS_CHARS, description="A webhook's URL, or e-mail addresses separated by commas."
     )
     wants: Wants = Field(["bad", "failed"], min_length=1, max_length=5)
-    links_to: str = Field("", max_length=300, description="The base address of links. Empty: this address.")
+    links_to: str = Field("", max_length=300, description="The base URL of links. If empty, the URL of this request.")
     private_too: bool = False
     enabled: bool = True
 
@@ -92,10 +94,10 @@ def users(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     return shapes.page(User.objects.all(), _user, cursor, limit)
 
 
-@router.post("users", auth=ADMIN, response={201: Invited})
+@router.post("users", auth=ADMIN, response={201: InvitationResponse})
 def new_user(request: HttpRequest, payload: NewUser) -> Any:
     """Invite a user."""
-    user = form_values.filled(NewUserForm, payload.dict()).save(commit=False)
+    user = form_values.fill(NewUserForm, payload.dict()).save(commit=False)
     user.set_unusable_password()
     user.save()
     return Status(201, {"item": _user(user), "link": onetime.invite(user, request.build_absolute_uri("/"))})
@@ -103,14 +105,14 @@ def new_user(request: HttpRequest, payload: NewUser) -> Any:
 
 @router.patch("users/{int:user_id}", auth=ADMIN, response=ItemResponse)
 def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
-    """Change a user. Fields that aren't sent stay. Role and active are changed together or not at all."""
-    user, sent = _user_for(user_id), payload.dict(exclude_unset=True)
+    """Change a user. Fields that aren't sent keep their values. `role` and `active` change together or not at all."""
+    user, sent_fields = _user_for(user_id), payload.dict(exclude_unset=True)
     with refusing(managing.NotAllowed, where="user"), transaction.atomic():
-        if sent.get("role") is not None:
-            managing.set_role(user.pk, sent["role"])
-        if sent.get("active") is not None:
-            managing.set_active(user.pk, person(request), active=sent["active"])
-    if limits := {name: value for name, value in sent.items() if name.startswith("max_")}:
+        if sent_fields.get("role") is not None:
+            managing.set_role(user.pk, sent_fields["role"])
+        if sent_fields.get("active") is not None:
+            managing.set_active(user.pk, person(request), active=sent_fields["active"])
+    if limits := {name: value for name, value in sent_fields.items() if name.startswith("max_")}:
         user = _user_for(user_id)
         for name, value in limits.items():
             setattr(user, name, value)
@@ -118,9 +120,9 @@ def change_user(request: HttpRequest, user_id: Id, payload: UserChange) -> Any:
     return {"item": _user(_user_for(user_id))}
 
 
-@router.post("users/{int:user_id}/link", auth=ADMIN, response={201: Invited})
+@router.post("users/{int:user_id}/link", auth=ADMIN, response={201: InvitationResponse})
 def link(request: HttpRequest, user_id: Id) -> Any:
-    """Make a sign-in link for a user. For a user whose invitation has expired or who forgot the password."""
+    """Create a sign-in link for a user, such as one whose invitation has expired or who forgot the password."""
     user = _user_for(user_id)
     if not user.is_active:
         raise Problem(409, f"{user.get_username()} is disabled.", where="user", fix="Enable the account first.")
@@ -129,14 +131,14 @@ def link(request: HttpRequest, user_id: Id) -> Any:
 
 @router.get("secrets", auth=ADMIN, response=PageResponse)
 def secrets(request: HttpRequest) -> Any:
-    """List secrets. With names and uses, without keys."""
+    """List secrets with their uses, but without keys."""
     return {"items": [_secret(view) for view in uses.shown()], "next_cursor": ""}
 
 
 @router.post("secrets", auth=ADMIN, response={201: ItemResponse})
 def new_secret(request: HttpRequest, payload: NewSecret) -> Any:
     """Store a secret."""
-    row = form_values.filled(SecretForm, payload.dict()).save_by(person(request))
+    row = form_values.fill(SecretForm, payload.dict()).save_by(person(request))
     return Status(201, {"item": _secret_of(row.pk)})
 
 
@@ -144,36 +146,36 @@ def new_secret(request: HttpRequest, payload: NewSecret) -> Any:
 def change_secret(request: HttpRequest, secret_id: Id, payload: SecretChange) -> Any:
     """Change a secret. Runs use it from their next start."""
     row = _secret_for(secret_id)
-    form = form_values.filled(partial(SecretForm, instance=row), payload.dict(exclude_none=True))
+    form = form_values.fill(partial(SecretForm, instance=row), payload.dict(exclude_none=True))
     form.save_by(person(request))
     return {"item": _secret_of(row.pk)}
 
 
 @router.delete("secrets/{int:secret_id}", auth=ADMIN, response={204: None})
 def delete_secret(request: HttpRequest, secret_id: Id) -> Any:
-    """Delete a secret. Runs that start later don't get it."""
+    """Delete a secret. Runs that start later don't receive it."""
     _secret_for(secret_id).delete()
     return Status(204, None)
 
 
 @router.get("alerts", auth=ADMIN, response=PageResponse)
 def alerts(request: HttpRequest) -> Any:
-    """List targets of alerts. Addresses are masked."""
+    """List alert targets. Their addresses are masked."""
     return {"items": [_target(row) for row in installations().select_related("by")], "next_cursor": ""}
 
 
 @router.post("alerts", auth=ADMIN, response={201: ItemResponse})
 def new_target(request: HttpRequest, payload: NewTarget) -> Any:
-    """Add a target of alerts."""
+    """Add an alert target."""
     values = payload.dict() | {"links_to": payload.links_to or request.build_absolute_uri("/")}
-    return Status(201, {"item": _target(form_values.filled(TargetForm, values).save_by(person(request)))})
+    return Status(201, {"item": _target(form_values.fill(TargetForm, values).save_by(person(request)))})
 
 
 @router.patch("alerts/{int:target_id}", auth=ADMIN, response=ItemResponse)
 def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) -> Any:
-    """Change a target of alerts. Fields that aren't sent stay."""
+    """Change an alert target. Fields that aren't sent keep their values."""
     bound = partial(TargetForm, instance=_target_for(target_id))
-    target = form_values.filled(bound, payload.dict(exclude_none=True)).save_by(person(request))
+    target = form_values.fill(bound, payload.dict(exclude_none=True)).save_by(person(request))
     if not target.enabled:
         delivery.fail_waiting(target)
     return {"item": _target(target)}
@@ -181,14 +183,14 @@ def change_target(request: HttpRequest, target_id: Id, payload: TargetChange) ->
 
 @router.delete("alerts/{int:target_id}", auth=ADMIN, response={204: None})
 def delete_target(request: HttpRequest, target_id: Id) -> Any:
-    """Delete a target of alerts."""
+    """Delete an alert target."""
     _target_for(target_id).delete()
     return Status(204, None)
 
 
 @router.post("alerts/{int:target_id}/test", auth=ADMIN, response={202: ItemResponse})
 def test(request: HttpRequest, target_id: Id) -> Any:
-    """Send a test to a target of alerts. Answers with the delivery; /alerts/deliveries has its state later."""
+    """Send a test alert to a target. The response is the delivery; GET /alerts/deliveries shows its later state."""
     queued = delivery.queue_test(_target_for(target_id))
     soon()
     return Status(202, {"item": _delivery(queued)})
@@ -196,31 +198,31 @@ def test(request: HttpRequest, target_id: Id) -> Any:
 
 @router.get("alerts/deliveries", auth=ADMIN, response=PageResponse)
 def deliveries(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List deliveries of alerts."""
+    """List alert deliveries."""
     return shapes.page(AlertDelivery.objects.select_related("target", "event"), _delivery, cursor, limit)
 
 
 @router.post("alerts/deliveries/{int:delivery_id}/again", auth=ADMIN, response=ItemResponse)
 def again(request: HttpRequest, delivery_id: Id) -> Any:
-    """Send an alert again. Only for a delivery that was given up."""
-    row = existing(AlertDelivery.objects.select_related("target", "event"), delivery_id, "There is no delivery")
+    """Retry an alert delivery that was given up."""
+    row = row_or_404(AlertDelivery.objects.select_related("target", "event"), delivery_id, "There is no delivery")
     if not delivery.retry(row):
-        raise Problem(409, "It has not been given up.", where="delivery")
+        raise Problem(409, "The delivery has not been given up, so it can't be retried.", where="delivery")
     soon()
     row.refresh_from_db()
     return {"item": _delivery(row)}
 
 
 def _user_for(user_id: int) -> User:
-    return existing(User.objects.all(), user_id, "There is no user")
+    return row_or_404(User.objects.all(), user_id, "There is no user")
 
 
 def _secret_for(secret_id: int) -> Secret:
-    return existing(Secret.objects.all(), secret_id, "There is no secret")
+    return row_or_404(Secret.objects.all(), secret_id, "There is no secret")
 
 
 def _target_for(target_id: int) -> AlertTarget:
-    return existing(installations(), target_id, "There is no target")
+    return row_or_404(installations(), target_id, "There is no target")
 
 
 def _user(user: User) -> dict[str, Any]:

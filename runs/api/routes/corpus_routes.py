@@ -1,4 +1,4 @@
-"""Corpora, which environments search, and checks of a dataset's reference answers."""
+"""Corpora that environments search, and checks of a dataset's reference answers."""
 
 import dataclasses
 from functools import partial
@@ -22,7 +22,7 @@ from controlplane.catalogue.references.views import CheckForm
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
 from runs.api.access import Router, refusing
-from runs.api.shapes import Archived, Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody
+from runs.api.shapes import ArchiveChange, Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody
 
 router = Router(tags=["corpora and reference checks"])
 
@@ -32,17 +32,17 @@ class NewCorpus(RequestBody):
     version: Id = Field(description="The number of the dataset's version.")
     name: str = Field(max_length=NAME_LENGTH, description="An existing corpus of this name gets a new version.")
     text: list[Annotated[str, Field(max_length=200)]] = Field(
-        min_length=1, max_length=50, description="The columns that are searched."
+        min_length=1, max_length=50, description="The columns to search."
     )
-    title: str = Field("", max_length=200, description="The column that is shown above the text in search results.")
-    about: str = Field("", max_length=200, description="A description of the documents, which the model reads.")
+    title: str = Field("", max_length=200, description="The column shown above the text in search results.")
+    about: str = Field("", max_length=200, description="A description of the documents, shown to the model.")
 
 
 class NewText(RequestBody):
     name: str = Field(max_length=NAME_LENGTH, description="An existing corpus of this name gets a new version.")
-    text: str = Field(max_length=2**23, description="Each paragraph becomes a document; a blank line ends one.")
-    markdown: bool = Field(False, description="true: the heading above a paragraph is its title.")
-    about: str = Field("", max_length=200, description="A description of the documents, which the model reads.")
+    text: str = Field(max_length=2**23, description="Paragraphs separated by blank lines. Each one becomes a document.")
+    markdown: bool = Field(False, description="If true, a paragraph's title is the heading above it.")
+    about: str = Field("", max_length=200, description="A description of the documents, shown to the model.")
 
 
 class NewCheck(RequestBody):
@@ -52,15 +52,15 @@ class NewCheck(RequestBody):
 
 @router.get("corpora", response=PageResponse)
 def corpora(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List corpora. Every version is an entry."""
+    """List all versions of all corpora."""
     return shapes.page(corpora_for(request), _corpus, cursor, limit)
 
 
 @router.post("corpora", response={201: ItemResponse})
 def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
-    """Make a corpus. From columns of a dataset's version, in the background."""
+    """Create a corpus from columns of a dataset version. It is built in the background."""
     source = version_for(request, payload.dataset, payload.version)
-    data = form_values.filled(partial(CorpusForm, source), payload.dict(exclude={"dataset", "version"})).cleaned_data
+    data = form_values.fill(partial(CorpusForm, source), payload.dict(exclude={"dataset", "version"})).cleaned_data
     with refusing(DatasetError, where="dataset"):
         version = building.create(
             person(request), data["name"], source, text=data["text"], title=data["title"], about=data["about"]
@@ -70,8 +70,8 @@ def new_corpus(request: HttpRequest, payload: NewCorpus) -> Any:
 
 @router.post("corpora/text", response={201: ItemResponse})
 def text_corpus(request: HttpRequest, payload: NewText) -> Any:
-    """Make a corpus of a text. From its paragraphs, in the background."""
-    data = form_values.filled(NamedForm, payload.dict(include={"name", "about"})).cleaned_data
+    """Create a corpus from the paragraphs of a text. It is built in the background."""
+    data = form_values.fill(NamedForm, payload.dict(include={"name", "about"})).cleaned_data
     source = f"text{plain_text.SUFFIXES[1 if payload.markdown else 0]}"
     with refusing(DatasetError, where="text"):
         lines = plain_text.lines(payload.text.encode(errors="replace"), source)
@@ -86,15 +86,15 @@ def corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
 
 
 @router.patch("corpora/{int:corpus_id}/{int:number}", response=ItemResponse)
-def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: Archived) -> Any:
-    """Archive a version of a corpus. Environments and runs that use it keep working."""
+def change_corpus(request: HttpRequest, corpus_id: Id, number: Id, payload: ArchiveChange) -> Any:
+    """Archive or unarchive a version of a corpus. Environments and runs that use it keep working."""
     archiving.set_archived(corpus_for(request, corpus_id, number), payload.archived)
     return {"item": _corpus(corpus_for(request, corpus_id, number))}
 
 
 @router.delete("corpora/{int:corpus_id}/{int:number}", response={204: None})
 def delete_corpus(request: HttpRequest, corpus_id: Id, number: Id) -> Any:
-    """Delete a version of a corpus. Only if nothing uses it."""
+    """Delete a version of a corpus that nothing uses."""
     with refusing(DatasetError, where="corpus"):
         archiving.delete_corpus_version(corpus_for(request, corpus_id, number))
     return Status(204, None)
@@ -108,11 +108,11 @@ def checks(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
 
 @router.post("reference-checks", response={201: ItemResponse})
 def new_check(request: HttpRequest, payload: NewCheck) -> Any:
-    """Check reference answers.
+    """Check a dataset's reference answers.
 
-    Scores each row's own answer as if the model had written it. Answers with the waiting or running check if there is
-    one already."""
-    form = form_values.filled(partial(CheckForm, request), payload.dict())
+    Scores each row's reference answer as if the model had written it. If such a check is already waiting or running,
+    the response is that check."""
+    form = form_values.fill(partial(CheckForm, request), payload.dict())
     version, rewards = form.cleaned_data["dataset_version"], form.cleaned_data["reward_version"]
     with refusing(DatasetError, where="dataset_version"):
         return Status(201, {"item": _check(starting.start(version, rewards, person(request)))})
@@ -126,7 +126,7 @@ def check(request: HttpRequest, check_id: Id) -> Any:
 
 @router.get("reference-checks/{int:check_id}/failures", response=PageResponse)
 def failures(request: HttpRequest, check_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List answers that fail a check."""
+    """List the reference answers that failed a check."""
     failing = check_for(request, check_id).failures.all()
     return shapes.page(failing, _failure, cursor, limit)
 
@@ -140,7 +140,7 @@ def stop_check(request: HttpRequest, check_id: Id) -> Any:
 
 @router.post("reference-checks/{int:check_id}/leave-out", response={201: ItemResponse})
 def leave_out(request: HttpRequest, check_id: Id) -> Any:
-    """Leave failing rows out of a dataset. Makes a version without the rows whose answers fail."""
+    """Create a dataset version without the rows whose reference answers failed the check."""
     with refusing(DatasetError, where="check"):
         version = starting.leave_out(check_for(request, check_id), person(request))
     return Status(201, {"item": shapes.dataset_version(version)})

@@ -1,4 +1,4 @@
-"""Datasets: reading, mapping, browsing, deriving, archiving, renaming, deleting."""
+"""Datasets: list, read, map, derive, archive, rename, delete."""
 
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -29,7 +29,7 @@ from runs.api import form_values, shapes
 from runs.api.access import Problem, Router, refusing
 from runs.api.routes import trash_routes
 from runs.api.shapes import (
-    Archived,
+    ArchiveChange,
     Cursor,
     Id,
     ItemResponse,
@@ -46,41 +46,50 @@ router = Router(tags=["datasets"])
 
 
 class Mapping(RequestBody):
-    values: dict[str, Value] = Field({}, description="Fields of the mapping: prompt, answer, test_cases, share, …")
+    values: dict[str, Value] = Field({}, description="Fields of the mapping form: prompt, answer, test_cases, share, …")
 
 
 class RowChoice(RequestBody):
     text: str = Field("", max_length=400)
     difficulty: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=100)
     tags: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=100)
-    at_least: Annotated[int, Field(ge=0, le=2**31)] | None = Field(None, description="Characters of the prompt.")
-    at_most: Annotated[int, Field(ge=0, le=2**31)] | None = None
+    at_least: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
+        None, description="Minimum number of characters in the prompt."
+    )
+    at_most: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
+        None, description="Maximum number of characters in the prompt."
+    )
     part: Literal["", "train", "validation"] = ""
 
 
 class Derive(RequestBody):
     name: str = Field(
-        "", max_length=NAME_LENGTH, description="The name of a new dataset. Empty: the next version of this dataset."
+        "",
+        max_length=NAME_LENGTH,
+        description="The name of a new dataset. If empty, the result is the next version of this dataset.",
     )
     filter: RowChoice | None = None
     rows: list[Annotated[int, Field(ge=0, le=2**62)]] | None = Field(
-        None, max_length=MAX_CHOSEN, description="Row numbers, instead of a filter."
+        None, max_length=MAX_CHOSEN, description="Row numbers; replaces the filter."
     )
-    number: Annotated[int, Field(ge=1, le=2**31)] | None = Field(None, description="At most this many of these rows.")
+    number: Annotated[int, Field(ge=1, le=2**31)] | None = Field(None, description="Maximum number of rows to keep.")
     which: Literal["first", "random"] = "first"
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(None, description="The most tokens of a prompt.")
-    tokenizer: str = Field("", max_length=200, description="The tokenizer that counts them.")
+    tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        None, description="Maximum number of tokens in a prompt."
+    )
+    tokenizer: str = Field("", max_length=200, description="The tokenizer used to count the tokens.")
 
 
-class Cancelled(ResponseBody):
+class CancelResponse(ResponseBody):
     outcome: Literal["deleted", "back", "too late"]
-    """`deleted`: the version is gone; `back`: it waits for its mapping again; `too late`: the work had ended."""
+    """`deleted` if the version was deleted, `back` if it is waiting for its mapping again, or `too late` if the work
+    had already ended."""
 
 
 @router.get("datasets", response=PageResponse)
 def datasets(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List datasets. Each with its newest version."""
+    """List datasets, each with its newest version."""
     rows, after = shapes.rows_after(dataset_queries.datasets_for(request), cursor, limit)
     versions = DatasetVersion.objects.filter(dataset__in=rows).select_related("dataset").order_by("number")
     newest = {version.dataset_id: version for version in versions.defer("report")}
@@ -100,7 +109,7 @@ def dataset(request: HttpRequest, dataset_id: Id, cursor: Cursor = "", limit: Li
 @router.get("datasets/{int:dataset_id}/{int:number}", response=ItemResponse)
 def version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
     """Read a version of a dataset."""
-    return _answer(request, dataset_id, number)
+    return _response(request, dataset_id, number)
 
 
 @router.get("datasets/{int:dataset_id}/{int:number}/rows", response=PageResponse)
@@ -109,10 +118,10 @@ def rows(
     dataset_id: Id,
     number: Id,
     cursor: RowCursor = "",
-    limit: Annotated[int, Query(20, ge=1, le=100, description="Rows of a page.")] = 20,
+    limit: Annotated[int, Query(20, ge=1, le=100, description="Maximum number of rows per page.")] = 20,
 ) -> Any:
-    """Read the rows of a version. In order, with long texts cut; only a version that is ready has rows."""
-    after = shapes.number_of(cursor) or 0
+    """Read the rows of a ready version in order, with long texts truncated."""
+    after = shapes.parse_row_cursor(cursor) or 0
     version = dataset_queries.version_for(request, dataset_id, number)
     with refusing(DatasetError, where="version"):
         page = browsing.page(version, after=after, limit=limit)
@@ -121,14 +130,14 @@ def rows(
 
 @router.post("datasets/{int:dataset_id}/{int:number}/mapping", response=ItemResponse)
 def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) -> Any:
-    """Map a version's columns.
+    """Map a version's columns and start the import.
 
-    Assigns the columns, as on the page, and starts the import. Fields that aren't sent are as the page proposes."""
+    Fields that aren't sent have the values that the page proposes."""
     version, user = dataset_queries.version_for(request, dataset_id, number), person(request)
     if version.status != DatasetVersion.NEEDS_MAPPING:
-        raise Problem(409, f"{version} doesn't wait for a mapping: it is {version.status}.", where="version")
+        raise Problem(409, f"{version} is not waiting for a mapping: it is {version.status}.", where="version")
     first = MappingForm(version, initial=MappingForm.initial_of(version), user=user)
-    form = form_values.filled(partial(MappingForm, version, user=user), payload.values, where="values", first=first)
+    form = form_values.fill(partial(MappingForm, version, user=user), payload.values, where="values", first=first)
     fields = form.cleaned_data
     actions.request_import(
         version,
@@ -138,35 +147,35 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
         tokenizer=fields["tokenizer"],
         limit=fields["token_limit"],
     )
-    return _answer(request, dataset_id, number)
+    return _response(request, dataset_id, number)
 
 
 @router.post("datasets/{int:dataset_id}/{int:number}/preview", response=PageResponse)
 def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) -> Any:
-    """Preview a mapping on real rows.
+    """Preview a mapping on the file's first rows without importing anything.
 
-    Shows what this mapping makes of the file's first rows: several for a row with several turns. Imports nothing."""
+    A row with several turns can yield several rows."""
     version, user = dataset_queries.version_for(request, dataset_id, number), person(request)
     form_class = partial(MappingForm, version, user=user, preview=True)
-    form = form_values.filled(form_class, payload.values, where="values", first=MappingForm(version, user=user))
+    form = form_values.fill(form_class, payload.values, where="values", first=MappingForm(version, user=user))
     with refusing(DatasetError, where="version"):
         example = browsing.render_example(version, form.mapping(leave_out=False), form.cleaned_data["tokenizer"])
     return {"items": [{"rows": mapped} for mapped in example["rows"]], "next_cursor": ""}
 
 
 @router.patch("datasets/{int:dataset_id}/{int:number}", response=ItemResponse)
-def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: Archived) -> Any:
-    """Archive a version of a dataset."""
+def change_version(request: HttpRequest, dataset_id: Id, number: Id, payload: ArchiveChange) -> Any:
+    """Archive or unarchive a version of a dataset."""
     archiving.set_archived(dataset_queries.version_for(request, dataset_id, number), payload.archived)
-    return _answer(request, dataset_id, number)
+    return _response(request, dataset_id, number)
 
 
 @router.delete("datasets/{int:dataset_id}/{int:number}", response={204: None})
 def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """Delete a version of a dataset.
+    """Delete a version of a dataset on which no run was trained.
 
-    Only if no run was trained on it. Deleting the only version deletes the dataset, which can be restored for a while;
-    other versions are gone at once."""
+    Deleting the only version deletes the dataset, which can be restored for a while. Other versions are deleted
+    permanently."""
     version = dataset_queries.version_for(request, dataset_id, number)
     if archiving.is_the_whole_dataset(version):
         return trash_routes.mark(KINDS["dataset"], dataset_id, person(request))
@@ -177,15 +186,15 @@ def delete_version(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
 
 @router.post("datasets/{int:dataset_id}/{int:number}/leave-out", response=ItemResponse)
 def leave_out(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """Import a version without its bad rows."""
+    """Import a version without its invalid rows."""
     if not actions.leave_bad_rows_out(dataset_queries.version_for(request, dataset_id, number)):
-        raise Problem(409, "This version can't be used without its bad rows.", where="version")
-    return _answer(request, dataset_id, number)
+        raise Problem(409, "This version can't be imported without its invalid rows.", where="version")
+    return _response(request, dataset_id, number)
 
 
 @router.post("datasets/{int:dataset_id}/{int:number}/again", response={201: ItemResponse})
 def map_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """Map a version's file again. Makes a new version, which waits for its mapping: ready versions never change."""
+    """Map a version's file again. This creates a version that waits for its mapping; ready versions never change."""
     version = dataset_queries.version_for(request, dataset_id, number)
     with refusing(DatasetError, where="version"):
         return Status(201, {"item": shapes.dataset_version(actions.map_again(person(request), version))})
@@ -193,17 +202,17 @@ def map_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
 
 @router.post("datasets/{int:dataset_id}/{int:number}/derive", response={201: ItemResponse})
 def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) -> Any:
-    """Derive a version from some of its rows.
+    """Derive a version from some of a version's rows.
 
-    Rows are chosen by a filter or by number. The result is the next version, or a new dataset."""
+    Select rows by a filter or by number. The result is the next version of this dataset, or a new dataset."""
     version, values = dataset_queries.version_for(request, dataset_id, number), payload.dict(exclude_none=True)
-    chosen, rows = values.pop("filter", {}), values.pop("rows", None)
+    filter_values, rows = values.pop("filter", {}), values.pop("rows", None)
     if rows is not None:
         values["rows"] = " ".join(map(str, rows))
     if problem := name_problem(payload.name) if payload.name else "":
         raise Problem(422, problem, where="name")
-    form = form_values.filled(partial(DeriveForm, version), values)
-    filters = form_values.filled(partial(FilterForm, version), chosen, where="filter")
+    form = form_values.fill(partial(DeriveForm, version), values)
+    filters = form_values.fill(partial(FilterForm, version), filter_values, where="filter")
     with refusing(DatasetError, where="version"):
         derived = deriving.derive(
             person(request),
@@ -215,25 +224,26 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
     return Status(201, {"item": shapes.dataset_version(derived)})
 
 
-@router.post("datasets/{int:dataset_id}/{int:number}/cancel", response=Cancelled)
+@router.post("datasets/{int:dataset_id}/{int:number}/cancel", response=CancelResponse)
 def cancel(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """Cancel work on a version. After an import it waits for its mapping again; otherwise it is deleted."""
+    """Cancel work on a version. If an import is cancelled, the version waits for its mapping again; otherwise it is
+    deleted."""
     outcome = actions.cancel(dataset_queries.version_for(request, dataset_id, number))
     return {"outcome": outcome or "too late"}
 
 
 @router.post("datasets/{int:dataset_id}/{int:number}/try-again", response=ItemResponse)
 def try_again(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """Retry failed work on a version. Retries a step that failed because of the server, its disk or the hub."""
+    """Retry a step of a version's import that failed because of the server, its disk or the hub."""
     if not actions.try_again(dataset_queries.version_for(request, dataset_id, number)):
-        reason = "There is nothing to try again: the file itself is the problem, or the step has finished."
+        reason = "There is nothing to retry: the file itself is the problem, or the step has finished."
         raise Problem(409, reason, where="version")
-    return _answer(request, dataset_id, number)
+    return _response(request, dataset_id, number)
 
 
 @router.get("datasets/{int:dataset_id}/{int:number}/problems", response=PageResponse)
 def problems(request: HttpRequest, dataset_id: Id, number: Id) -> Any:
-    """List problems of a version's rows. Those in its report, from the file's check and the import."""
+    """List the problems of a version's rows that the file check and the import reported."""
     report = dataset_queries.version_for(request, dataset_id, number).report or {}
     items = [*(report.get("problems") or ()), *((report.get("mapped") or {}).get("problems") or ())]
     return {"items": items, "next_cursor": ""}
@@ -244,7 +254,7 @@ def export(
     request: HttpRequest,
     dataset_id: Id,
     number: Id,
-    format: Annotated[Literal["jsonl", "parquet"], Query(description="The kind of file.")] = "jsonl",  # noqa: A002
+    format: Annotated[Literal["jsonl", "parquet"], Query(description="The file format.")] = "jsonl",  # noqa: A002
 ) -> HttpResponseBase:
     """Download the rows of a version."""
     version = dataset_queries.version_for(request, dataset_id, number)
@@ -254,20 +264,18 @@ def export(
 
 @router.delete("datasets/{int:dataset_id}", response={204: None})
 def delete_dataset(request: HttpRequest, dataset_id: Id) -> Any:
-    """Delete a dataset with all versions.
-
-    Only if no run was trained on it. It can be restored for a while: see /deleted."""
+    """Delete a dataset on which no run was trained, with its versions. It can be restored for a while: see /deleted."""
     dataset_queries.dataset_for(request, dataset_id)
     return trash_routes.mark(KINDS["dataset"], dataset_id, person(request))
 
 
 @router.patch("datasets/{int:dataset_id}", response=ItemResponse)
 def change_dataset(request: HttpRequest, dataset_id: Id, payload: trash_routes.Name) -> Any:
-    """Rename a dataset. Runs and documents refer to its rows by checksum."""
+    """Rename a dataset. Runs and documents are not affected, because they refer to its rows by checksum."""
     dataset = dataset_queries.dataset_for(request, dataset_id)
     trash_routes.rename(KINDS["dataset"], dataset, payload.name, person(request))
-    return _answer(request, dataset_id)
+    return _response(request, dataset_id)
 
 
-def _answer(request: HttpRequest, dataset_id: int, number: int | None = None) -> dict[str, Any]:
+def _response(request: HttpRequest, dataset_id: int, number: int | None = None) -> dict[str, Any]:
     return {"item": shapes.dataset_version(dataset_queries.version_for(request, dataset_id, number))}

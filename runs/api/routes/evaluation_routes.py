@@ -10,7 +10,7 @@ from ninja import Field, Status
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
 from runs.api.access import Router, refusing
-from runs.api.drafts import key_of_another, room_in_queue
+from runs.api.drafts import key_conflict, refusing_full_queue
 from runs.api.shapes import Cursor, Id, ItemResponse, Key, Limit, PageResponse, RequestBody, ResponseBody, RunResponse
 from runs.engine import queries
 from runs.engine.idempotency import key_of_api
@@ -31,20 +31,24 @@ class Evaluate(RequestBody):
     checkpoints: list[Id] | None = Field(
         None,
         max_length=200,
-        description="Ids of checkpoints. None: the newest. The starting model is always evaluated, too.",
+        description="Ids of checkpoints. If null, the newest. The starting model is always evaluated as well.",
     )
-    dataset: Id | None = Field(None, description="The id of a dataset version. None: the run's own.")
+    dataset: Id | None = Field(None, description="The id of a dataset version. If null, the version that the run uses.")
     prompts: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
-        None, description="How many of the validation rows. None: at most 64."
+        None, description="Number of validation rows to use. If null, up to 64."
     )
     generations: Annotated[int, Field(ge=1, le=starting.MAX_GENERATIONS)] = starting.GENERATIONS
-    rewards: Id | None = Field(None, description="The id of a version of a reward config. None: the run's own.")
-    temperature: Annotated[float, Field(ge=0.01, le=2)] | None = Field(None, description="None: the run's own.")
+    rewards: Id | None = Field(
+        None, description="The id of a version of a reward config. If null, the version that the run uses."
+    )
+    temperature: Annotated[float, Field(ge=0.01, le=2)] | None = Field(
+        None, description="Sampling temperature. If null, the run's temperature."
+    )
 
 
-class Evaluated(ResponseBody):
+class EvaluationResponse(ResponseBody):
     started: list[RunResponse]
-    """The runs that were launched. Empty: all of it was evaluated before, and the same seed gives the same numbers."""
+    """The runs that were launched. Empty if everything was already evaluated: the same seed gives the same results."""
 
 
 class NewTrial(RequestBody):
@@ -56,28 +60,28 @@ class NewTrial(RequestBody):
     profiles: list[Id] = Field(min_length=1, max_length=MAX_PROFILES)
 
 
-class StoppedTrial(ResponseBody):
+class TrialStopResponse(ResponseBody):
     stopped: int
-    """Number of candidates that were asked to stop."""
+    """Number of runs of the trial that were asked to stop."""
 
 
 @router.get("runs/{slug:run_id}/evaluations", response=PageResponse)
 def evaluations(request: HttpRequest, run_id: str) -> Any:
-    """List evaluations of a run.
+    """List a run's evaluations, grouped by setup, starting model first.
 
-    Grouped by setup, the starting model first. `gain` compares a checkpoint with it, prompt by prompt."""
+    `gain` compares a checkpoint with the starting model, prompt by prompt."""
     evaluated = results.of_run(queries.run_for(request, run_id))
     return {"items": [_evaluation(result) for result in evaluated], "next_cursor": ""}
 
 
-@router.post("runs/{slug:run_id}/evaluations", response={200: Evaluated, 201: Evaluated})
+@router.post("runs/{slug:run_id}/evaluations", response={200: EvaluationResponse, 201: EvaluationResponse})
 def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
-    """Evaluate checkpoints of a run.
+    """Evaluate checkpoints of a run and its starting model.
 
-    A run of its own evaluates each checkpoint, and the starting model, on rows that are never trained on."""
+    Each model is evaluated by a separate run, on rows that are never used for training."""
     run = queries.run_for(request, run_id)
-    form = form_values.filled(partial(EvaluationForm, request, run), payload.dict(exclude_none=True))
-    with refusing(ContractError, QueueFull, where="run", text="This can't be evaluated: {}."):
+    form = form_values.fill(partial(EvaluationForm, request, run), payload.dict(exclude_none=True))
+    with refusing(ContractError, QueueFull, where="run", message="This can't be evaluated: {}."):
         started = starting.start(run, form.chosen(), form.setup(), person(request))
     runs = [shapes.run(queries.run_for(request, run.pk)) for run in started]
     return Status(201 if runs else 200, {"started": runs})
@@ -91,28 +95,28 @@ def list_trials(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) ->
 
 @router.post("trials", response={200: ItemResponse, 201: ItemResponse})
 def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = "") -> Any:
-    """Try hardware profiles.
+    """Try out hardware profiles.
 
-    Runs a few steps on one host with each profile, to see which fit and which is fastest. A repeated request with the
-    same Idempotency-Key is answered with 200 and the first trial."""
-    form = form_values.filled(TrialForm, payload.dict(exclude_none=True))
+    Runs a few steps on one host with each profile, to see which ones fit and which is fastest. Repeating the request
+    with the same Idempotency-Key returns 200 and the first trial."""
+    form = form_values.fill(TrialForm, payload.dict(exclude_none=True))
     user, profiles = person(request), form.cleaned_data["profiles"]
-    with room_in_queue():
+    with refusing_full_queue():
         trial, fresh = trials.start(form.setup(), profiles, user, key_of_api(user, idempotency_key))
     if not fresh and not trials.is_of(trial, form.setup(), profiles):
-        raise key_of_another("trial")
+        raise key_conflict("trial")
     return Status(201 if fresh else 200, {"item": _trial(trial)})
 
 
 @router.get("trials/{int:trial_id}", response=ItemResponse)
 def trial(request: HttpRequest, trial_id: Id) -> Any:
-    """Read a trial. With each profile's result: whether it fits, its memory and its speed."""
+    """Read a trial and each profile's result: whether it fits, its memory use and its speed."""
     return {"item": _trial(queries.trial_for(request, trial_id))}
 
 
-@router.post("trials/{int:trial_id}/stop", response=StoppedTrial)
+@router.post("trials/{int:trial_id}/stop", response=TrialStopResponse)
 def stop_trial(request: HttpRequest, trial_id: Id) -> Any:
-    """Stop a trial."""
+    """Stop a trial of hardware profiles."""
     return {"stopped": trials.stop_all(queries.trial_for(request, trial_id), person(request))}
 
 

@@ -14,7 +14,7 @@ from controlplane.catalogue.joining import codes, credentials, host_redis
 from controlplane.catalogue.joining.models import JoinCode
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
-from runs.api.access import Problem, Router, existing, refusing
+from runs.api.access import Problem, Router, refusing, row_or_404
 from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import disk, queries, sentences
 from runs.engine.hosts import actions
@@ -31,36 +31,38 @@ router = Router(tags=["hosts"])
 
 
 class HostChange(RequestBody):
-    draining: bool | None = Field(None, description="true: it accepts no more runs.")
+    draining: bool | None = Field(None, description="If true, the host accepts no more runs.")
     gpu_hour_price: Annotated[float, Field(ge=0, le=DEAREST)] | None = Field(
-        None, description="Price of a GPU-hour. For admins. null: none."
+        None, description="Admins only. Price of a GPU-hour. null means no price."
     )
     currency: str = Field("", max_length=Host.CURRENCY_LENGTH, description="Currency of the price, such as $ or CHF.")
     serve_address: str | None = Field(
-        None, max_length=64, description="For admins. Where served models may listen. null: on 127.0.0.1 alone."
+        None,
+        max_length=64,
+        description="Admins only. Address that served models may listen on. If null, only 127.0.0.1.",
     )
     unsandboxed_allowed: bool | None = Field(
-        None, description="For admins. true: rewards may run code there without a sandbox."
+        None, description="Admins only. If true, rewards may run code on the host without a sandbox."
     )
 
 
 class NewCode(RequestBody):
-    name: str = Field("", max_length=64, description="The host's name. Empty: the machine's own.")
+    name: str = Field("", max_length=64, description="The host's name. If empty, the machine's hostname.")
 
 
 class Code(ResponseBody):
     id: int
-    """The code's id. The code itself is only part of `command`."""
+    """The code's id. The code itself appears only in `command`."""
     name: str
-    """The host's name. Empty: the machine's own."""
+    """The host's name. If empty, the machine's hostname."""
     command: str
-    """The command to run on the new machine. Empty in all answers but the first."""
+    """The command to run on the new machine. Empty in all responses but the first."""
     expires_at: Any
     """When the code expires."""
     used_at: Any
-    """When a machine joined with it. null: not yet."""
+    """When a machine joined with the code. null if none has."""
     used_by: str
-    """The host that joined with it. Empty: none."""
+    """The host that joined with the code. Empty if none has."""
 
 
 class Release(RequestBody):
@@ -69,33 +71,33 @@ class Release(RequestBody):
     )
 
 
-class Released(ResponseBody):
+class ReleaseResponse(ResponseBody):
     released: list[str]
-    """Resources that are free for runs again, such as `gpu:0` or `port:21000`. Only those that were quarantined."""
+    """The quarantined resources that runs can use again, such as `gpu:0` or `port:21000`."""
 
 
-class Revoked(ResponseBody):
+class RevokeResponse(ResponseBody):
     ended: int
-    """Number of its runs that ended."""
+    """Number of the host's runs that were ended."""
     note: str
-    """A task that remains to be done by hand. Empty: none."""
+    """What remains to be done by hand. Empty if nothing."""
 
 
 class QueueMove(RequestBody):
     put: Literal["first", "before", "after"]
-    other: str = Field("", max_length=64, description="The id of the run before or after which it is put.")
+    other: str = Field("", max_length=64, description="The id of the run that it is moved before or after.")
 
 
 class GiveUp(RequestBody):
     free: bool = False
-    """true: release its resources as well, because its processes are certainly gone."""
+    """true: also release the host's resources, because its processes have certainly ended."""
 
 
-class GivenUp(ResponseBody):
+class GiveUpResponse(ResponseBody):
     ended: int
-    """Number of its runs that ended. They failed with `host_lost`."""
+    """Number of the host's runs that were ended. They failed with `host_lost`."""
     released: int
-    """Number of its resources that were released; 0 unless `free` was sent."""
+    """Number of the host's resources that were released; 0 unless `free` was sent."""
 
 
 @router.get("hosts", response=ListResponse)
@@ -107,62 +109,67 @@ def hosts(request: HttpRequest) -> Any:
 @router.get("hosts/{int:host_id}", response=ItemResponse)
 def host(request: HttpRequest, host_id: Id) -> Any:
     """Read a host."""
-    return _answer(request, host_id)
+    return _response(request, host_id)
 
 
 @router.get("hosts/{int:host_id}/disk", response=ItemResponse)
 def disk_of_host(request: HttpRequest, host_id: Id) -> Any:
-    """Read the disk use of runs on a host. In bytes, as measured by the host; `biggest`: the largest runs."""
+    """Read the disk use of runs on a host, in bytes as the host measured it. `biggest` lists the largest runs."""
     [view] = host_views([host_for(request, host_id)])
-    taken = disk.of_hosts(limit=50).get(host_id)
+    disk_usage = disk.of_hosts(limit=50).get(host_id)
     runs = [
         {"run": row.run_id, "name": row.run.name, "deleted": row.run.deleted_at is not None, "bytes": row.bytes}
-        for row in (taken.biggest if taken else ())
+        for row in (disk_usage.biggest if disk_usage else ())
     ]
     sizes = {"total_mib": view.disk_total_mib, "free_mib": view.disk_free_mib}
-    item = {**sizes, "bytes": taken.bytes if taken else None, "runs": taken.runs if taken else None, "biggest": runs}
+    item = {
+        **sizes,
+        "bytes": disk_usage.bytes if disk_usage else None,
+        "runs": disk_usage.runs if disk_usage else None,
+        "biggest": runs,
+    }
     return {"item": item}
 
 
 @router.patch("hosts/{int:host_id}", response=ItemResponse)
 def change(request: HttpRequest, host_id: Id, payload: HostChange) -> Any:
-    """Drain or change a host. Fields that aren't sent stay. Everything is changed or nothing."""
-    host, user, sent = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
-    if (for_admins := set(sent) - {"draining"}) and not user.may_administer:
-        raise Problem(403, "Only admins change this.", where=min(for_admins), fix="Send an admin's token.")
-    if {"gpu_hour_price", "currency"} & set(sent):
+    """Drain or change a host. Fields that aren't sent keep their values. All changes are made, or none."""
+    host, user, sent_fields = host_for(request, host_id), person(request), payload.dict(exclude_unset=True)
+    if (for_admins := set(sent_fields) - {"draining"}) and not user.may_administer:
+        raise Problem(403, "Only admins can change this.", where=min(for_admins), fix="Send an admin's token.")
+    if {"gpu_hour_price", "currency"} & set(sent_fields):
         price = shapes.columns(host, "gpu_hour_price", "currency")
-        price |= {name: sent[name] for name in price if name in sent}
-        form_values.filled(partial(PriceForm, instance=host), price)
-    if "serve_address" in sent:
-        form_values.filled(partial(AddressForm, instance=host), {"serve_address": sent["serve_address"]})
-    host.save(update_fields=sorted(set(sent) & {"gpu_hour_price", "currency", "serve_address"}))
-    if sent.get("unsandboxed_allowed") is not None:
-        actions.allow_unsandboxed(host, user, allowed=sent["unsandboxed_allowed"])
-    if sent.get("draining") is not None:
-        actions.drain(host, draining=sent["draining"])
-    return _answer(request, host_id)
+        price |= {name: sent_fields[name] for name in price if name in sent_fields}
+        form_values.fill(partial(PriceForm, instance=host), price)
+    if "serve_address" in sent_fields:
+        form_values.fill(partial(AddressForm, instance=host), {"serve_address": sent_fields["serve_address"]})
+    host.save(update_fields=sorted(set(sent_fields) & {"gpu_hour_price", "currency", "serve_address"}))
+    if sent_fields.get("unsandboxed_allowed") is not None:
+        actions.allow_unsandboxed(host, user, allowed=sent_fields["unsandboxed_allowed"])
+    if sent_fields.get("draining") is not None:
+        actions.drain(host, draining=sent_fields["draining"])
+    return _response(request, host_id)
 
 
 @router.post("hosts/join-codes", response={201: Code})
 def new_code(request: HttpRequest, payload: NewCode) -> Any:
-    """Make a join code. It works once; the answer has the command that a new machine runs to become a host."""
+    """Create a join code. It works once. The response contains the command to run on the new machine."""
     if problem := host_redis.problem() or no_users():
         raise Problem(409, problem, where="host")
-    form = form_values.filled(AddHostForm, payload.dict())
+    form = form_values.fill(AddHostForm, payload.dict())
     row, code = codes.create(form.cleaned_data["name"], by=person(request))
     return Status(201, _code(row) | {"command": codes.command(request.build_absolute_uri("/"), code)})
 
 
 @router.get("hosts/join-codes/{int:code_id}", response=Code)
 def join_code(request: HttpRequest, code_id: Id) -> Any:
-    """Read a join code. Whether and by which host it was used."""
-    return _code(existing(JoinCode.objects.all(), code_id, "There is no join code"))
+    """Read whether a join code was used, and by which host."""
+    return _code(row_or_404(JoinCode.objects.all(), code_id, "There is no join code"))
 
 
-@router.post("hosts/{int:host_id}/revoke", response=Revoked)
+@router.post("hosts/{int:host_id}/revoke", response=RevokeResponse)
 def revoke(request: HttpRequest, host_id: Id) -> Any:
-    """Revoke a host's credentials. It is locked out at once, and its runs end."""
+    """Revoke a host's credentials. The host is locked out at once and its runs end."""
     host = known_host_for(request, host_id)
     if credentials.active(host.name) is None:
         raise Problem(409, f"{host.name} has no credentials.", where="host")
@@ -170,17 +177,17 @@ def revoke(request: HttpRequest, host_id: Id) -> Any:
     return {"ended": ended, "note": note}
 
 
-@router.post("hosts/{int:host_id}/release", response=Released)
+@router.post("hosts/{int:host_id}/release", response=ReleaseResponse)
 def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
-    """Release quarantined resources. Check on the host first that nothing uses them."""
+    """Release quarantined resources. First check on the host that nothing is using them."""
     leases = Lease.objects.filter(host=host_for(request, host_id), state=Lease.QUARANTINED)
     chosen = [lease for lease in leases.select_related("host", "attempt__run") if lease.resource in payload.resources]
     return {"released": actions.release(chosen, person(request))}
 
 
-@router.post("hosts/{int:host_id}/give-up", response=GivenUp)
+@router.post("hosts/{int:host_id}/give-up", response=GiveUpResponse)
 def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
-    """Give a host up. Declares a host that is unreachable lost, so its runs end."""
+    """Declare an unreachable host lost, which ends its runs."""
     host = host_for(request, host_id)
     if host.is_fresh(timezone.now()):
         raise Problem(409, f"{host.name} is reachable. Stop its runs instead.", where="host")
@@ -190,7 +197,7 @@ def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
 
 @router.delete("hosts/{int:host_id}", response={204: None})
 def remove(request: HttpRequest, host_id: Id) -> Any:
-    """Remove a host. Hides a host that is unreachable until it announces itself again."""
+    """Remove an unreachable host from the list until it reports again."""
     if problem := actions.remove(host_for(request, host_id)):
         raise Problem(409, problem, where="host")
     return Status(204, None)
@@ -198,14 +205,14 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
 
 @router.get("queue", response=ListResponse)
 def queue(request: HttpRequest) -> Any:
-    """List the queue, in its order."""
-    waiting = gpu_queue.waiting().select_related("run__owner", "machine", "waits_on__owner")
-    return {"items": [_queued(attempt, position) for position, attempt in enumerate(waiting, start=1)]}
+    """List the queued runs in order."""
+    queued_attempts = gpu_queue.waiting().select_related("run__owner", "machine", "waits_on__owner")
+    return {"items": [_queued(attempt, position) for position, attempt in enumerate(queued_attempts, start=1)]}
 
 
 @router.post("queue/{slug:run_id}/move", response=ListResponse)
 def move(request: HttpRequest, run_id: str, payload: QueueMove) -> Any:
-    """Move a queued run. It gets the priority of its new place. PATCH /runs/{id} sets only the priority."""
+    """Move a queued run. It gets the priority of its new place. To set only the priority, use PATCH /runs/{id}."""
     run = queries.run_for(request, run_id)
     with refusing(reordering.NotWaiting, where="run"):
         neighbour = {} if payload.put == "first" else {payload.put: queries.run_for(request, payload.other)}
@@ -215,7 +222,7 @@ def move(request: HttpRequest, run_id: str, payload: QueueMove) -> Any:
 
 @router.delete("queue/{slug:run_id}", response={204: None})
 def unqueue(request: HttpRequest, run_id: str) -> Any:
-    """Take a run out of the queue. A run that has started meanwhile keeps running."""
+    """Remove a run from the queue. If the run has already started, it keeps running."""
     run = queries.run_for(request, run_id)
     if not stopping.cancel(run.latest(), person(request)):
         raise Problem(409, f"{run.name} is not in the queue. Nothing was stopped.", where="run")
@@ -224,7 +231,7 @@ def unqueue(request: HttpRequest, run_id: str) -> Any:
 
 @router.get("warm-servers", response=ListResponse)
 def warm_servers(request: HttpRequest) -> Any:
-    """List warm servers. vLLM servers that are kept for their holder's next run with the same model and settings."""
+    """List warm servers: vLLM servers kept for their holder's next run with the same model and settings."""
     return {"items": [_warm(line) for line in warm.lines()]}
 
 
@@ -232,11 +239,12 @@ def warm_servers(request: HttpRequest) -> Any:
 def end_warm_server(request: HttpRequest, run_id: str) -> Any:
     """End a warm server.
 
-    It ends at once if it is idle, otherwise after the run that uses it. To kill it with its run, stop it as a run."""
+    An idle server ends at once, a busy one after the run that is using it. To end it together with that run, use
+    POST /runs/{id}/stop with the server's id."""
     run = queries.run_for(request, run_id)
     line = warm.line_of(run)
     if line is None or not lifecycle.end(line.row, person(request)):
-        raise Problem(409, f"{run.name} is no warm server, or ends already.", where="run")
+        raise Problem(409, f"{run.name} is not a warm server or is already ending.", where="run")
     line.row.refresh_from_db(fields=["leaving", "used_by"])
     return {"item": _warm(line)}
 
@@ -274,7 +282,7 @@ def _queued(attempt: Attempt, position: int) -> dict[str, Any]:
     }
 
 
-def _answer(request: HttpRequest, host_id: int) -> dict[str, Any]:
+def _response(request: HttpRequest, host_id: int) -> dict[str, Any]:
     [view] = host_views([host_for(request, host_id)])
     for_admins = {"serve_address": view.row.serve_address} if person(request).may_administer else {}
     return {"item": shapes.host(view) | for_admins}

@@ -1,4 +1,4 @@
-"""Models: checkpoints of runs, base models on hosts, and the jobs on a checkpoint."""
+"""Models: checkpoints of runs, base models on hosts, and jobs on a checkpoint."""
 
 import dataclasses
 from collections.abc import Callable
@@ -35,7 +35,7 @@ router = Router(tags=["models"])
 
 class Merge(RequestBody):
     dtype: Literal["", "float32"] = ""
-    """Empty: the base model's."""
+    """The data type. If empty, the base model's."""
 
 
 class Convert(RequestBody):
@@ -47,25 +47,25 @@ class Benchmark(RequestBody):
         min_length=1, max_length=len(BENCHMARK_TASKS), description=f"Any of: {', '.join(BENCHMARK_TASKS)}."
     )
     limit: Annotated[int, Field(ge=0, le=MAX_BENCHMARK_EXAMPLES)] = Field(
-        USUAL_BENCHMARK_EXAMPLES, description="Examples of each task. 0: all of them."
+        USUAL_BENCHMARK_EXAMPLES, description="Number of examples per task. 0 means all."
     )
 
 
 class Push(RequestBody):
     repository: str = Field(max_length=200, description="owner/name on the hub.")
-    private: bool = Field(True, description="true: a repository that the push creates is private.")
-    add: bool = Field(False, description="true: push into an existing repository.")
-    card: str | None = Field(None, description="The text of README.md. None: that of GET …/card.")
+    private: bool = Field(True, description="If true, a repository that the push creates is private.")
+    add: bool = Field(False, description="If true, push to an existing repository.")
+    card: str | None = Field(None, description="The text of README.md. If null, the text of GET …/card.")
 
 
 class Deletion(ResponseBody):
     asked: bool
-    """True: its host was asked to delete it, and confirms when it has."""
+    """true: the host was asked to delete the model and will confirm the deletion."""
 
 
 @router.get("models", response=PageResponse)
 def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List saved models. The usable checkpoints of all runs, the newest first."""
+    """List saved models: the usable checkpoints of all runs, newest first."""
     saved = RunEvent.objects.filter(
         kind=EventKind.CHECKPOINT, run__archived_at=None, run__deleted_at=None
     ).select_related("run")
@@ -78,7 +78,7 @@ def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
 
 @router.get("models/bases", response=PageResponse)
 def base_models(request: HttpRequest) -> Any:
-    """List models on hosts. As the hosts announce them."""
+    """List the base models that hosts report."""
     bases = catalogue.base_models("")
     items = [{"path": base.path, "host": base.host.name, "name": base.name} for base in bases]
     return {"items": items, "next_cursor": ""}
@@ -92,27 +92,27 @@ def model(request: HttpRequest, event_id: Id) -> Any:
 
 @router.post("models/{int:event_id}/merge", response={201: RunResponse})
 def merge(request: HttpRequest, event_id: Id, payload: Merge) -> Any:
-    """Merge an adapter into its base.
+    """Merge an adapter into its base model.
 
-    Starts a job. Answers with the job that is already running if there is one."""
+    Starts a job. If such a job is already running, the response is that job."""
     return _job(request, event_id, lambda model: model_jobs.merge(model, person(request), dtype=payload.dtype))
 
 
 @router.post("models/{int:event_id}/archive", response={201: RunResponse})
 def archive(request: HttpRequest, event_id: Id) -> Any:
-    """Archive a model for a download. Starts a job."""
+    """Start a job that archives a model for download."""
     return _job(request, event_id, lambda model: archives.start(model, person(request), card=card.text(model)))
 
 
 @router.post("models/{int:event_id}/gguf", response={201: RunResponse})
 def gguf(request: HttpRequest, event_id: Id, payload: Convert) -> Any:
-    """Convert a model to GGUF. Starts a job on its host, which needs llama.cpp."""
+    """Convert a model to GGUF. Starts a job on the model's host, which must have llama.cpp."""
     return _job(request, event_id, lambda model: model_jobs.convert(model, person(request), kind=payload.type))
 
 
 @router.post("models/{int:event_id}/benchmark", response={201: RunResponse})
 def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
-    """Benchmark a model. Starts a job that runs standard benchmarks."""
+    """Start a job that runs standard benchmarks on a model."""
     user, tasks = person(request), payload.tasks
     return _job(request, event_id, lambda model: model_jobs.benchmark(model, user, tasks=tasks, limit=payload.limit))
 
@@ -121,34 +121,33 @@ def benchmark(request: HttpRequest, event_id: Id, payload: Benchmark) -> Any:
 def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
     """Read a model's card.
 
-    The README.md that a push would write, from what is known of the run. Read it before you publish it."""
+    It is the README.md that a push would write, based on the run's records. Check it before publishing."""
     text = card.text(catalogue.model_for(request, event_id).checkpoint)
     return HttpResponse(text, content_type="text/markdown; charset=utf-8")
 
 
 @router.post("models/{int:event_id}/push", auth=ADMIN, response={201: RunResponse})
 def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
-    """Push a model to the hub. Starts a job that uses the stored token. For admins."""
+    """Push a model to the hub. Starts a job that uses the stored token. Admins only."""
     checkpoint = catalogue.model_for(request, event_id).checkpoint
     first = action_views.PushForm(initial={"card": card.text(checkpoint)})
-    form = form_values.filled(action_views.PushForm, payload.dict(exclude_none=True), first=first)
+    form = form_values.fill(action_views.PushForm, payload.dict(exclude_none=True), first=first)
     settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
     return _job(request, event_id, lambda model: model_jobs.push(model, person(request), settings))
 
 
 @router.get("models/{int:event_id}/jobs", response=PageResponse)
 def jobs(request: HttpRequest, event_id: Id) -> Any:
-    """List the jobs on a model.
+    """List the jobs on a model, newest first.
 
-    Merges, conversions, archives, pushes and benchmarks, the newest first. Each is a run: POST /runs/{id}/stop stops
-    it."""
+    Jobs are merges, conversions, archives, pushes and benchmarks. Each is a run, so POST /runs/{id}/stop stops it."""
     views = results.of_checkpoint(catalogue.model_for(request, event_id).checkpoint)
     return {"items": [_job_view(view) for view in views], "next_cursor": ""}
 
 
 @router.get("models/{int:event_id}/archive/{slug:job_id}")
 def download(request: HttpRequest, event_id: Id, job_id: str) -> HttpResponseBase:
-    """Download an archived model. As a .tar file. A Range header resumes an interrupted download."""
+    """Download an archived model as a .tar file. A Range header resumes an interrupted download."""
     return action_views.download(request, event_id, job_id)
 
 

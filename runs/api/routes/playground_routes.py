@@ -1,4 +1,4 @@
-"""The playground: rewards on completions, replays of a run's stored completions, tools and episodes of environments."""
+"""The playground: rewards on completions, replays of stored completions, environments' tools and episodes."""
 
 import dataclasses
 import time
@@ -32,8 +32,8 @@ router = Router(tags=["playground"])
 
 
 class PlaygroundRow(RequestBody):
-    dataset_version: Id | None = Field(None, description="The id of a dataset version. None: the row in this body.")
-    place: Annotated[int, Field(ge=0, le=2**31)] = Field(0, description="The row's position, from 0.")
+    dataset_version: Id | None = Field(None, description="The id of a dataset version. If null, the row in this body.")
+    place: Annotated[int, Field(ge=0, le=2**31)] = Field(0, description="The row's position, counting from 0.")
     prompt: str = Field("", max_length=MAX_TEXT_CHARS)
     answer: str = Field("", max_length=MAX_TEXT_CHARS)
     test_cases: list[Annotated[str, Field(max_length=MAX_TEXT_CHARS)]] = Field(
@@ -43,8 +43,8 @@ class PlaygroundRow(RequestBody):
 
 class RewardSource(RequestBody):
     reward_version: Id | None = Field(None, description="The id of a version of a reward config.")
-    document: str = Field("", description="Or a config as YAML, saved or not.")
-    ask: bool = Field(False, description="true: also use components that call other servers.")
+    document: str = Field("", description="A config as YAML, used instead of reward_version. It need not be saved.")
+    ask: bool = Field(False, description="If true, also run components that call other servers.")
 
 
 class TryRewards(RewardSource):
@@ -57,7 +57,7 @@ class TryRewards(RewardSource):
 class ReplaySettings(RewardSource):
     run: str = Field(max_length=64)
     which: Literal["spread", "newest", "one"] = "spread"
-    step: Annotated[int, Field(ge=0, le=2**31)] | None = Field(None, description="The step, for which: one.")
+    step: Annotated[int, Field(ge=0, le=2**31)] | None = Field(None, description="The step, if `which` is `one`.")
     groups: Literal[16, 64, 256] = 64
 
 
@@ -78,10 +78,12 @@ class EpisodeMoves(RequestBody):
 
 
 class EpisodePlayer(RequestBody):
-    endpoint: str = Field(max_length=40, description="The name of a secret with an OpenAI-compatible server.")
+    endpoint: str = Field(max_length=40, description="The name of a secret for an OpenAI-compatible server.")
     model: str = Field(max_length=200, description="The model's name on that server.")
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(None, description="None: the server's default.")
-    max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(1024, description="Most tokens of a turn.")
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+        None, description="Sampling temperature. If null, the server's default."
+    )
+    max_tokens: Annotated[int, Field(ge=1, le=32_768)] = Field(1024, description="Maximum number of tokens per turn.")
 
 
 class PlayedByModel(EpisodeMoves):
@@ -92,32 +94,33 @@ class Score(RequestBody):
     row: PlaygroundRow
     reward_version: Id
     messages: list[dict[str, Any]] = Field(
-        max_length=4 * MAX_MOVES, description="The messages of an episode, as its answer has them."
+        max_length=4 * MAX_MOVES, description="An episode's messages, as returned by …/play."
     )
 
 
-class Tried(ResponseBody):
+class RewardTrialResponse(ResponseBody):
     components: list[dict[str, Any]]
-    """Each with the `mean` and `deviation` of its scores, and its `share` of the totals' variance (all add up to 1)."""
+    """The components, each with the `mean` and standard `deviation` of its scores and its `share` of the variance of
+    the totals. The shares add up to 1."""
     completions: list[dict[str, Any]]
-    """In the order of the request: `scores` of each component, `total` and `advantage`."""
+    """The completions as ordered in the request, each with the `scores` of the components, `total` and `advantage`."""
     mean: float | None
-    """Mean of the totals. null: no completion has one."""
+    """Mean of the totals. null if no completion has a total."""
     deviation: float | None
-    """Standard deviation of the totals, by which advantages are scaled. null: no completion has one."""
+    """Standard deviation of the totals, by which advantages are scaled. null if no completion has a total."""
     problem: str
-    """Why another row was used than the one requested. Empty: it was the requested one."""
+    """Why a row other than the requested one was used. Empty if it was the requested row."""
 
 
-@router.post("rewards/try", response=Tried)
+@router.post("rewards/try", response=RewardTrialResponse)
 def try_rewards(request: HttpRequest, payload: TryRewards) -> Any:
-    """Score completions by rewards.
+    """Score completions with a reward config.
 
-    With the components of a config; totals and advantages are those that training would compute for one group."""
+    Totals and advantages are computed as training would compute them for one group."""
     specs, aggregation = _specs(request, payload)
     example = _row(request, payload.row)
-    own = turns.turn(scoring.ASKING if payload.ask else scoring.SECONDS)
-    trial = scoring.try_on(specs, example.row, payload.completions, aggregation=aggregation, own=own, ask=payload.ask)
+    turn = turns.turn(scoring.ASKING_SECONDS if payload.ask else scoring.SECONDS)
+    trial = scoring.try_on(specs, example.row, payload.completions, aggregation=aggregation, own=turn, ask=payload.ask)
     return {
         "components": [
             {
@@ -140,10 +143,9 @@ def try_rewards(request: HttpRequest, payload: TryRewards) -> Any:
 
 @router.post("rewards/replay", response=shapes.ItemResponse)
 def replay(request: HttpRequest, payload: ReplaySettings) -> Any:
-    """Replay a run with other rewards.
+    """Score a run's stored completions with a different reward config.
 
-    Scores a run's stored completions with another config and compares the order within each group, without using GPUs.
-    """
+    Compares the order of the completions within each group. No GPUs are used."""
     specs, aggregation = _specs(request, payload)
     result = rescoring.rescored(
         queries.run_for(request, payload.run),
@@ -161,37 +163,37 @@ def replay(request: HttpRequest, payload: ReplaySettings) -> Any:
 
 @router.post("environments/{int:environment_id}/{int:number}/call", response=shapes.ItemResponse)
 def call(request: HttpRequest, environment_id: Id, number: Id, payload: ToolCall) -> Any:
-    """Call a tool of an environment. In a new episode. The answer is what the model would read."""
+    """Call a tool of an environment in a new episode. The response is what the model would read."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     until = time.monotonic() + SECONDS
     with refusing(Unusable, where="environment"):
-        answer, cut = episode_play.call(version, turns.turn(SECONDS).tools, _call(payload), until)
-    return {"item": _answer(answer) | {"cut": cut}}
+        response, is_truncated = episode_play.call(version, turns.turn(SECONDS).tools, _call(payload), until)
+    return {"item": _tool_response(response) | {"cut": is_truncated}}
 
 
 @router.post("environments/{int:environment_id}/{int:number}/play", response=shapes.ItemResponse)
 def play(request: HttpRequest, environment_id: Id, number: Id, payload: EpisodeMoves) -> Any:
     """Play an episode of an environment.
 
-    Send all moves from the beginning each time: nothing is stored. Without moves the answer has the tools and the
-    opening."""
+    Nothing is stored, so send all moves from the beginning each time. Without moves, the response contains the tools
+    and the opening."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     return {"item": _play(request, version, payload, None)}
 
 
 @router.post("environments/{int:environment_id}/{int:number}/model", response=shapes.ItemResponse)
 def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedByModel) -> Any:
-    """Let a model play a turn of an episode.
+    """Let a model play the next turn of an episode.
 
-    It plays after these moves. `not_written` says why the model wrote no turn."""
+    The turn follows the moves sent. `not_written` says why the model wrote no turn."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
-    chosen = form_values.filled(PlayerForm, payload.player.dict(), where="player").player()
+    chosen = form_values.fill(PlayerForm, payload.player.dict(), where="player").player()
     return {"item": _play(request, version, payload, chosen)}
 
 
 @router.post("environments/{int:environment_id}/{int:number}/scores", response=shapes.ItemResponse)
 def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score) -> Any:
-    """Score an episode of an environment. With a reward config, as a run would."""
+    """Score an episode of an environment with a reward config, as a run would."""
     versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     version = _reward_version(payload.reward_version)
     with refusing(ValueError, where="messages", status=422):
@@ -205,17 +207,17 @@ def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score)
 
 
 def _specs(request: HttpRequest, payload: RewardSource) -> tuple[list[RewardSpec], str]:
-    """Read the components and the aggregation. Raises Problem."""
+    """Return the components and the aggregation of a config. Raises Problem if the config is not valid."""
     if payload.reward_version is not None:
         version = _reward_version(payload.reward_version)
         return version.specs, version.aggregation
-    with refusing(safe_yaml.YamlRefused, where="document", status=422, fix="Send it, or a reward_version."):
+    with refusing(safe_yaml.YamlRefused, where="document", status=422, fix="Send valid YAML, or a reward_version."):
         editor = config_yaml.read(payload.document.encode(errors="replace"))
     # A taken name doesn't affect scoring.
     mistakes = [mistake for mistake in editor.wrong if mistake[0] != editor.form["name"].id_for_label]
     wrong = next((f"{label}: {errors}" if label else str(errors) for _, label, errors in mistakes), "")
     if wrong or not editor.rows:
-        raise Problem(422, wrong or str(editor.problem) or "There is no component.", where="document")
+        raise Problem(422, wrong or str(editor.problem) or "The config has no components.", where="document")
     specs = [form.spec() for form in editor.rows]
     if not all(saving.may_use_part(RewardVersion, person(request), spec) for spec in specs):
         raise Problem(403, saving.code_refused(RewardVersion), where="document")
@@ -225,7 +227,7 @@ def _specs(request: HttpRequest, payload: RewardSource) -> tuple[list[RewardSpec
 def _reward_version(pk: int) -> RewardVersion:
     version = RewardVersion.objects.select_related("config").filter(pk=pk).first()
     if version is None:
-        raise Problem(422, f"There is no version {pk} of a reward config.", where="reward_version")
+        raise Problem(422, f"No version of a reward config has the id {pk}.", where="reward_version")
     return version
 
 
@@ -234,10 +236,10 @@ def _row(request: HttpRequest, payload: PlaygroundRow) -> rows.RowPlace:
         version = ready_versions(request).filter(pk=payload.dataset_version).first()
         if version is None:
             raise Http404(f"There is no ready dataset version {payload.dataset_version}.")
-        return rows.at(version, payload.place)
+        return rows.row_at(version, payload.place)
     prompt = [{"role": "user", "content": payload.prompt}]
-    own = {**rows.MADE_UP, "prompt": prompt, "answer": payload.answer or None, "test_cases": payload.test_cases}
-    return rows.RowPlace(own)
+    row = {**rows.EXAMPLE_ROW, "prompt": prompt, "answer": payload.answer or None, "test_cases": payload.test_cases}
+    return rows.RowPlace(row)
 
 
 def _play(
@@ -262,8 +264,8 @@ def _call(payload: ToolCall) -> Call:
     return Call(payload.tool, episode_play.storable(payload.arguments))
 
 
-def _answer(answer: EnvironmentAnswer) -> dict[str, Any]:
-    return {**shapes.columns(answer, "text", "seconds", "reward", "done", "failed"), "error": str(answer.error)}
+def _tool_response(response: EnvironmentAnswer) -> dict[str, Any]:
+    return {**shapes.columns(response, "text", "seconds", "reward", "done", "failed"), "error": str(response.error)}
 
 
 def _played(result: Play) -> dict[str, Any]:
@@ -277,12 +279,12 @@ def _played(result: Play) -> dict[str, Any]:
 
 
 def _replay(replay: Any) -> dict[str, Any]:
-    figures = ("how", "why", "mean", "before", "share", "none", "failed")
+    fields = ("how", "why", "mean", "before", "share", "none", "failed")
     return {
         "groups": len(replay.groups),
         **shapes.columns(replay, "requested", "completions"),
         "steps": list(replay.steps),
         "pairs": dataclasses.asdict(replay.pairs),
         "reordered": replay.reordered,
-        "components": [{"name": part.spec.name, **shapes.columns(part, *figures)} for part in replay.parts],
+        "components": [{"name": part.spec.name, **shapes.columns(part, *fields)} for part in replay.parts],
     }

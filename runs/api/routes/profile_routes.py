@@ -1,4 +1,4 @@
-"""Hardware profiles and presets of health checks: list, read, make, change, delete."""
+"""Hardware profiles and presets of health checks: list, read, create, change, delete."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ from controlplane.catalogue.hardware.queries import profile_for, profiles_for
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.safe_yaml import YamlRefused
 from runs.api import form_values, shapes
-from runs.api.access import Problem, Router, existing, refusing
+from runs.api.access import Problem, Router, refusing, row_or_404
 from runs.api.routes import trash_routes
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, Value
 from runs.engine.models import HealthPreset
@@ -34,18 +34,18 @@ class NewProfile(RequestBody):
         "", max_length=MAX_BYTES, description="A profile's YAML, or another tool's config that describes hardware."
     )
     values: Fields = Field(
-        {}, description="Fields of the form, such as name, trainer_gpus, rollout, use_lora; they override the document."
+        {}, description="Fields of the form, such as name, trainer_gpus, rollout, use_lora. They override the document."
     )
 
 
 class ProfileChange(RequestBody):
-    values: Fields = Field({}, description="Fields of the form to change, such as trainer_gpus. null: empty.")
-    archived: bool | None = Field(None, description="Archived, it isn't offered for new runs.")
+    values: Fields = Field({}, description="Fields of the form to change, such as trainer_gpus. null clears a field.")
+    archived: bool | None = Field(None, description="If true, the profile isn't offered for new runs.")
 
 
 class PresetChange(RequestBody):
-    values: Fields = Field({}, description="name, source, and RULE-on, RULE-warning and RULE-bad of each rule.")
-    default: bool = Field(False, description="true: runs without a preset use this one.")
+    values: Fields = Field({}, description="name, source, and for each rule RULE-on, RULE-warning and RULE-bad.")
+    default: bool = Field(False, description="If true, runs without a preset use this one.")
 
 
 @router.get("profiles", response=PageResponse)
@@ -56,16 +56,16 @@ def profiles(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> An
 
 @router.post("profiles", response={201: ItemResponse})
 def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
-    """Make a hardware profile. From YAML, from fields, or from both; the rest is as on the page."""
+    """Create a hardware profile from YAML, fields or both. Other fields have the page's initial values."""
     first, values = ProfileForm(), dict(payload.values)
     if payload.document:
         with refusing(YamlRefused, where="document", status=422):
             imported = profile_import.read(payload.document.encode(errors="replace")).form
         if set(imported.errors) - set(values):
-            form_values.checked(imported, where="document")
+            form_values.validate(imported, where="document")
         values = {name: imported.data.get(name) for name in first.fields if name in imported.data} | values
         first = ProfileForm(initial=dict.fromkeys(first.fields, False))
-    form = form_values.filled(ProfileForm, values, where="values", first=first)
+    form = form_values.fill(ProfileForm, values, where="values", first=first)
     return Status(201, {"item": _profile(_saved(form, HardwareProfile(owner=person(request))))})
 
 
@@ -78,7 +78,8 @@ def profile(request: HttpRequest, profile_id: Id) -> Any:
 @router.get("profiles/{int:profile_id}/yaml")
 def as_yaml(request: HttpRequest, profile_id: Id) -> HttpResponse:
     """Read a hardware profile as YAML."""
-    with refusing(ContractError, where="profile", text="It can't be exported: {}.", fix="Save it again."):
+    message = "The profile can't be exported: {}."
+    with refusing(ContractError, where="profile", message=message, fix="Save the profile again."):
         text = profile_yaml.export(profile_of(profile_for(request, profile_id)))
     return HttpResponse(text, content_type="application/yaml; charset=utf-8")
 
@@ -88,17 +89,18 @@ def memory_of(
     request: HttpRequest,
     profile_id: Id,
     model: Annotated[
-        str, Query(max_length=500, description="One of the answer's models. Empty: the largest that fits.")
+        str, Query(max_length=500, description="One of `models` in the response. If empty, the largest that fits.")
     ] = "",
-    card: Annotated[str, Query(max_length=20, description="GiB of one GPU. Empty: as in the profile.")] = "",
+    card: Annotated[str, Query(max_length=20, description="GiB of one GPU. If empty, as in the profile.")] = "",
 ) -> Any:
-    """Estimate which model a hardware profile holds, and the batch that uses the memory.
+    """Estimate which model fits a hardware profile, and the batch size that uses the memory.
 
-    For one of its models on GPUs of `card` GiB; by default for the largest model that fits the profile's GPUs.
-    `use_the_memory` and `guide` are fields for a PATCH; null and {}: nothing would change."""
+    The estimate is for one of `models` on GPUs with `card` GiB, by default for the largest model that fits the
+    profile's GPUs. `use_the_memory` and `guide` contain fields to send with PATCH; null or {} if there is nothing to
+    change."""
     estimate = profile_memory.on_page(profile_for(request, profile_id), model, card)
     if estimate is None:
-        sentence = "There is no estimate: the profile uses no GPU, or can't be read."
+        sentence = "There is no estimate: the profile uses no GPU or can't be read."
         unknown: dict[str, Any] = {
             "models": [],
             "model": "",
@@ -116,9 +118,9 @@ def memory_of(
 
 @router.patch("profiles/{int:profile_id}", response=ItemResponse)
 def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange) -> Any:
-    """Change a profile. Fields that aren't sent stay. Runs keep their copies."""
+    """Change a hardware profile. Fields that aren't sent keep their values. Runs keep the copies that they have."""
     row = profile_for(request, profile_id)
-    row = _saved(form_values.filled(partial(ProfileForm, profile=row), payload.values, where="values"), row)
+    row = _saved(form_values.fill(partial(ProfileForm, profile=row), payload.values, where="values"), row)
     if payload.archived is not None:
         archive(row, archived=payload.archived)
     return {"item": _profile(row)}
@@ -126,7 +128,7 @@ def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange)
 
 @router.delete("profiles/{int:profile_id}", response={204: None})
 def delete_profile(request: HttpRequest, profile_id: Id) -> Any:
-    """Delete a profile. Runs that used it are not affected. It can be restored for a while: see /deleted."""
+    """Delete a hardware profile. Runs that used it are not affected. It can be restored for a while: see /deleted."""
     profile_for(request, profile_id)
     return trash_routes.mark(KINDS["profile"], profile_id, person(request))
 
@@ -139,25 +141,25 @@ def list_presets(request: HttpRequest) -> Any:
 
 @router.get("presets/{int:preset_id}", response=ItemResponse)
 def preset(request: HttpRequest, preset_id: Id) -> Any:
-    """Read a preset. `values` are as for a PATCH."""
+    """Read a preset of health checks. `values` has the same fields as in PATCH."""
     return {"item": _preset(_preset_for(preset_id))}
 
 
 @router.post("presets/{int:preset_id}/copy", response={201: ItemResponse})
 def copy_preset(request: HttpRequest, preset_id: Id) -> Any:
-    """Clone a preset. Built-in presets can't be changed; their clones can."""
+    """Clone a preset of health checks. Built-in presets can't be changed, but their clones can."""
     return Status(201, {"item": _preset(presets.copy(_preset_for(preset_id), person(request)))})
 
 
 @router.patch("presets/{int:preset_id}", response=ItemResponse)
 def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) -> Any:
-    """Change a preset. Runs that use it are rated again within seconds."""
+    """Change a preset of health checks. Runs that use it are assessed again within seconds."""
     row = _preset_for(preset_id)
     if payload.values:
         if row.slug is not None:
             raise Problem(409, "Built-in presets can't be changed.", where="preset", fix="Clone it: POST …/copy.")
         first = PresetForm(None, preset=row)
-        form_values.filled(partial(PresetForm, preset=row), payload.values, where="values", first=first).save()
+        form_values.fill(partial(PresetForm, preset=row), payload.values, where="values", first=first).save()
     if payload.default:
         presets.make_default(row)
     return {"item": _preset(_preset_for(preset_id))}
@@ -165,7 +167,7 @@ def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) ->
 
 @router.delete("presets/{int:preset_id}", response={204: None})
 def delete_preset(request: HttpRequest, preset_id: Id) -> Any:
-    """Delete a preset. Its runs use the default instead."""
+    """Delete a preset of health checks. Its runs use the default preset instead."""
     row = _preset_for(preset_id)
     if problem := presets.undeletable(row):
         raise Problem(409, problem, where="preset")
@@ -179,11 +181,11 @@ def _saved(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
             return save(form, row)
     except IntegrityError:
         fix = "Choose another name."
-        raise Problem(409, "There is a profile of this name already.", where="values.name", fix=fix) from None
+        raise Problem(409, "A profile with this name already exists.", where="values.name", fix=fix) from None
 
 
 def _profile(row: Any) -> dict[str, Any]:
-    answer = {
+    fields = {
         "id": row.pk,
         "hardware": row.spec,
         **shapes.columns(row, "name", "description", "lora", "batch"),
@@ -191,14 +193,14 @@ def _profile(row: Any) -> dict[str, Any]:
         "problem": "",
     }
     try:
-        answer["hardware"] = to_dict(profile_of(row).spec)
+        fields["hardware"] = to_dict(profile_of(row).spec)
     except ContractError as error:
-        answer["problem"] = str(error)
-    return answer
+        fields["problem"] = str(error)
+    return fields
 
 
 def _preset_for(preset_id: int) -> HealthPreset:
-    return existing(HealthPreset.objects.all(), preset_id, "There is no preset")
+    return row_or_404(HealthPreset.objects.all(), preset_id, "There is no preset")
 
 
 def _preset(row: HealthPreset) -> dict[str, Any]:

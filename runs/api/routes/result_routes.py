@@ -1,4 +1,4 @@
-"""Results of runs: logs, metrics, completions, events, health findings, receipts, checkpoints."""
+"""Results of runs: logs, metrics, completions, events, health findings, kill receipts, checkpoints."""
 
 import codecs
 from functools import partial
@@ -26,75 +26,77 @@ router = Router(tags=["results"])
 LOG_PART = 256 * 1024
 MAX_METRICS = 100
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's number; 0: the latest.")]
+Attempts = Annotated[int, Query(0, ge=0, le=10**6, description="The attempt's number. 0 means the latest.")]
 
 
 class LogText(ResponseBody):
     name: str
     """The log's name, such as `trainer`."""
     attempt: int
-    """The attempt's number, from 1 on."""
+    """The attempt's number, counting from 1."""
     text: str
-    """This part of the log. Bytes that aren't UTF-8 are replaced."""
+    """This part of the log. Bytes that are not valid UTF-8 are replaced."""
     offset: int
     """Position of the first byte of `text`."""
     next_offset: int
-    """Position of the next part. Repeat the request when the run has written more."""
+    """The `offset` of the next part. Repeat the request once the run has written more."""
     size: int
-    """Bytes of the log that have arrived so far."""
+    """Number of bytes of the log that have arrived so far."""
 
 
 class Logs(ResponseBody):
     attempt: int
-    """The attempt's number, from 1 on."""
+    """The attempt's number, counting from 1."""
     bytes: dict[str, int]
-    """Size of each existing log by its name."""
+    """Size in bytes of each existing log, by name."""
 
 
 class Metrics(ResponseBody):
     items: list[dict[str, Any]]
-    """`name`, `points` (how many are stored) and `kind`: `train`, `system` (GPUs and host) or `vllm`."""
+    """The metrics, each with `name`, `points` (number of stored points) and `kind`: `train`, `system` (GPUs and host)
+    or `vllm`."""
 
 
 class MetricPoints(ResponseBody):
     last: int
     """The number of the last reported line that is included."""
     series: dict[str, dict[str, list[Any]]]
-    """By metric, columns of equal length: `value`, `step`, `t` (Unix seconds), `seq`, and `tokens` if that is x."""
+    """For each metric, columns of equal length: `value`, `step`, `t` (Unix seconds), `seq`, and `tokens` if `x` is
+    `tokens`."""
 
 
 class StepWaterfall(ResponseBody):
     step: int
-    """The step, from 1 on."""
+    """The step, counting from 1."""
     began: float
     """When the step began, in Unix seconds."""
     seconds: float
     """Duration of the step in seconds."""
     median_of: int
-    """The number of steps whose median this is. 0: the step was requested."""
+    """Number of steps from which this step was chosen as the median. 0 if the step was requested."""
     lanes: list[dict[str, Any]]
-    """Busy times of each program: `bars` and `gaps` in seconds from the step's start, `idle` as a share (0 to 1)."""
+    """The programs' busy times: `bars` and `gaps` in seconds from the step's start, and `idle` as a share (0 to 1)."""
     gpus: list[dict[str, Any]]
-    """Utilization in percent, where it was sampled within the step."""
+    """Utilization of each GPU in percent, if it was sampled during the step."""
     switches: list[dict[str, Any]]
-    """Settings that affect the time, and the estimated time of a step with each of them changed."""
+    """Settings that affect the step time, each with the estimated time of a step if that setting is changed."""
     words: list[str]
-    """Sentences about idle programs and what would shorten the step."""
+    """Sentences about idle programs and about what would shorten the step."""
     steps: list[int]
     """The steps that can be requested."""
 
 
 class RunHealth(ResponseBody):
     verdict: str
-    """`well`, `warning`, `bad`, or `unknown`: nothing could be judged yet."""
+    """`well`, `warning`, `bad`, or `unknown` if no rule could be checked yet."""
     step: int
-    """The last step that was judged. 0: none."""
+    """The last step that was assessed. 0 if none."""
     at: str | None
-    """When it was judged. null: not yet."""
+    """When the run was last assessed. null if it has not been."""
     findings: list[dict[str, Any]]
-    """Broken rules and notes, with `rule`, `level`, the values and what to do."""
+    """Broken rules and notes, each with `rule`, `level`, the values and what to do."""
     checks: list[dict[str, Any]]
-    """Every rule with its result, also those that hold or could not be judged."""
+    """All rules with their results, including those that hold and those that could not be checked."""
 
 
 @router.get("runs/{slug:run_id}/logs", response=Logs)
@@ -110,9 +112,10 @@ def log(
     run_id: str,
     name: str,
     offset: Annotated[
-        int, Query(-65536, ge=-(2**40), le=2**40, description="Position of the first byte. Negative: from the end.")
+        int,
+        Query(-65536, ge=-(2**40), le=2**40, description="Position of the first byte. If negative, from the end."),
     ] = -65536,
-    limit: Annotated[int, Query(LOG_PART, ge=1, le=4 * LOG_PART, description="Most bytes of the answer.")] = LOG_PART,
+    limit: Annotated[int, Query(LOG_PART, ge=1, le=4 * LOG_PART, description="Maximum number of bytes.")] = LOG_PART,
     attempt: Attempts = 0,
 ) -> Any:
     """Read a log of a run."""
@@ -141,18 +144,20 @@ def series(
     request: HttpRequest,
     run_id: str,
     metrics: Annotated[
-        str, Query("reward", max_length=5000, description="Names with commas between. *: all.")
+        str, Query("reward", max_length=5000, description="Names of metrics, separated by commas. * means all metrics.")
     ] = "reward",
-    points: Annotated[int, Query(500, ge=2, le=5000, description="Most points of each metric. Spikes are kept.")] = 500,
+    points: Annotated[
+        int, Query(500, ge=2, le=5000, description="Maximum number of points per metric. Spikes are kept.")
+    ] = 500,
     x: Annotated[Literal["step", "tokens", "time"], Query(description="The unit of the x axis.")] = "step",
-    low: Annotated[Number | None, Query(description="The lowest x. Empty: the first point's.")] = None,
-    high: Annotated[Number | None, Query(description="The highest x. Empty: the last point's.")] = None,
+    low: Annotated[Number | None, Query(description="Lower end of the x range. If empty, the first point.")] = None,
+    high: Annotated[Number | None, Query(description="Upper end of the x range. If empty, the last point.")] = None,
 ) -> Any:
-    """Read points of metrics."""
+    """Read the points of metrics."""
     run = queries.run_for(request, run_id)
     names = numbers.reported(run) if metrics == "*" else [name for name in metrics.split(",") if name]
     if any("\0" in name for name in names) or (len(names) > MAX_METRICS and metrics != "*"):
-        raise Problem(422, f"Ask for at most {MAX_METRICS} metrics by their names.", where="metrics")
+        raise Problem(422, f"At most {MAX_METRICS} metrics can be named in one request.", where="metrics")
     return numbers.series(run, names, points, Window("" if x == "step" else x, low, high))
 
 
@@ -161,16 +166,17 @@ def waterfall(
     request: HttpRequest,
     run_id: str,
     step: Annotated[
-        int | None, Query(ge=1, le=2**31 - 1, description="The step. Empty: the median of the last steps.")
+        int | None, Query(ge=1, le=2**31 - 1, description="The step. If empty, the median of the last steps.")
     ] = None,
 ) -> Any:
     """Read when each phase of a step began and ended.
 
-    In lanes: vLLM servers, the trainer, rewards. Only the newest steps have them; of short steps one in two seconds."""
+    Phases are grouped by program: vLLM servers, the trainer, rewards. They are kept only for the newest steps; if steps
+    are short, for one step every two seconds."""
     view = steps.of_run(queries.run_for(request, run_id), step)
     if view is None:
         reason = "No step is recorded yet." if step is None else f"Step {step} is not recorded."
-        raise Problem(404, reason, where="step", fix="Leave it out for one of the last steps.")
+        raise Problem(404, reason, where="step", fix="Omit `step` to get one of the last steps.")
     return view.as_json()
 
 
@@ -178,17 +184,17 @@ def waterfall(
 def completions(
     request: HttpRequest,
     run_id: str,
-    step: Annotated[int | None, Query(ge=0, le=2**31, description="Only this step. Empty: all.")] = None,
+    step: Annotated[int | None, Query(ge=0, le=2**31, description="Only this step. If empty, all steps.")] = None,
     mode: Annotated[
-        Literal["", "train", "eval", "replaced"], Query(description="Only groups of this kind. Empty: all.")
+        Literal["", "train", "eval", "replaced"], Query(description="Only groups of this kind. If empty, all kinds.")
     ] = "",
     cursor: Cursor = "",
-    limit: Annotated[int, Query(10, ge=1, le=50, description="Groups of a page.")] = 10,
+    limit: Annotated[int, Query(10, ge=1, le=50, description="Maximum number of groups per page.")] = 10,
 ) -> Any:
-    """Read a run's completions.
+    """Read a run's prompt groups, newest first, with their completions, rewards and advantages.
 
-    Prompt groups, the newest first, each with its completions, rewards and advantages. Old groups may lack their
-    texts, but keep their figures. `policy`: the step whose weights wrote a group that was generated one step ahead."""
+    Old groups may have lost their texts but keep their numbers. For a group that was generated one step ahead, `policy`
+    is the step whose weights generated it."""
     run = queries.run_for(request, run_id)
     rows = valid(run) if step is None else valid(run).filter(step=step)
     shape = partial(_group, solving=CompletionReader(run).solving)
@@ -211,9 +217,9 @@ def health(request: HttpRequest, run_id: str) -> Any:
 
 @router.get("runs/{slug:run_id}/receipts", response=ListResponse)
 def receipts(request: HttpRequest, run_id: str) -> Any:
-    """List how a run's attempts ended.
+    """List how a run's attempts ended, with their kill receipts.
 
-    With the kill receipt: the time until every process was gone, and each GPU's memory before and after."""
+    A kill receipt states the time until every process had ended, and each GPU's memory before and after."""
     attempts = sorted(queries.run_for(request, run_id).attempts.all(), key=lambda attempt: -attempt.number)
     return {"items": [shapes.receipt(attempt) for attempt in attempts]}
 

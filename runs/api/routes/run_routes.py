@@ -29,79 +29,81 @@ from workers.contract.wire.names import StopMode
 router = Router(tags=["runs"])
 
 
-class Launched(ResponseBody):
+class LaunchResponse(ResponseBody):
     run: RunResponse
-    """The run, launched now or by an earlier request."""
+    """The run, launched by this request or an earlier one."""
     launched: bool
-    """False: an earlier request with this Idempotency-Key launched it."""
+    """false if an earlier request with this Idempotency-Key launched the run."""
     findings: list[dict[str, Any]]
-    """Findings of preflight that don't stop it: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
+    """Preflight findings that don't stop the launch: `grade`, `field`, `cause`, `fix`, and `fixes` with values to
+    send."""
     notes: list[dict[str, str]]
     """Parts of the document that were changed or left out: `verdict`, `key`, `text`."""
 
 
-class GroupLaunched(ResponseBody):
+class GroupLaunchResponse(ResponseBody):
     tag: str
     """The tag that the runs share."""
     at_once: int | None
-    """Most of them that may be on hosts at the same time. null: no limit."""
+    """Maximum number of these runs on hosts at the same time. null means no limit."""
     runs: list[RunResponse]
-    """A run for each combination of seed and grid values, in the order of launch."""
+    """One run for each combination of seed and grid values, in launch order."""
 
 
 class Preflight(ResponseBody):
     launchable: bool
-    """False: a finding, a mistake in the form or a refused note stops the launch."""
+    """false if a finding, an invalid setting or a note stops the launch."""
     findings: list[dict[str, Any]]
-    """Findings of preflight: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
+    """Preflight findings: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
     notes: list[dict[str, str]]
     """Parts of the document that would be changed or left out: `verdict`, `key`, `text`."""
     time: dict[str, Any] | None
-    """The expected time on `host`, or on a machine to be requested (`to_ask`): `step_s` and `seconds`, `gpu_hours`, and
-    `cost` if the price of a GPU-hour is known. null: unknown."""
+    """The expected time on `host`, or on a machine to be requested (`to_ask`): `step_s`, `seconds`, `gpu_hours`, and
+    `cost` if the price of a GPU-hour is known. null if unknown."""
     asks: bool
-    """true: a host is inspecting the model. Repeat the request in a second for its answer."""
+    """true if a host is inspecting the model. Repeat the request after a second to get the result."""
 
 
 class Profiles(ResponseBody):
     items: list[dict[str, Any]]
-    """The profiles, the best first. `fits`: on some host; `why`: where, or why not; `set`: fields that choose it."""
+    """The profiles, best first. `fits` is true if the profile fits on some host, `why` says where or why not, and `set`
+    contains the fields that select it."""
 
 
 class Stop(RequestBody):
-    mode: Literal["save", "now"] = Field("save", description="save: write a checkpoint first.")
+    mode: Literal["save", "now"] = Field("save", description="`save` writes a checkpoint first.")
 
 
 class StopResponse(ResponseBody):
     changed: bool
-    """False: a stop was requested before, or the run has ended."""
+    """false if a stop was already requested or the run has ended."""
     run: RunResponse
-    """The run at present. It ends once its host has stopped it."""
+    """The run's current state. It ends once its host has stopped it."""
 
 
 class Resume(RequestBody):
     checkpoint: Annotated[int, Field(ge=1, le=2**53)] | None = Field(
-        None, description="The checkpoint's id. None: the last one."
+        None, description="The checkpoint's id. If null, the last checkpoint."
     )
 
 
 class DiskUse(ResponseBody):
     hosts: list[dict[str, Any]]
-    """`bytes` of the run's folder on each `host`, and when the host measured it (`measured_at`)."""
+    """Size of the run's folder on each `host`: `bytes`, and when the host measured it (`measured_at`)."""
     store: int
-    """Bytes of the run's checkpoints in the artifact store."""
+    """Size of the run's checkpoints in the artifact store, in bytes."""
     database: dict[str, int]
-    """Estimated bytes in the database: of completions, points of charts, and logs."""
+    """Estimated size in the database, in bytes: completions, chart points and logs."""
 
 
 class RunChange(RequestBody):
     name: str | None = Field(None, max_length=200)
     add_tags: list[str] = Field([], max_length=50)
     remove_tags: list[str] = Field([], max_length=50)
-    notes: str | None = Field(None, max_length=notes.MAX_CHARS, description="Markdown")
+    notes: str | None = Field(None, max_length=notes.MAX_CHARS, description="Notes on the run, in Markdown.")
     archived: bool | None = None
     priority: Literal["high", "normal", "low"] | None = None
-    preset: Id | None = Field(None, description="The id of a preset of health checks. The run is rated again at once.")
+    preset: Id | None = Field(None, description="The id of a preset of health checks. Reassesses the run.")
 
 
 def _one_of(values: Iterable[str]) -> str:
@@ -115,56 +117,56 @@ class RunFilter(Schema):
     tag: Text = Field("", description="Runs with this tag.")
     by: Text = Field("", description="A user's name.")
     host: Text = Field("", description="A host's name.")
-    kind: Text = Field("", description=f"{_one_of(CHOICES['kind'])} Empty: training runs.")
-    archived: Text = Field("", description=f"{_one_of(CHOICES['archived'])} Empty: not archived.")
+    kind: Text = Field("", description=f"{_one_of(CHOICES['kind'])} If empty, training runs.")
+    archived: Text = Field("", description=f"{_one_of(CHOICES['archived'])} If empty, runs that aren't archived.")
 
 
 @router.get("runs", response=RunsResponse)
 def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List runs, the newest first."""
+    """List runs, newest first."""
     values = filters.dict()
     for name, choices in CHOICES.items():
         if values[name] and values[name] not in choices:
-            raise Problem(422, f"{values[name][:40]} is no {name}.", where=name, fix=_one_of(choices))
+            raise Problem(422, f"{values[name][:40]} is not a valid {name}.", where=name, fix=_one_of(choices))
     matching = RunListQuery.of(values).matching(queries.runs_for(request))
     shape = partial(shapes.run, places=gpu_queue.positions())
     return shapes.page(matching, shape, cursor, limit, by="created_at")
 
 
-@router.post("runs", response={200: Launched, 201: Launched})
+@router.post("runs", response={200: LaunchResponse, 201: LaunchResponse})
 def launch(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
     """Launch a run.
 
-    After preflight, as on the page: 422 with the findings if it stops the launch. A repeated request with the same
-    Idempotency-Key is answered with 200 and the first run."""
+    Preflight checks the run first, as on the page; if it stops the launch, the response is 422 with the findings.
+    Repeating the request with the same Idempotency-Key returns 200 and the first run."""
     run, fresh, draft = drafts.launch(payload, person(request), idempotency_key)
-    answer = {**draft.answer(), "run": _answer(request, run.pk), "launched": fresh}
-    return Status(201 if fresh else 200, answer)
+    response = {**draft.response_fields(), "run": _response(request, run.pk), "launched": fresh}
+    return Status(201 if fresh else 200, response)
 
 
-@router.post("run-groups", response={200: GroupLaunched, 201: GroupLaunched})
+@router.post("run-groups", response={200: GroupLaunchResponse, 201: GroupLaunchResponse})
 def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Key = "") -> Any:
-    """Launch several runs: seeds and a grid.
+    """Launch runs for several seeds or a grid of settings.
 
-    `set` has `seeds` (how many, counted from the run's seed), `grid` (one setting a line, such as
-    `learning_rate: 1e-6, 5e-6`), and `at_once`. Launches all or none; the Idempotency-Key works as for one run."""
+    `set` contains `seeds` (the number of seeds, counting up from the run's seed), `grid` (one setting per line, such as
+    `learning_rate: 1e-6, 5e-6`) and `at_once`. Launches all runs or none. The Idempotency-Key works as for one run."""
     group, fresh = drafts.launch_several(payload, person(request), idempotency_key)
     rows = queries.runs_for(request).filter(group=group).order_by("created_at", "pk")
     places = gpu_queue.positions()
-    answer = {"tag": group.tag, "at_once": group.at_once, "runs": [shapes.run(row, places) for row in rows]}
-    return Status(201 if fresh else 200, answer)
+    response = {"tag": group.tag, "at_once": group.at_once, "runs": [shapes.run(row, places) for row in rows]}
+    return Status(201 if fresh else 200, response)
 
 
 @router.post("preflight", response=Preflight)
 def preflight(request: HttpRequest, payload: RunDocument) -> Any:
     """Check a run without launching it."""
     draft = drafts.read(payload, person(request))
-    return {**draft.answer(), "time": draft.expected(), "asks": draft.asks()}
+    return {**draft.response_fields(), "time": draft.expected_time(), "asks": draft.request_inspection()}
 
 
 @router.post("preflight/profiles", response=Profiles)
 def rank_profiles(request: HttpRequest, payload: RunDocument) -> Any:
-    """Rank hardware profiles for a run. The best first, each with whether and why it fits."""
+    """Rank hardware profiles for a run, best first, saying of each whether and why it fits."""
     ranked = choosing.choices(drafts.read(payload, person(request)).checked.draft)
     return {"items": [{"name": row.name, "fits": row.fits, "why": row.why, "set": row.values} for row in ranked]}
 
@@ -172,12 +174,12 @@ def rank_profiles(request: HttpRequest, payload: RunDocument) -> Any:
 @router.get("runs/{slug:run_id}", response=RunResponse)
 def get_run(request: HttpRequest, run_id: str) -> Any:
     """Read a run."""
-    return _answer(request, run_id)
+    return _response(request, run_id)
 
 
 @router.patch("runs/{slug:run_id}", response=RunResponse)
 def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
-    """Change a run's name, tags, notes, priority or preset, or archive it. Everything is changed or nothing."""
+    """Change a run's name, tags, notes, priority or preset, or archive it. All changes are made, or none."""
     run, user = queries.run_for(request, run_id), person(request)
     preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
     if payload.preset and preset is None:
@@ -187,7 +189,7 @@ def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
         raise Problem(422, problem, where="add_tags")
     with transaction.atomic():
         if payload.priority is not None:
-            with refusing(reordering.NotWaiting, where="priority", fix="Only a queued run has one to change."):
+            with refusing(reordering.NotWaiting, where="priority", fix="Only queued runs have a priority to change."):
                 reordering.set_priority(run, drafts.PRIORITIES[payload.priority], user)
         if payload.name is not None:
             trash_routes.rename(KINDS_OF_THINGS["run"], run, payload.name, user)
@@ -202,31 +204,31 @@ def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
                 raise Problem(409, f"{run.name} is active, so it can't be archived.", where="archived", fix=fix)
     if preset is not None:
         health_views.choose_for(run, preset)
-    return _answer(request, run_id)
+    return _response(request, run_id)
 
 
 @router.delete("runs/{slug:run_id}", response={204: None})
 def delete(request: HttpRequest, run_id: str) -> Any:
-    """Delete a run. Only after its end, and with its jobs. It can be restored for a while: see /deleted."""
+    """Delete a run that has ended, with its jobs. It can be restored for a while: see /deleted."""
     return trash_routes.mark(KINDS_OF_THINGS["run"], queries.run_for(request, run_id).pk, person(request))
 
 
 @router.get("runs/{slug:run_id}/disk", response=DiskUse)
 def disk_use(request: HttpRequest, run_id: str) -> Any:
-    """Read the disk use of a run."""
-    taken = disk.of_run(queries.run_for(request, run_id))
-    hosts = [{"host": name, "bytes": size, "measured_at": at} for name, size, at in taken.hosts]
-    database = {"completions": taken.texts, "points": taken.points, "logs": taken.logs}
-    return {"hosts": hosts, "store": taken.store, "database": database}
+    """Read a run's disk use."""
+    disk_usage = disk.of_run(queries.run_for(request, run_id))
+    hosts = [{"host": name, "bytes": size, "measured_at": at} for name, size, at in disk_usage.hosts]
+    database = {"completions": disk_usage.texts, "points": disk_usage.points, "logs": disk_usage.logs}
+    return {"hosts": hosts, "store": disk_usage.store, "database": database}
 
 
 @router.get("runs/{slug:run_id}/spec")
 def spec(
     request: HttpRequest,
     run_id: str,
-    format: Annotated[Literal["json", "yaml"], Query(description="The format of the answer.")] = "json",  # noqa: A002
+    format: Annotated[Literal["json", "yaml"], Query(description="The format of the response.")] = "json",  # noqa: A002
 ) -> Any:
-    """Read a run's frozen spec. As JSON or YAML; POST /runs accepts either and launches the same run again."""
+    """Read a run's frozen spec as JSON or YAML. POST /runs accepts either format and launches the same run again."""
     run = queries.run_for(request, run_id)
     if format == "json":
         return run.spec
@@ -238,35 +240,35 @@ def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
     """Stop a run."""
     run = queries.run_for(request, run_id)
     changed = stopping.request_stop(run.latest(), StopMode(payload.mode), person(request))
-    return {"changed": changed, "run": _answer(request, run_id)}
+    return {"changed": changed, "run": _response(request, run_id)}
 
 
 @router.post("runs/{slug:run_id}/resume", response=RunResponse)
 def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
-    """Resume a run. From a checkpoint, by default the last one, or from the start if there is none."""
+    """Resume a run from a checkpoint, by default the last one, or from the start if there is none."""
     run = queries.run_for(request, run_id)
-    chosen = checkpoints.find(run, str(payload.checkpoint)) if payload.checkpoint else None
-    if payload.checkpoint and (chosen is None or not chosen.usable):
-        fix = "GET …/checkpoints lists those that are usable."
+    checkpoint = checkpoints.find(run, str(payload.checkpoint)) if payload.checkpoint else None
+    if payload.checkpoint and (checkpoint is None or not checkpoint.usable):
+        fix = "GET …/checkpoints lists the usable ones."
         raise Problem(409, "This checkpoint no longer exists.", where="checkpoint", fix=fix)
     with refusing(launching.NotResumable, QueueFull, where="run"):
-        launching.resume(run, person(request), chosen)
-    return _answer(request, run_id)
+        launching.resume(run, person(request), checkpoint)
+    return _response(request, run_id)
 
 
 @router.post("runs/{slug:run_id}/no-resume", response=RunResponse)
 def no_resume(request: HttpRequest, run_id: str) -> Any:
-    """Cancel an automatic resume."""
+    """Cancel the automatic resume of a run."""
     run = queries.run_for(request, run_id)
     if not recovery.cancel_planned(run, person(request).get_username()):
-        raise Problem(409, f"No automatic resume of {run.name} is planned.", where="run")
-    return _answer(request, run_id)
+        raise Problem(409, f"{run.name} has no planned automatic resume.", where="run")
+    return _response(request, run_id)
 
 
 def as_yaml(run: Run) -> str:
-    """Return the run's spec as YAML, under its present name."""
+    """Return the run's spec as YAML, with its current name."""
     return safe_yaml.dump({**run.spec, "name": run.name}, tuple(run.spec))
 
 
-def _answer(request: HttpRequest, run_id: str) -> dict[str, Any]:
+def _response(request: HttpRequest, run_id: str) -> dict[str, Any]:
     return shapes.run(queries.run_for(request, run_id))

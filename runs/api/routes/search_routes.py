@@ -1,4 +1,4 @@
-"""The search of the command palette."""
+"""Search, as in the command palette."""
 
 from typing import Annotated, Any
 
@@ -18,14 +18,14 @@ class SearchResult(ResponseBody):
     title: str
     """The name of the object, page or action."""
     about: str
-    """Details that distinguish it from others of this name. Often empty."""
+    """Details that distinguish it from others with the same name. Often empty."""
     page: str
     """The path of its page."""
 
 
 class Hits(ResponseBody):
     items: list[SearchResult]
-    """Grouped by kind, the best match first; runs by age, the newest first."""
+    """Results grouped by kind, best match first; runs newest first."""
 
 
 @router.get("search", response=Hits)
@@ -33,8 +33,9 @@ def search(
     request: HttpRequest,
     q: Annotated[str, Query("", max_length=finding.MAX_QUERY_CHARS, description="Words, an id or a name.")] = "",
 ) -> Any:
-    """Find runs, datasets, models and pages.
+    """Find runs, datasets, models and pages that match all words.
 
-    The few best matches of every word for each kind, and the newest runs by id or name; nothing without words."""
+    Returns the best few matches of each kind, and the newest runs whose id or name matches. Without words, returns
+    nothing."""
     hits = [hit for hit in finding.search(request, q) if hit.address]
     return {"items": [{"kind": hit.kind, "title": hit.title, "about": hit.about, "page": hit.address} for hit in hits]}

@@ -1,4 +1,4 @@
-"""Served models: by an OpenAI-compatible API with a key, and in the chat with the trained model and its base."""
+"""Served models: through an OpenAI-compatible API with a key, and in the chat with the trained model and its base."""
 
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -30,44 +30,44 @@ router = Router(tags=["served models"])
 
 
 class ServingPlace(RequestBody):
-    place: Literal["cpu", "gpu", "vllm"] | None = Field(None, description="Where it runs. None: on the CPU.")
+    place: Literal["cpu", "gpu", "vllm"] | None = Field(None, description="Where the model runs. If null, on the CPU.")
 
 
 class Serve(ServingPlace):
     address: str = Field(
-        LOOPBACK, max_length=64, description="The address on its host where it listens; admins allow others."
+        LOOPBACK, max_length=64, description="The address on the host to listen on. Admins can allow other addresses."
     )
     idle_minutes: Annotated[int, Field(ge=1, le=MAX_IDLE_MINUTES)] = Field(
-        60, description="Minutes without a request after which it stops."
+        60, description="Minutes without a request after which serving stops."
     )
 
 
-class Started(ResponseBody):
+class ServeResponse(ResponseBody):
     run: RunResponse
     """The run that serves the model."""
     key: str
-    """The key. It is stored nowhere, and no later answer has it."""
+    """The key. It is not stored and is never shown again."""
 
 
 class ServingState(ResponseBody):
     chat: dict[str, Any] | None
-    """The newest run that served the model, live or ended. null: none."""
+    """The newest run that served the model, live or ended. null if none."""
     endpoint: dict[str, Any] | None
-    """The run that answers requests with a key. null: none."""
+    """The run that serves the model with a key. null if none."""
 
 
-class ServingStopped(ResponseBody):
+class ServingStopResponse(ResponseBody):
     changed: bool
-    """False: nothing was served."""
+    """false if the model was not being served."""
 
 
 class ChatQuestion(RequestBody):
     text: str | None = Field(None, max_length=LONGEST_CHAT, description="The message.")
     row: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
-        None, description="Or a row of the run's dataset, whose prompt starts a new chat."
+        None, description="A row of the run's dataset, used instead of `text`. Its prompt starts a new chat."
     )
     system: str | None = Field(None, max_length=LONGEST_CHAT)
-    new: bool = Field(False, description="true: without the earlier messages.")
+    new: bool = Field(False, description="If true, omit the earlier messages.")
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] = 512
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
@@ -75,26 +75,26 @@ class ChatQuestion(RequestBody):
 
 class Turns(ResponseBody):
     state: dict[str, Any] | None
-    """The newest run that served the model, live or ended. null: none."""
+    """The newest run that served the model, live or ended. null if none."""
     items: list[dict[str, Any]]
     """The newest turns in order, each with the question and the answers so far."""
 
 
 @router.get("models/{int:event_id}/serving", response=ServingState)
 def serving(request: HttpRequest, event_id: Id) -> Any:
-    """Read how a model is served. Only admins see the address of the endpoint."""
+    """Read how a model is served. Only admins see the endpoint's address."""
     model = catalogue.model_for(request, event_id)
     return {"chat": _state(model), "endpoint": _endpoint(model, with_address=person(request).may_administer)}
 
 
-@router.post("models/{int:event_id}/serving", auth=ADMIN, response={201: Started})
+@router.post("models/{int:event_id}/serving", auth=ADMIN, response={201: ServeResponse})
 def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
-    """Serve a model with a key. By an OpenAI-compatible API. The answer has the key. For admins."""
+    """Serve a model through an OpenAI-compatible API with a key. The response contains the key. Admins only."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
-    form = form_values.filled(partial(ServeForm, host), payload.dict(exclude_none=True))
+    form = form_values.fill(partial(ServeForm, host), payload.dict(exclude_none=True))
     data = form.cleaned_data
-    with refusing(ContractError, QueueFull, where="model", text="The model can't be served: {}."):
+    with refusing(ContractError, QueueFull, where="model", message="The model can't be served: {}."):
         run, key = starting.start_with_key(
             model.checkpoint,
             person(request),
@@ -105,7 +105,7 @@ def serve(request: HttpRequest, event_id: Id, payload: Serve) -> Any:
     return Status(201, {"run": shapes.run(queries.run_for(request, run.pk)), "key": key})
 
 
-@router.post("models/{int:event_id}/serving/stop", response=ServingStopped)
+@router.post("models/{int:event_id}/serving/stop", response=ServingStopResponse)
 def stop_serving(request: HttpRequest, event_id: Id) -> Any:
     """Stop serving a model with a key."""
     run = starting.live_with_key(catalogue.model_for(request, event_id).checkpoint)
@@ -118,7 +118,7 @@ def chat(
     event_id: Id,
     after: Annotated[int, Query(0, ge=0, le=2**53, description="Only turns with a greater id.")] = 0,
 ) -> Any:
-    """Read the chat with a model. The newest turns in order. Repeat the request until an answer has ended."""
+    """Read the newest turns of the chat with a model, in order. Repeat the request until the answers are complete."""
     model = catalogue.model_for(request, event_id)
     state = page.state_of(model.checkpoint)
     if state and state.live:
@@ -130,12 +130,12 @@ def chat(
 def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any:
     """Load a model for the chat.
 
-    Starts a run that loads the model and its base, unless one is live already. It ends when the chat has not been read
-    for a while."""
+    Starts a run that loads the model and its base, unless such a run is already live. The run ends when the chat has
+    not been read for a while."""
     model = catalogue.model_for(request, event_id)
     host = starting.host_for(model.checkpoint)
-    form = form_values.filled(partial(DeviceForm, host), payload.dict(exclude_none=True))
-    with refusing(ContractError, QueueFull, where="model", text="The model can't be started: {}"):
+    form = form_values.fill(partial(DeviceForm, host), payload.dict(exclude_none=True))
+    with refusing(ContractError, QueueFull, where="model", message="The model can't be started: {}"):
         run = starting.live_or_start(model.checkpoint, person(request), engine=form.device)
     conversation.record_presence(run)
     return Status(201, shapes.run(queries.run_for(request, run.pk)))
@@ -143,26 +143,26 @@ def start_chat(request: HttpRequest, event_id: Id, payload: ServingPlace) -> Any
 
 @router.post("models/{int:event_id}/chat/turns", response={201: ItemResponse})
 def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
-    """Ask a model and its base. Read the chat for their answers."""
+    """Ask a model and its base a question. GET …/chat returns their answers."""
     model = catalogue.model_for(request, event_id)
     values = payload.dict(exclude_none=True)
     if payload.row is not None and payload.text is None:
         row = rows.by_number(model.run.dataset_version, [payload.row]).rows.get(payload.row)
         if row is None:
-            raise Problem(422, f"The dataset has no row {payload.row} that can be read.", where="row")
-        shown = questions.prompt_of(row)
-        values |= {"text": shown["text"], "system": shown["system"]}
-    form = form_values.filled(AskForm, values)
+            raise Problem(422, f"The dataset has no readable row {payload.row}.", where="row")
+        prompt = questions.prompt_of(row)
+        values |= {"text": prompt["text"], "system": prompt["system"]}
+    form = form_values.fill(AskForm, values)
     with refusing(NotAsked, ContractError, QueueFull, where="model", fix="POST …/chat loads it."):
         turn = questions.ask(model, person(request), questions.question(model, form))
     return Status(201, {"item": _turn(page.view_of(turn))})
 
 
-@router.post("models/{int:event_id}/chat/stop", response=ServingStopped)
+@router.post("models/{int:event_id}/chat/stop", response=ServingStopResponse)
 def stop_chat(request: HttpRequest, event_id: Id) -> Any:
     """Stop the chat with a model.
 
-    Ends pending answers, and the model's run unless it also answers requests with a key."""
+    Cancels pending answers and stops the model's run, unless it also serves requests with a key."""
     run = starting.live(catalogue.model_for(request, event_id).checkpoint)
     if run is None:
         return {"changed": False}
@@ -174,16 +174,16 @@ def stop_chat(request: HttpRequest, event_id: Id) -> Any:
 
 @router.post("models/{int:event_id}/chat/turns/{int:turn_id}/scores", response=ItemResponse)
 def scores(request: HttpRequest, event_id: Id, turn_id: Id) -> Any:
-    """Score a turn of the chat. With the rewards that the run was trained on, once its answers are finished."""
+    """Score a finished turn of the chat with the rewards that the run was trained on."""
     model = catalogue.model_for(request, event_id)
     view = page.view_of(questions.turn_of(model, turn_id))
     if view.live:
         raise Problem(
-            409, "This turn is still being answered.", where="turn", fix="Repeat the request when it has ended."
+            409, "The answers of this turn are not complete.", where="turn", fix="Repeat the request once they are."
         )
-    for answer in view.answers:
-        if answer.wants_scores:
-            scoring.score(answer.answer)
+    for answer_view in view.answers:
+        if answer_view.wants_scores:
+            scoring.score(answer_view.answer)
     return {"item": _turn(view)}
 
 
@@ -213,9 +213,9 @@ def _turn(view: TurnView) -> dict[str, Any]:
         "live": view.live,
         "answers": [
             {
-                **shapes.columns(answer.answer, "model", "text", "tokens", "seconds", "scores"),
-                **shapes.columns(answer, "ended", "note"),
+                **shapes.columns(answer_view.answer, "model", "text", "tokens", "seconds", "scores"),
+                **shapes.columns(answer_view, "ended", "note"),
             }
-            for answer in view.answers
+            for answer_view in view.answers
         ],
     }

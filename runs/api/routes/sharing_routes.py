@@ -1,4 +1,4 @@
-"""Sharing: links for people without an account, reports, and mail about a run."""
+"""Sharing: links for people without an account, reports, and e-mail about a run."""
 
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ from ninja import Field, Query, Status
 
 from controlplane.platform.accounts.roles import person
 from runs.api import shapes
-from runs.api.access import Problem, Router, existing, refusing
+from runs.api.access import Problem, Router, refusing, row_or_404
 from runs.api.shapes import Id, ItemResponse, ListResponse, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.engine.alerts import following
@@ -26,50 +26,52 @@ Smooth = Annotated[float, Query(ge=0, lt=1, description="Smoothing of the curves
 
 class NewLink(RequestBody):
     days: Annotated[int, Field(ge=1, le=3650)] = 7
-    with_completions: bool = Field(False, description="true: also show the newest prompts and completions.")
+    with_completions: bool = Field(False, description="If true, also show the newest prompts and completions.")
 
 
 class Follow(RequestBody):
     mail: str = Field(max_length=254, description="An e-mail address.")
 
 
-class Followed(ResponseBody):
+class FollowResponse(ResponseBody):
     mail: str
-    """The masked address. Empty: no mail is sent."""
+    """The masked address. Empty if no e-mail is sent."""
     problem: str
-    """Why the last mail was not sent. Empty: it was."""
+    """Why the last e-mail could not be sent. Empty if it was sent."""
 
 
-class MadeLink(ResponseBody):
+class LinkResponse(ResponseBody):
     item: dict[str, Any]
-    """The link, as in the list of links: without its token."""
+    """The link without its token, as in the list of links."""
     address: str
-    """The address with the token. No later answer has it."""
+    """The URL with the token. It is never shown again."""
 
 
 @router.get("runs/{slug:run_id}/report")
 def run_report(request: HttpRequest, run_id: str, smooth: Smooth = SMOOTHING) -> HttpResponse:
-    """Download a report of a run as a .zip.
+    """Download a report on a run as a .zip file.
 
-    Markdown with figures, health, notes, evaluations and receipts; charts as SVG; the spec as YAML."""
+    It contains Markdown with results, health, notes, evaluations and kill receipts, charts as SVG, and the spec as
+    YAML."""
     return report_views.run_report(request, run_id)
 
 
 @router.get("compare/report")
 def compare_report(
     request: HttpRequest,
-    runs: Annotated[str, Query(max_length=2000, description="Ids of runs with commas between.")],
+    runs: Annotated[str, Query(max_length=2000, description="Ids of runs, separated by commas.")],
     m: Annotated[
-        str, Query("", max_length=5000, description="Names of metrics with commas between. Empty: the usual ones.")
+        str, Query("", max_length=5000, description="Names of metrics, separated by commas. If empty, the usual ones.")
     ] = "",
     x: Annotated[Literal["step", "tokens", "time", "hours"], Query(description="The axis of the curves.")] = "step",
     smooth: Smooth = SMOOTHING,
 ) -> HttpResponse:
-    """Download a report of several runs as a .zip.
+    """Download a report that compares several runs as a .zip file.
 
-    Differing settings, figures, groups by seed with mean and spread, and overlaid curves as SVG."""
+    It contains differing settings, results, groups of runs that differ only in the seed with mean and spread, and
+    overlaid curves as SVG."""
     if not comparison.chosen(request).runs:
-        raise Problem(404, "There are no such runs.", where="runs", fix="GET /runs lists them.")
+        raise Problem(404, "None of these runs exist.", where="runs", fix="GET /runs lists the runs.")
     return report_views.comparison_report(request)
 
 
@@ -79,11 +81,12 @@ def run_links(request: HttpRequest, run_id: str) -> Any:
     return {"items": [_link(link) for link in links.open_links(queries.run_for(request, run_id))]}
 
 
-@router.post("runs/{slug:run_id}/links", response={201: MadeLink})
+@router.post("runs/{slug:run_id}/links", response={201: LinkResponse})
 def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
-    """Share a run by a link.
+    """Create a link that shares a run.
 
-    Read-only, for people without an account, until the link expires. It shows state, charts and health."""
+    Until it expires, the link gives people without an account read-only access to the run's state, charts and
+    health."""
     run, until = queries.run_for(request, run_id), timezone.now() + timedelta(days=payload.days)
     with refusing(links.NotShared, where="days"):
         link, token = links.create(run, person(request), until=until, with_completions=payload.with_completions)
@@ -92,27 +95,28 @@ def new_link(request: HttpRequest, run_id: str, payload: NewLink) -> Any:
 
 @router.delete("runs/{slug:run_id}/links/{int:link_id}", response=ItemResponse)
 def revoke_link(request: HttpRequest, run_id: str, link_id: Id) -> Any:
-    """Revoke a link to a run. The same answer if it was revoked before."""
+    """Revoke a link to a run. If it was already revoked, nothing changes."""
     run = queries.run_for(request, run_id)
     rows = SharedLink.objects.filter(run=run).select_related("made_by")
-    link = existing(rows, link_id, f"{run.name} has no link")
+    link = row_or_404(rows, link_id, f"{run.name} has no link")
     links.revoke(link, person(request))
     link.refresh_from_db(fields=["revoked_at"])
     return {"item": _link(link)}
 
 
-@router.get("runs/{slug:run_id}/follow", response=Followed)
+@router.get("runs/{slug:run_id}/follow", response=FollowResponse)
 def followed(request: HttpRequest, run_id: str) -> Any:
-    """Read where mail about a run goes. Only the mail of the token's user."""
+    """Read which address receives e-mail about a run for the token's user."""
     follower = following.of(queries.run_for(request, run_id), person(request))
     return {"mail": follower.to, "problem": follower.problem}
 
 
-@router.put("runs/{slug:run_id}/follow", response=Followed)
+@router.put("runs/{slug:run_id}/follow", response=FollowResponse)
 def follow(request: HttpRequest, run_id: str, payload: Follow) -> Any:
-    """Send mail about a run.
+    """Send e-mail about a run to an address.
 
-    When it ends or fails, and when its health needs attention. A new address replaces the previous one."""
+    E-mail is sent when the run ends or fails and when its health needs attention. A new address replaces the previous
+    one."""
     run, form = queries.run_for(request, run_id), following.FollowForm({"mail": payload.mail})
     if not form.is_valid():
         raise Problem(422, " ".join(map(str, form.errors["mail"])), where="mail")
@@ -121,13 +125,13 @@ def follow(request: HttpRequest, run_id: str, payload: Follow) -> Any:
     return followed(request, run_id)
 
 
-@router.delete("runs/{slug:run_id}/follow", response=Followed)
+@router.delete("runs/{slug:run_id}/follow", response=FollowResponse)
 def unfollow(request: HttpRequest, run_id: str) -> Any:
-    """Stop mail about a run."""
+    """Stop e-mail about a run."""
     following.unfollow(queries.run_for(request, run_id), person(request))
     return followed(request, run_id)
 
 
 def _link(link: SharedLink) -> dict[str, Any]:
-    same = shapes.columns(link, "with_completions", "created_at", "expires_at", "opened_at", "revoked_at")
-    return {"id": link.pk, "made_by": link.made_by.get_username(), **same}
+    fields = shapes.columns(link, "with_completions", "created_at", "expires_at", "opened_at", "revoked_at")
+    return {"id": link.pk, "made_by": link.made_by.get_username(), **fields}

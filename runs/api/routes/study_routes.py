@@ -17,7 +17,7 @@ from controlplane.platform.accounts.roles import person
 from controlplane.platform.http import tokens
 from controlplane.platform.http.streams import file_answer
 from runs.api import drafts, shapes
-from runs.api.access import Problem, Router, existing, refusing
+from runs.api.access import Problem, Router, refusing, row_or_404
 from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody, RowCursor, RunResponse
 from runs.engine import queries
 from runs.engine.gateway import endpoint
@@ -37,74 +37,79 @@ Format = Annotated[str, Query("trl.yaml", max_length=40, description=FORMATS)]
 
 
 class Filter(RequestBody):
-    low: Annotated[int, Field(ge=0, le=100)] = Field(description="Percent of completions that solve a prompt.")
-    high: Annotated[int, Field(ge=0, le=100)]
+    low: Annotated[int, Field(ge=0, le=100)] = Field(
+        description="Minimum percentage of completions that solve a prompt."
+    )
+    high: Annotated[int, Field(ge=0, le=100)] = Field(
+        description="Maximum percentage of completions that solve a prompt."
+    )
 
 
 class Inspect(RequestBody):
     model: str = Field(min_length=1, max_length=500, description="A folder on the host, or a hub id.")
-    revision: str = Field("", max_length=200, description="A revision of a hub model. Empty: the newest.")
-    host: str = Field("", max_length=64, description="A host's name. Empty: any reachable host.")
-    again: bool = Field(False, description="true: ignore an existing answer.")
+    revision: str = Field("", max_length=200, description="The revision of a hub model. If empty, the newest.")
+    host: str = Field("", max_length=64, description="A host's name. If empty, any reachable host.")
+    again: bool = Field(False, description="If true, inspect again even if there is a result.")
 
 
 class Learnability(ResponseBody):
     verdict: dict[str, Any] | None
-    """`grade` (good, warn or bad), `text` and `fix`. null: the run is no check, or has not ended."""
+    """`grade` (good, warn or bad), `text` and `fix`. null if the run is not a check or has not ended."""
     result: dict[str, Any] | None
-    """The measurements: shares from 0 to 1, lengths in tokens, times in seconds. null: as for `verdict`."""
+    """The measurements: shares from 0 to 1, lengths in tokens, times in seconds. null whenever `verdict` is."""
 
 
 class Differences(ResponseBody):
     runs: list[str]
     """Ids of the runs, in the order of the values."""
     settings: list[dict[str, Any]]
-    """The settings that differ: `name`, and `values` with a text for each run."""
+    """The settings that differ: `name`, and `values` with a string for each run."""
     equal: int
     """Number of settings that don't differ."""
 
 
 class Gateway(ResponseBody):
     url: str
-    """The address that agents connect to."""
+    """The URL that agents connect to."""
     key: str
-    """Their bearer token. It is valid only for this run."""
+    """The bearer token for agents, valid only for this run."""
     live: bool
-    """True: the run can answer at present."""
+    """true if the run is currently accepting requests."""
 
 
 @router.get("runs/{slug:run_id}/learnability", response=Learnability)
 def learnability(request: HttpRequest, run_id: str) -> Any:
     """Read the result of a learnability check.
 
-    POST /runs with kind: check starts a check."""
+    To start a check, use POST /runs with `kind: check`."""
     run = queries.run_for(request, run_id)
     if run.kind != CHECK or run.latest().status in ACTIVE:
         return {"verdict": None, "result": None}
-    with refusing(ContractError, where="run", text="Another version froze its spec: {}."):
+    with refusing(ContractError, where="run", message="The run's spec was written by another version: {}."):
         result = results.of_run(run)
     return {"verdict": dataclasses.asdict(results.verdict(result)), "result": dataclasses.asdict(result)}
 
 
 @router.post("runs/{slug:run_id}/learnability/every-prompt", response={200: RunResponse, 201: RunResponse})
 def check_every_prompt(request: HttpRequest, run_id: str) -> Any:
-    """Check every prompt. With the settings of this check. 200: it was launched before."""
+    """Launch a learnability check of every prompt with the settings of this check. Returns 200 if it was launched
+    before."""
     run = queries.run_for(request, run_id)
-    with refusing(ContractError, QueueFull, where="run", text="This can't be checked: {}."):
+    with refusing(ContractError, QueueFull, where="run", message="This can't be checked: {}."):
         form = launching.form_of(run)
         outcome = launching.check_every_prompt(run, form, person(request))
     if outcome.launched is None:
-        drafts.stop_at(outcome.checks.findings, form)
-        raise Problem(409, "Preflight stops it.", where="run")
-    answer = shapes.run(queries.run_for(request, str(outcome.launched.pk)))
-    return Status(201 if outcome.fresh else 200, answer)
+        drafts.raise_if_stopped(outcome.checks.findings, form)
+        raise Problem(409, "Preflight stops the check.", where="run")
+    response = shapes.run(queries.run_for(request, str(outcome.launched.pk)))
+    return Status(201 if outcome.fresh else 200, response)
 
 
 @router.post("runs/{slug:run_id}/learnability/filter", response={201: ItemResponse})
 def filter_prompts(request: HttpRequest, run_id: str, payload: Filter) -> Any:
-    """Keep prompts that can be learned.
+    """Create a dataset version that keeps only learnable prompts.
 
-    Makes a version of the run's dataset without prompts that are solved too rarely or too often."""
+    The new version of the run's dataset omits prompts that are solved too rarely or too often."""
     run = queries.run_for(request, run_id)
     with refusing(DatasetError, where="low"):
         version = filtering.keep_solved(run, payload.low, payload.high, person(request))
@@ -116,15 +121,18 @@ def prompts(
     request: HttpRequest,
     run_id: str,
     solved: Annotated[
-        Literal["", "never", "sometimes", "always"], Query(description="Only prompts solved this often. Empty: all.")
+        Literal["", "never", "sometimes", "always"],
+        Query(description="Only prompts solved this often. If empty, all."),
     ] = "",
     visits: Annotated[int, Query(1, ge=1, le=10**6, description="Only prompts with at least this many visits.")] = 1,
-    period: Annotated[Literal["", "run"], Query(description="run: count all visits. Empty: only the last ones.")] = "",
+    period: Annotated[
+        Literal["", "run"], Query(description="With `run`, use all visits. If empty, only recent ones.")
+    ] = "",
     cursor: RowCursor = "",
     limit: Limit = 50,
 ) -> Any:
-    """List a run's prompts by difficulty. In the dataset's order, with the number of times each was solved."""
-    after_row = shapes.number_of(cursor)
+    """List a run's prompts with how often each was solved, in the dataset's order."""
+    after_row = shapes.parse_row_cursor(cursor)
     choice = PromptChoice((solved,) if solved else tuple(CLASSES), visits, period)
     rows = choice.of(queries.run_for(request, run_id)).filter(row__gt=-1 if after_row is None else after_row)
     page = list(rows.order_by("row")[: limit + 1])
@@ -135,7 +143,7 @@ def prompts(
 @router.get("runs/{slug:run_id}/export")
 def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> HttpResponse:  # noqa: A002
     """Export a run for another tool."""
-    with refusing(ContractError, where="run", text="It can't be exported: {}."):
+    with refusing(ContractError, where="run", message="The run can't be exported: {}."):
         spec = spec_of(queries.run_for(request, run_id))
     files = {file.name: file for file in writing.formats(spec.hardware)}
     if format not in files:
@@ -145,8 +153,8 @@ def export(request: HttpRequest, run_id: str, format: Format = "trl.yaml") -> Ht
 
 @router.get("runs/{slug:run_id}/dry-run")
 def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Download a run as a .zip that trains. With commands, spec and dataset; it needs no control plane."""
-    with refusing(dry_run.NothingToShow, ContractError, where="run", text="No dry run: {}"):
+    """Download a run as a .zip file that trains without the control plane. It contains commands, spec and dataset."""
+    with refusing(dry_run.NothingToShow, ContractError, where="run", message="The dry run can't be created: {}"):
         dry = dry_run.of_run(queries.run_for(request, run_id))
         return file_answer(request, dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
 
@@ -154,19 +162,19 @@ def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @router.get("compare", response=Differences)
 def compare(
     request: HttpRequest,
-    runs: Annotated[str, Query("", max_length=2000, description="Ids of runs with commas between.")] = "",
+    runs: Annotated[str, Query("", max_length=2000, description="Ids of runs, separated by commas.")] = "",
 ) -> Any:
-    """Compare the settings of runs. Curves are under /runs/{id}/series, evaluations under /runs/{id}/evaluations."""
+    """Compare the settings of runs. For curves, see /runs/{id}/series; for evaluations, /runs/{id}/evaluations."""
     ids = [word for word in dict.fromkeys(runs.split(",")) if word][: comparison.MAX_RUNS]
-    chosen = [queries.run_for(request, run_id) for run_id in ids]
-    different, equal = comparison.differences(chosen)
+    requested_runs = [queries.run_for(request, run_id) for run_id in ids]
+    different, equal = comparison.differences(requested_runs)
     settings = [{"name": row.name, "values": [value.text for value in row.values]} for row in different]
-    return {"runs": [run.pk for run in chosen], "settings": settings, "equal": equal}
+    return {"runs": [run.pk for run in requested_runs], "settings": settings, "equal": equal}
 
 
 @router.post("runs/{slug:run_id}/gateway-key", response=Gateway)
 def gateway_key(request: HttpRequest, run_id: str) -> Any:
-    """Read the key of a run's gateway. Agents and environments of Atropos connect to the run with it."""
+    """Read the key of a run's gateway, with which agents and Atropos environments connect to the run."""
     run = queries.run_for(request, run_id)
     gateway = endpoint.of(run)
     if gateway is None:
@@ -176,15 +184,15 @@ def gateway_key(request: HttpRequest, run_id: str) -> Any:
 
 @router.post("inspections", response={202: ItemResponse})
 def inspect(request: HttpRequest, payload: Inspect) -> Any:
-    """Ask a host about a model.
+    """Ask a host to inspect a model.
 
-    Whether it can use the model, its size and its chat template. /inspections/{id} has the answer, with a tokenizer
-    for counting tokens in a mapping."""
+    The result says whether the host can use the model, and states the model's size and chat template. Read it from
+    /inspections/{id}, which also names a tokenizer for counting tokens in a mapping."""
     hosts = [host for host in hosts_for(request) if payload.host in ("", host.name)]
     host = next((host for host in hosts if host.is_fresh(timezone.now())), None)
     if host is None:
-        absent = f"The host {payload.host} isn't there" if payload.host else "No host is"
-        raise Problem(409, f"{absent}, or unreachable.", where="host", fix="GET /hosts lists them.")
+        absent = f"The host {payload.host} doesn't exist or is unreachable" if payload.host else "No host is reachable"
+        raise Problem(409, f"{absent}.", where="host", fix="GET /hosts lists the hosts.")
     with refusing(inspections.HostAway, where="host"):
         row = inspections.request_inspection(host, payload.model, revision=payload.revision, again=payload.again)
     return Status(202, {"item": _inspection(row)})
@@ -192,9 +200,9 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
 
 @router.get("inspections/{int:inspection_id}", response=ItemResponse)
 def inspection(request: HttpRequest, inspection_id: Id) -> Any:
-    """Read a host's answer about a model."""
+    """Read the result of a host's inspection of a model."""
     rows = ModelInspection.objects.select_related("host")
-    return {"item": _inspection(existing(rows, inspection_id, "There is no inspection"))}
+    return {"item": _inspection(row_or_404(rows, inspection_id, "There is no inspection"))}
 
 
 def _inspection(row: ModelInspection) -> dict[str, Any]:

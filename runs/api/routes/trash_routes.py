@@ -1,4 +1,4 @@
-"""Deleted objects: list, restore, delete for good; `mark` and `rename` for the routes of each kind."""
+"""Deleted objects: list, restore, delete permanently. Also `mark` and `rename`, for the routes of each kind."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,27 +19,27 @@ Key = Annotated[str, Path(max_length=40)]
 
 
 class Name(RequestBody):
-    name: str = Field(max_length=200, description="The new name. Links go by ids and stay.")
+    name: str = Field(max_length=200, description="The new name. Links use ids and keep working.")
 
 
-class Restored(ResponseBody):
+class RestoreResponse(ResponseBody):
     name: str
-    """The object's present name."""
+    """The object's current name."""
     says: str
-    """Changes, such as another name if the old one was taken meanwhile. Empty: none."""
+    """What changed, such as the name if the old one was taken since the deletion. Empty if nothing changed."""
 
 
 @router.get("deleted", response=PageResponse)
 def deleted(request: HttpRequest) -> Any:
-    """List recently deleted objects.
+    """List recently deleted objects, newest first.
 
-    The newest first. `purge_at`: until when it can be restored. `waits_for`: what its final deletion waits for."""
+    An object can be restored until `purge_at`. `waits_for` says what its permanent deletion is waiting for."""
     return {"items": [_item(kind, row) for kind, row in deleting.deleted()], "next_cursor": ""}
 
 
-@router.post("deleted/{thing}/{key}/restore", response=Restored)
+@router.post("deleted/{thing}/{key}/restore", response=RestoreResponse)
 def restore(request: HttpRequest, slug: Kind, key: Key) -> Any:
-    """Restore a deleted object. With everything that was deleted with it: a run's jobs, and its dataset."""
+    """Restore a deleted object and everything deleted with it. For a run, these are its jobs and its dataset."""
     kind = KINDS[slug]
     with refusing(deleting.NotRestorable, where=slug):
         row, changes = deleting.restore(kind, kind.key(key), person(request))
@@ -48,9 +48,9 @@ def restore(request: HttpRequest, slug: Kind, key: Key) -> Any:
 
 @router.delete("deleted/{thing}/{key}", response={204: None})
 def delete_for_good(request: HttpRequest, slug: Kind, key: Key) -> Any:
-    """Delete for good.
+    """Delete a deleted object permanently before its time.
 
-    Deletes an object of the list early. Its files are deleted as soon as its hosts and the store are reachable."""
+    Its files are deleted as soon as the hosts and the store are reachable."""
     kind = KINDS[slug]
     if not deleting.purge_now(kind, kind.key(key)):
         raise Http404(f"There is no deleted {kind.label} {key}.")
@@ -58,14 +58,13 @@ def delete_for_good(request: HttpRequest, slug: Kind, key: Key) -> Any:
 
 
 def mark(kind: DeletableKind, pk: Any, user: User) -> Any:
-    """Delete an object, and return the answer to the request. Raises Problem."""
+    """Delete an object so that it can be restored, and return the response. Raises Problem."""
     with refusing(deleting.NotDeletable, where=kind.slug):
         deleting.delete(kind, pk, user)
     return Status(204, None)
 
 
 def rename(kind: DeletableKind, row: Any, name: str, user: User) -> None:
-    """Rename an object. Raises Problem."""
     with refusing(naming.NameRefused, where="name", status=422):
         naming.rename(kind, row, name, user)
 

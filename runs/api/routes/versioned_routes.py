@@ -1,6 +1,6 @@
-"""Reward configs and environments: their versions, as YAML, archived, duplicated, deleted."""
+"""Reward configs and environments: versions, YAML, archiving, renaming, duplicates, deleting."""
 
-# No `annotations` from __future__: ninja reads the types of routes that are made in a function as they are.
+# No `annotations` from __future__: ninja can't resolve the annotations of routes that are defined in a function.
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -30,34 +30,35 @@ from runs.engine.trash.kinds import KINDS
 router = Router(tags=["rewards and environments"])
 Shape = Callable[[Any], dict[str, Any]]
 Save = Callable[[User, "YamlDocument", Any], tuple[Any, bool]]
-"""Saves a document as a version of an item, or as a new item for None: the newest version, and whether it is new."""
+"""Saves a document as a version of an item, or of a new item for None; returns the newest version, True if new."""
 
 
 class YamlDocument(RequestBody):
-    document: str = Field(description="YAML, as the export on its page writes it.")
+    document: str = Field(description="YAML, as exported on the object's page.")
 
 
 class NewVersion(YamlDocument):
     note: str = Field("", max_length=200, description="A note about the change.")
     based_on: Id | None = Field(
-        None, description="The number of the version that was changed: 409 if there is a newer one. None: any."
+        None,
+        description="The number of the version that you changed: 409 if there is a newer one. If null, no check.",
     )
 
 
 class ItemChange(RequestBody):
     archived: bool | None = None
-    name: str | None = Field(None, max_length=200, description="A new name. Links go by ids and stay.")
+    name: str | None = Field(None, max_length=200, description="The new name. Links use ids and keep working.")
 
 
-class Saved(ResponseBody):
+class SaveResponse(ResponseBody):
     item: dict[str, Any]
     """The version, as in the list of versions."""
     new: bool
-    """False: it equals the newest version, so no other was made."""
+    """false if the document equals the newest version, so no version was created."""
 
 
 def _route(version: type[Version], verb: str, path: str = "", **options: Any) -> Callable[[Callable[..., Any]], object]:
-    """Decorate a route of this kind of items, below its list. Fills in {one} and {many} in the route's docstring."""
+    """Return a decorator that registers a route for a kind of item and fills in {one} and {many} in its docstring."""
     kind = version.kind
     singular = f"{'an' if kind.name[0] in 'aeiou' else 'a'} {kind.name}"
 
@@ -75,7 +76,7 @@ def _add_reading(version: type[Any], shape: Shape, export: Callable[[Any], str])
 
     @_route(version, "GET", response=PageResponse)
     def listed(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-        """List {many}. The newest version of each."""
+        """List {many}, each with its newest version."""
         return shapes.page(newest_versions(version), shape, cursor, limit)
 
     @_route(version, "GET", "ITEM", response=PageResponse)
@@ -96,22 +97,22 @@ def _add_saving(version: type[Any], shape: Shape, save: Save, clone: Callable[[A
 
     @_route(version, "POST", response={201: ItemResponse})
     def create(request: HttpRequest, payload: YamlDocument) -> Any:
-        """Make {one}.
+        """Create {one} from YAML.
 
-        From YAML. Custom code and tools need the admin role, and pass the same checks as in the editor."""
+        Custom code and tools require the admin role and must pass the same checks as in the editor."""
         return Status(201, {"item": shape(save(person(request), payload, None)[0])})
 
-    @_route(version, "POST", "ITEM", response={200: Saved, 201: Saved})
+    @_route(version, "POST", "ITEM", response={200: SaveResponse, 201: SaveResponse})
     def save_version(request: HttpRequest, item_id: ItemId, payload: NewVersion) -> Any:
-        """Save a new version of {one}.
+        """Save a new version of {one} from YAML.
 
-        From YAML, which also has the name and the description. Runs keep the version that they have."""
+        The YAML also contains the name and the description. Runs keep the version that they have."""
         saved, new = save(person(request), payload, item_for(version.items(), request, item_id))
         return Status(201 if new else 200, {"item": shape(saved), "new": new})
 
     @_route(version, "POST", "ITEM/{int:number}/duplicate", response={201: ItemResponse})
     def duplicate(request: HttpRequest, item_id: ItemId, number: Id) -> Any:
-        """Duplicate a version of {one}. As a new item, under the next free name."""
+        """Duplicate a version of {one} as a new item, with the next free name."""
         cloned = clone(version_for(version, request, item_id, number), person(request))
         return Status(201, {"item": shape(cloned)})
 
@@ -122,7 +123,7 @@ def _add_managing(version: type[Any], shape: Shape) -> None:
 
     @_route(version, "PATCH", "ITEM", response=ItemResponse)
     def change(request: HttpRequest, item_id: ItemId, payload: ItemChange) -> Any:
-        """Archive or rename {one}. Archived, it isn't offered for new runs."""
+        """Archive, unarchive or rename {one}. What is archived isn't offered for new runs."""
         item = item_for(item_model, request, item_id)
         if payload.name is not None:
             trash_routes.rename(KINDS[slug], item, payload.name, person(request))
@@ -132,9 +133,9 @@ def _add_managing(version: type[Any], shape: Shape) -> None:
 
     @_route(version, "DELETE", "ITEM", response={204: None})
     def delete(request: HttpRequest, item_id: ItemId) -> Any:
-        """Delete {one}.
+        """Delete {one} with all its versions.
 
-        With all versions; runs have copies of what they use. It can be restored for a while: see /deleted."""
+        Runs keep copies of what they use. It can be restored for a while: see /deleted."""
         item_for(item_model, request, item_id)
         return trash_routes.mark(KINDS[slug], item_id, person(request))
 
@@ -169,7 +170,7 @@ def _check_base(payload: YamlDocument, item: RewardConfig | Environment | None) 
         raise Problem(409, f"{item.name} is archived.", where="archived", fix="PATCH it with archived: false first.")
     newest, base = item.newest().number, payload.based_on if isinstance(payload, NewVersion) else None
     if base is not None and base != newest:
-        fix = f"Look at version {newest}, then send based_on: {newest}."
+        fix = f"Check version {newest}, then send based_on: {newest}."
         raise Problem(409, f"Version {newest} was saved since version {base}.", where="based_on", fix=fix)
 
 
@@ -183,7 +184,7 @@ def _read(read: Callable[[bytes], Any], payload: YamlDocument) -> Any:
 
 
 def _wrong(editor: Any) -> str:
-    """Find an editor's first mistake; empty: it has none."""
+    """Return an editor's first error, or "" if it has none."""
     if editor.problem:
         return str(editor.problem)
     return next((f"{label}: {errors}" if label else str(errors) for _, label, errors in editor.wrong), "")
@@ -192,11 +193,11 @@ def _wrong(editor: Any) -> str:
 def _saved(editor: Any, user: User, kind: str) -> tuple[Any, bool]:
     try:
         with transaction.atomic():
-            saved: tuple[Any, bool] = editor.save(user)
+            result: tuple[Any, bool] = editor.save(user)
     except IntegrityError:
-        taken = f"There is a {kind} of this name already."
-        raise Problem(409, taken, where="name", fix="Choose another name.") from None
-    return saved
+        message = f"A {kind} with this name already exists."
+        raise Problem(409, message, where="name", fix="Choose another name.") from None
+    return result
 
 
 _add_reading(RewardVersion, shapes.reward_version, config_yaml.export)

@@ -1,4 +1,4 @@
-"""Comparison of runs: their looks, differing settings, and cost."""
+"""Comparison of runs: colours, differing settings, metrics and cost."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,15 +24,15 @@ from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError, from_dict
 
 MAX_RUNS = 20
-"""Most runs of a comparison: more curves in one chart can't be distinguished."""
+"""Maximum number of runs in a comparison: more curves can't be told apart in one chart."""
 MAX_METRICS = 12
-FIRST_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
-FIRST_OF_EVALUATIONS = ("eval_reward", "eval_completions/mean_length")
-"""First metrics of evaluation runs, which train nothing."""
+DEFAULT_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
+DEFAULT_EVALUATION_METRICS = ("eval_reward", "eval_completions/mean_length")
+"""Metrics shown first if the runs are evaluations, which train nothing."""
 COLOURS = 8
 DASHES = ("solid", "dash", "dot")
-ABSENT = "not set"
-EMPTY: tuple[Any, ...] = (None, {}, [])
+ABSENT_TEXT = "not set"
+EMPTY_VALUES: tuple[Any, ...] = (None, {}, [])
 IGNORED_SPEC_KEYS = frozenset(
     {"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}
 ) | {
@@ -40,15 +40,17 @@ IGNORED_SPEC_KEYS = frozenset(
     "episodes.name",
     "episodes.version",
 }
-"""Parts of the spec that always differ, or are covered by the dataset's name and version."""
-BY_PROFILE = frozenset({"optim", "gradient_checkpointing", "use_liger_kernel", "vllm_max_model_length", "ddp_timeout"})
-"""GRPOConfig fields that the profile decides if the run leaves them out, whatever TRL's default is."""
-PRECISION = frozenset({"hardware.precision", "grpo.bf16", "grpo.fp16"})
+"""Parts of the spec that always differ or that the dataset's name and version already cover."""
+PROFILE_FIELDS = frozenset(
+    {"optim", "gradient_checkpointing", "use_liger_kernel", "vllm_max_model_length", "ddp_timeout"}
+)
+"""GRPOConfig fields that the profile sets if the run omits them, regardless of TRL's default."""
+PRECISION_SETTINGS = frozenset({"hardware.precision", "grpo.bf16", "grpo.fp16"})
 
 
 @dataclass(frozen=True)
 class Look:
-    """A run's colour and dash, unique in combination."""
+    """A run's line style: a combination of colour and dash that no other run of the comparison has."""
 
     colour: str
     dash: str
@@ -56,13 +58,12 @@ class Look:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The runs that an address requests, as far as they exist."""
+    """The runs that a URL requests, and which of them are missing or too many."""
 
     runs: list[Run]
-    """In the order of the address."""
     missing: list[str]
     beyond: int
-    """Requested runs beyond the limit."""
+    """Number of requested runs beyond the limit."""
 
     @property
     def ids(self) -> str:
@@ -71,8 +72,6 @@ class Chosen:
 
 @dataclass(frozen=True)
 class SettingDifference:
-    """A setting that differs between the runs."""
-
     name: str
     values: "list[Value]"
 
@@ -91,19 +90,19 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Took:
-    """The cost of a run so far, over all its attempts."""
+class RunCost:
+    """What a run has cost so far, over all its attempts."""
 
     seconds: float | None
     gpu_hours: float | None
-    """None: the run never held a GPU."""
+    """None if the run has never held a GPU."""
     cost: str
-    """Cost by the present prices of its hosts; empty if none has one."""
+    """Cost at the hosts' current prices, or "" if no host has a price."""
 
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """A metric to choose, as the run page labels it."""
+    """A metric that can be compared, with its title on the run page."""
 
     name: str
     title: str
@@ -111,7 +110,6 @@ class ComparedMetric:
 
 
 def chosen(request: HttpRequest, limit: int = MAX_RUNS) -> Chosen:
-    """Read the runs of an address with `runs=a,b,c`."""
     requested = (run_id.strip() for run_id in request.GET.get("runs", "").split(","))
     ids = queries.readable(dict.fromkeys(filter(None, requested)))
     by_id = queries.runs_for(request).select_related("owner", "reward_version__config").in_bulk(ids[: 2 * limit])
@@ -121,8 +119,7 @@ def chosen(request: HttpRequest, limit: int = MAX_RUNS) -> Chosen:
 
 
 def looks(runs: Iterable[Run]) -> dict[str, Look]:
-    """Choose each run's colour by its id, so that it is the same in every comparison unless an older run of this one
-    has it. Beyond eight runs the colours repeat with another dash."""
+    """Choose each run's line style: a colour that depends on its id, or the next one if an older run has that."""
     assigned: dict[str, Look] = {}
     used: set[tuple[int, int]] = set()
     for run in sorted(runs, key=lambda run: (run.created_at, run.pk)):
@@ -135,37 +132,40 @@ def looks(runs: Iterable[Run]) -> dict[str, Look]:
 
 
 def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
-    """Compare the effective settings of the runs. Return those that differ, and the number of those that don't."""
+    """Return the effective settings in which the runs differ, and the number of settings that they share."""
     flattened = [dict(settings(run)) for run in runs]
     names = dict.fromkeys(name for values in flattened for name in values)
     for values, left_to_trl in zip(flattened, _trl_defaults(runs), strict=True):
         values.update((name, left_to_trl[name]) for name in names if name not in values and name in left_to_trl)
-    unlike, equal_count = [], 0
+    differing, equal_count = [], 0
     for name in names:
-        texts = [text(values[name]) if name in values else ABSENT for values in flattened]
+        texts = [text(values[name]) if name in values else ABSENT_TEXT for values in flattened]
         if len(set(texts)) < 2:
             equal_count += 1
             continue
         pairs = zip(texts, flattened, strict=True)
-        shown = [Value(text, name not in values, text == texts[0]) for text, values in pairs]
-        unlike.append(SettingDifference(name, shown))
-    return unlike, equal_count
+        displayed = [Value(text, name not in values, text == texts[0]) for text, values in pairs]
+        differing.append(SettingDifference(name, displayed))
+    return differing, equal_count
 
 
 def settings(run: Run) -> Iterator[tuple[str, Any]]:
-    """List a run's launch settings by path, user-given names first. They are read from the stored form, so that specs
-    of other versions compare too. A precision is one setting, whether the profile or the run's flags decide it."""
+    """Yield a run's launch settings as (path, value), user-given names first.
+
+    They are read from the stored JSON, so that specs of other versions can be compared. Precision is a single setting,
+    whether it comes from the profile or from the run's flags.
+    """
     spec: dict[str, Any] = run.spec
     data, hardware = part(spec, "data"), part(spec, "hardware")
     yield "dataset", f"{data.get('name')} v{data.get('version')}"
     yield "reward config", str(run.reward_version) if run.reward_version else "deleted since"
     yield "environment", _environment(part(spec, "episodes"))
     yield "profile", hardware.get("profile") or "none"
-    left_out = IGNORED_SPEC_KEYS | {"hardware.profile"}
+    excluded = IGNORED_SPEC_KEYS | {"hardware.profile"}
     with suppress(ContractError):
         yield "precision", str(precision_of(from_dict(HardwareSpec, hardware), part(spec, "grpo")))
-        left_out |= PRECISION
-    yield from ((name, value) for name, value in _flat(spec) if name not in left_out)
+        excluded |= PRECISION_SETTINGS
+    yield from ((name, value) for name, value in _flat(spec) if name not in excluded)
 
 
 def _environment(episodes: Mapping[str, Any]) -> str:
@@ -175,33 +175,36 @@ def _environment(episodes: Mapping[str, Any]) -> str:
 
 
 def _trl_defaults(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Look up the defaults that each run gets for GRPOConfig fields that it leaves out: those that its host's trainer
-    has reported, otherwise those of the TRL that is assumed here."""
+    """Return each run's defaults for the GRPOConfig fields that it omits: those that its host's trainer has reported,
+    otherwise those of the TRL version that the control plane assumes."""
     hosts = [run.latest().host_id or run.host_id or 0 for run in runs]
     schemas = dict(Host.objects.filter(pk__in=hosts).values_list("pk", "trainer_schema__defaults"))
     defaults = [{**TRL_DEFAULTS, **(schemas.get(host) or {})} for host in hosts]
     return [
-        {f"grpo.{name}": value for name, value in of_run.items() if value not in EMPTY and name not in BY_PROFILE}
+        {
+            f"grpo.{name}": value
+            for name, value in of_run.items()
+            if value not in EMPTY_VALUES and name not in PROFILE_FIELDS
+        }
         for of_run in defaults
     ]
 
 
 def part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Read a part of the spec; {} if another version has something else there."""
     value = spec.get(name)
     return value if isinstance(value, Mapping) else {}
 
 
-def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a JSON document by path; list members go by their name if all have one."""
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of a JSON document as (path, value). List members are addressed by name if all have one."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
-            yield from _flat(inner, f"{at}.{key}" if at else str(key))
+            yield from _flat(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) and "name" in item for item in value):
         for item in value:
-            yield from _flat({k: v for k, v in item.items() if k != "name"}, f"{at}.{item['name']}")
-    elif value not in EMPTY:
-        yield at, value
+            yield from _flat({k: v for k, v in item.items() if k != "name"}, f"{path}.{item['name']}")
+    elif value not in EMPTY_VALUES:
+        yield path, value
 
 
 def text(value: Any) -> str:
@@ -212,8 +215,8 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def took(run: Run, now: datetime) -> Took:
-    """Sum up a run's time, GPU-hours and cost; GPU-hours count from the lease."""
+def run_cost(run: Run, now: datetime) -> RunCost:
+    """Return a run's time, GPU-hours and cost so far. GPU-hours are counted from the start of the lease."""
     hours, had_gpus = 0.0, False
     costs: list[Money] = []
     for attempt in run.attempts.all():
@@ -225,7 +228,7 @@ def took(run: Run, now: datetime) -> Took:
             hours += gpu_hours
             if price := gpu_hour(attempt.host):
                 costs.append(price * gpu_hours)
-    return Took(run.ran_s(now), hours if had_gpus else None, total(costs))
+    return RunCost(run.ran_s(now), hours if had_gpus else None, total(costs))
 
 
 def is_live(run: Run) -> bool:
@@ -233,7 +236,7 @@ def is_live(run: Run) -> bool:
 
 
 def metrics(runs: Sequence[Run]) -> list[ComparedMetric]:
-    """List all metrics of the runs, in the run page's order; metrics outside its charts follow."""
+    """Return all metrics of the runs in the order of the run page, followed by those that no chart shows."""
     reported = {name for run in runs for name in run.last_metrics}
     planned: dict[str, ComparedMetric] = {}
     for run in runs:
@@ -244,7 +247,7 @@ def metrics(runs: Sequence[Run]) -> list[ComparedMetric]:
 
 
 def of_charts(groups: Iterable[ChartGroup]) -> Iterator[ComparedMetric]:
-    """Yield the metrics of charts' lines and their evaluations."""
+    """Yield the metrics that charts show, each followed by its evaluation metric."""
     for chart in (chart for group in groups for chart in group.charts):
         for line in chart.lines:
             title = chart.title if len(chart.lines) == 1 else f"{chart.title}, {line.label}"
@@ -254,8 +257,10 @@ def of_charts(groups: Iterable[ChartGroup]) -> Iterator[ComparedMetric]:
 
 
 def shown_metrics(request: HttpRequest, offered: Sequence[ComparedMetric]) -> list[str]:
-    """Choose the metrics that the address requests; unknown ones are ignored."""
+    """Return the known metrics that the URL requests, or the usual ones if there are none."""
     names = {metric.name for metric in offered}
     requested = [name for name in listed(request.GET.get("m", "")) if name in names]
-    usual = ([name for name in first if name in names] for first in (FIRST_METRICS, FIRST_OF_EVALUATIONS))
-    return requested[:MAX_METRICS] or next(filter(None, usual), sorted(names)[:1])
+    usual_metrics = (
+        [name for name in first if name in names] for first in (DEFAULT_METRICS, DEFAULT_EVALUATION_METRICS)
+    )
+    return requested[:MAX_METRICS] or next(filter(None, usual_metrics), sorted(names)[:1])

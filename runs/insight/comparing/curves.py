@@ -1,11 +1,11 @@
-"""The curves of several runs, from the outlines of their chunks, and each run's final figures."""
+"""Curves of several runs, read from the outlines of their chunks, and each run's final values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from runs.engine.models import Run
 from runs.engine.records import MetricChunk
-from runs.insight.metrics.series import NO_STEP, READ_AT_ONCE, TOKENS, Points, join, tails, thin
+from runs.insight.metrics.series import NO_STEP, READ_BATCH, TOKENS, Points, join, tails, thin
 from workers.contract.run import evaluation
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 AXES = {"step": "Step", "tokens": "Tokens", "time": "Running time", "hours": "GPU-hours"}
 MAX_POINTS = 1000
-ALL_POINTS = 150_000
-"""Most points of an answer, however many curves it has."""
-FEWEST_POINTS = 100
+MAX_TOTAL_POINTS = 150_000
+"""Maximum number of points in a response, over all curves."""
+MIN_POINTS = 100
 LAST_SHARE = 0.1
-LESS_IS_BETTER = ("grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
+LOWER_IS_BETTER = ("grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
 Key = tuple[str, str]
 """(run, metric)"""
 
@@ -28,19 +28,18 @@ class Curve(TypedDict):
     y: list[float]
 
 
-class Final(TypedDict):
+class FinalValues(TypedDict):
     last: float
     best: float | None
-    """None if neither high nor low is better."""
+    """The highest or lowest value, whichever is better; None if neither is."""
     mean: float
-    """Mean of the last tenth of the points."""
 
 
-class CurvesAnswer(TypedDict):
+class CurvesResponse(TypedDict):
     last: dict[str, int]
-    """Run -> the seq up to which its curves go."""
+    """Run -> the last seq that its curves include."""
     series: dict[str, dict[str, Curve]]
-    """metric -> run -> curve; runs without news are left out."""
+    """Metric -> run -> curve, without runs that have nothing new."""
 
 
 def curves(
@@ -50,15 +49,15 @@ def curves(
     x: str = "step",
     points: int = 400,
     received: Mapping[str, int] | None = None,
-) -> CurvesAnswer:
-    """Read the curves of runs, given with their attempts. `received`: run -> the seq that the client has; runs without
-    news are left out."""
+) -> CurvesResponse:
+    """Return the curves of runs, whose attempts must be prefetched. `received` maps a run to the last seq that the
+    client has; runs with nothing newer are omitted."""
     last = {run.pk: run.last_seq for run in runs}
-    fresh = [run for run in runs if (received or {}).get(run.pk) != run.last_seq]
-    points = max(FEWEST_POINTS, min(points, MAX_POINTS, ALL_POINTS // max(1, len(fresh) * len(metrics))))
-    stored = _stored([run.pk for run in fresh], [*metrics, TOKENS] if x == "tokens" else metrics, points)
+    updated_runs = [run for run in runs if (received or {}).get(run.pk) != run.last_seq]
+    points = max(MIN_POINTS, min(points, MAX_POINTS, MAX_TOTAL_POINTS // max(1, len(updated_runs) * len(metrics))))
+    stored = _stored([run.pk for run in updated_runs], [*metrics, TOKENS] if x == "tokens" else metrics, points)
     series: dict[str, dict[str, Curve]] = {name: {} for name in metrics}
-    for run in fresh:
+    for run in updated_runs:
         clock = _RunClock(run, stored.get((run.pk, TOKENS)))
         for name in metrics:
             if (outlined := stored.get((run.pk, name))) and (curve := _curve(thin(outlined, points), clock, x)):
@@ -66,8 +65,8 @@ def curves(
     return {"last": last, "series": series}
 
 
-def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
-    """Read the final values of a metric for each run. Only the chunks of the last tenth are read in full."""
+def finals(runs: Sequence[Run], metric: str) -> dict[str, FinalValues]:
+    """Return each run's final values of a metric. Only the chunks of the last tenth are read in full."""
     ids = [run.pk for run in runs]
     unfolded = tails(ids, [metric])
     chunks: dict[str, list[tuple[int, int, Points]]] = {run_id: [] for run_id in ids}
@@ -77,29 +76,31 @@ def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
     ends: dict[str, list[int]] = {run_id: [] for run_id in ids}
     tenths: dict[str, int] = {}
     for run_id, of_run in chunks.items():
-        waiting = len(unfolded.get((run_id, metric), ()))
-        tenths[run_id] = missing = max(1, round(LAST_SHARE * (waiting + sum(count for _, count, _ in of_run))))
-        missing -= waiting
+        unfolded_count = len(unfolded.get((run_id, metric), ()))
+        tenths[run_id] = missing_count = max(
+            1, round(LAST_SHARE * (unfolded_count + sum(count for _, count, _ in of_run)))
+        )
+        missing_count -= unfolded_count
         for pk, count, outlined in reversed(of_run):
-            if missing > 0 or not len(outlined):
+            if missing_count > 0 or not len(outlined):
                 ends[run_id].append(pk)
-            missing -= count
+            missing_count -= count
     last_chunks = MetricChunk.objects.filter(pk__in=[pk for pks in ends.values() for pk in pks])
-    whole = {pk: Points.unpack(data, count) for pk, count, data in last_chunks.values_list("pk", "points", "data")}
-    answer: dict[str, Final] = {}
+    unpacked = {pk: Points.unpack(data, count) for pk, count, data in last_chunks.values_list("pk", "points", "data")}
+    finals_by_run: dict[str, FinalValues] = {}
     for run_id, of_run in chunks.items():
-        parts = [whole.get(pk, outlined) for pk, _, outlined in of_run]
+        parts = [unpacked.get(pk, outlined) for pk, _, outlined in of_run]
         values = join([*parts, unfolded.get((run_id, metric), Points.of([]))]).value
         if len(values):
             tenth = values[-tenths[run_id] :]
             best_of = {"high": values.max, "low": values.min}.get(better(metric))
             best_value = float(best_of()) if best_of else None
-            answer[run_id] = {"last": float(values[-1]), "best": best_value, "mean": float(tenth.mean())}
-    return answer
+            finals_by_run[run_id] = {"last": float(values[-1]), "best": best_value, "mean": float(tenth.mean())}
+    return finals_by_run
 
 
 def _stored(ids: Sequence[str], metrics: Sequence[str], points: int) -> dict[Key, Points]:
-    """Read each run's series from outlines; from whole chunks where outlines are too coarse for `points`."""
+    """Return each run's series, read from outlines, or from whole chunks if outlines are too coarse for `points`."""
     # The tails first: a fold between the reads moves rows into chunks, never back.
     unfolded = tails(ids, metrics)
     outlines: dict[Key, list[Points]] = {}
@@ -123,7 +124,7 @@ def _whole(keys: Iterable[Key]) -> dict[Key, list[Points]]:
     runs, metrics = {run for run, _ in by_key}, {metric for _, metric in by_key}
     chunks = MetricChunk.objects.filter(run__in=runs, metric__in=metrics).order_by("run", "metric", "first_seq")
     rows = chunks.values_list("run_id", "metric", "points", "data")
-    for run_id, metric, count, data in rows.iterator(READ_AT_ONCE) if by_key else ():
+    for run_id, metric, count, data in rows.iterator(READ_BATCH) if by_key else ():
         if (run_id, metric) in by_key:
             by_key[run_id, metric].append(Points.unpack(data, count))
     return by_key
@@ -134,7 +135,7 @@ def _outline(data: "bytes | memoryview[int] | None") -> Points:
 
 
 class _RunClock:
-    """A run's progress at a point: in tokens, or in time over its attempts, without the gaps between them."""
+    """Converter from points to a run's progress: tokens, or time over all attempts without the gaps between them."""
 
     def __init__(self, run: Run, tokens: Points | None) -> None:
         import numpy as np
@@ -153,12 +154,12 @@ class _RunClock:
         return np.round(np.interp(points.seq, self.counted.seq, self.counted.value, left=0.0))
 
     def time(self, points: Points, *, hours: bool) -> "NDArray[np.float64]":
-        """Measure seconds, or GPU hours, which count from the lease and once per GPU."""
+        """Return the running time at each point in seconds, or in GPU-hours, which are counted from the lease."""
         import numpy as np
 
         out = np.zeros(len(points))
         attempt_of = np.clip(np.searchsorted(self.first, points.seq, side="right") - 1, 0, None)
-        before = 0.0
+        elapsed = 0.0
         for number, attempt in enumerate(self.attempts):
             assert attempt.started_at is not None  # noqa: S101  # attempts without it are filtered out above
             within = attempt_of == number
@@ -167,9 +168,9 @@ class _RunClock:
                 start = min(start, float(times[0]))
             lead = (attempt.started_at - (attempt.dispatched_at or attempt.started_at)).total_seconds()
             count, first = (len(attempt.gpus) / 3600, max(0.0, lead)) if hours else (1.0, 0.0)
-            out[within] = before + count * (first + times - start)
+            out[within] = elapsed + count * (first + times - start)
             ran = (attempt.ended_at - attempt.started_at).total_seconds() if attempt.ended_at else 0.0
-            before += count * (first + max(0.0, ran))
+            elapsed += count * (first + max(0.0, ran))
         return np.round(out, 4)
 
 
@@ -188,15 +189,15 @@ def _curve(points: Points, clock: _RunClock, x: str) -> Curve | None:
 
 
 def better(metric: str) -> str:
-    """Decide which values of a metric are better: `high`, `low`, or empty if neither are."""
+    """Return which values of a metric are better: `high`, `low`, or "" if neither."""
     plain = metric.removeprefix("eval_")
     if plain in ("reward", evaluation.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
         return "high"
-    return "low" if plain in LESS_IS_BETTER else ""
+    return "low" if plain in LOWER_IS_BETTER else ""
 
 
 def _short(values: "NDArray[np.float64]") -> "NDArray[np.float64]":
-    """Round to five significant digits: more than a chart can show, in half the bytes."""
+    """Round to five significant digits, which is more than a chart can show and halves the response's size."""
     import numpy as np
 
     size = np.abs(values)

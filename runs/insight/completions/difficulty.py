@@ -1,4 +1,4 @@
-"""A run's prompts by difficulty: never, sometimes or always solved; and one prompt over the run."""
+"""A run's prompts by difficulty (never, sometimes or always solved), and the visits of one prompt over the run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from runs.insight.completions.reading import valid
 
 CLASSES = {"never": "Never solved", "sometimes": "Sometimes solved", "always": "Always solved"}
 PERIODS = {"": f"Last {RECENT} visits", "run": "Whole run"}
-"""Periods whose visits are counted."""
+"""Periods over which visits are counted -> their labels."""
 ORDERS = {
     "": (("row",), "Row"),
     "share": (("share", "row"), "Least solved first"),
@@ -23,26 +23,25 @@ ORDERS = {
 }
 _COUNTS = ("visits", "completions", "solved", "recent_completions", "recent_solved")
 FIGURES = ("row", *_COUNTS, "first_solved_step", "first_mean", "last_mean", "best")
-"""The exported figures of a prompt."""
-A_PAGE = 50
+PROMPTS_PER_PAGE = 50
 EXCERPT = 200
 MAX_CELLS = 100_000
-"""The maximum number of cells in the map; more would be too small to point at."""
+"""Maximum number of cells in the difficulty map: smaller cells could not be pointed at."""
 
 
 @dataclass(frozen=True)
 class PromptChoice:
-    """A selection of prompts: their classes in a period, and the minimum of visits."""
+    """A selection of prompts by their class within a period and by a minimum number of visits."""
 
     classes: tuple[str, ...] = tuple(CLASSES)
     visits: int = 1
     period: str = ""
 
     def of(self, run: Run) -> QuerySet[PromptProgress]:
-        chosen = Q(pk__in=[])
+        condition = Q(pk__in=[])
         for name in self.classes:
-            chosen |= CONDITIONS[name]
-        return prompts(run, self.period).filter(chosen, visits__gte=self.visits)
+            condition |= CONDITIONS[name]
+        return prompts(run, self.period).filter(condition, visits__gte=self.visits)
 
 
 CONDITIONS = {
@@ -53,8 +52,8 @@ CONDITIONS = {
 
 
 def prompts(run: Run, period: str = "run") -> QuerySet[PromptProgress]:
-    """Select the prompts with completions in the period, annotated with the number of completions (`scored`) and of
-    solved ones (`passed`)."""
+    """Return the prompts that have completions in the period, annotated with the number of completions (`scored`) and
+    of solved completions (`passed`)."""
     prefix = "" if period else "recent_"
     counted = PromptProgress.objects.filter(run=run, **{f"{prefix}completions__gt": 0})
     figures = counted.annotate(scored=F(f"{prefix}completions"), passed=F(f"{prefix}solved"))
@@ -62,7 +61,7 @@ def prompts(run: Run, period: str = "run") -> QuerySet[PromptProgress]:
 
 
 def counts(run: Run, period: str) -> dict[str, int]:
-    """Count prompts by class, and prompts of the dataset not visited yet."""
+    """Return the number of prompts in each class, of visited and unseen prompts, and of the dataset's rows."""
     parts = {name: Count("pk", filter=condition) for name, condition in CONDITIONS.items()}
     by_class: dict[str, int] = prompts(run, period).aggregate(visited=Count("pk"), **parts)
     rows = run.dataset_version.rows
@@ -70,8 +69,7 @@ def counts(run: Run, period: str) -> dict[str, int]:
 
 
 def cells(run: Run, period: str) -> dict[str, list[int]]:
-    """Return the data of the difficulty map: the percentage solved of each prompt, in dataset order. Only prompts that
-    were never or always solved get 0 or 100."""
+    """Return the difficulty map's data in dataset order. Only prompts never or always solved have 0 or 100 percent."""
     columns = ("row", "passed", "scored", "visits")
     prompt_rows = list(prompts(run, period).order_by("row").values_list(*columns)[:MAX_CELLS])
     return {
@@ -82,8 +80,10 @@ def cells(run: Run, period: str) -> dict[str, list[int]]:
 
 
 def page(run: Run, choice: PromptChoice, order: str, number: int) -> list[tuple[PromptProgress, str]]:
-    """Read a page of prompts with excerpts of their texts, if stored."""
-    selected = list(choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * A_PAGE : number * A_PAGE])
+    """Return a page of prompts, each with an excerpt of its text, or "" if the text is no longer stored."""
+    selected = list(
+        choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * PROMPTS_PER_PAGE : number * PROMPTS_PER_PAGE]
+    )
     texts = excerpts(run, [prompt.row for prompt in selected])
     return [(prompt, texts.get(prompt.row, "")) for prompt in selected]
 
@@ -102,12 +102,11 @@ def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
 # --- one prompt ------------------------------------------------------------------------------------------------
 
 MAX_VISITS = 400
-"""The maximum number of visits in the picture; longer histories are sampled."""
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One visit in the picture, in the picture's units: 0 to 100 across, 0 (best) to 100 down."""
+    """One visit in the chart, in chart units: 0 to 100 from left to right, 0 (best) to 100 from top to bottom."""
 
     pk: int
     step: int
@@ -127,7 +126,7 @@ def visits(run: Run, row: int) -> QuerySet[SampleRow]:
 
 
 def whole_prompt(run: Run, row: int) -> dict[str, Any]:
-    """Read the data of the newest visit that still has its texts, or {}."""
+    """Return the data of the newest visit that still has its texts, or {} if none has."""
     sample = valid(run).filter(row=row, size__gt=0).order_by("-step", "-pk").first()
     return dict(sample.data) if sample else {}
 
@@ -138,7 +137,7 @@ def dots(run: Run, row: int) -> list[Dot]:
     visit_rows = visit_rows[:: -(-len(visit_rows) // MAX_VISITS) or 1]
     if not visit_rows:
         return []
-    first, last = visit_rows[0][1], visit_rows[-1][1]
+    start, end = visit_rows[0][1], visit_rows[-1][1]
     low, high = min(visit[4] for visit in visit_rows), max(visit[6] for visit in visit_rows)
 
     def down(value: float) -> float:
@@ -146,7 +145,7 @@ def dots(run: Run, row: int) -> list[Dot]:
 
     return [
         Dot(
-            pk, step, round(100 * (step - first) / (last - first), 2) if last > first else 50.0,
+            pk, step, round(100 * (step - start) / (end - start), 2) if end > start else 50.0,
             down(h), down(m), down(lo), solved, count, lo, m, h,
         )
         for pk, step, solved, count, lo, m, h in visit_rows

@@ -1,4 +1,4 @@
-"""Changes of one prompt's episodes over its visits: the figures of each visit, and two episodes turn by turn."""
+"""Changes in one prompt's episodes over its visits: statistics of each visit, and two episodes turn by turn."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,14 +13,13 @@ from runs.insight.completions.episodes import StoredEpisode, TurnPair
 from runs.insight.completions.groups import StoredCompletion, completions
 
 MAX_VISITS = 16
-"""Visits whose messages are read: the first, the last and some between, evenly spread."""
+"""Maximum number of visits whose messages are read: the first, the last and others evenly spread between them."""
 MAX_TURNS = 8
-"""Turns whose reward is shown."""
 
 
 @dataclass(frozen=True)
 class EpisodeVisit:
-    """The episodes of one visit, on average."""
+    """Averages over the episodes of one visit."""
 
     pk: int
     step: int
@@ -29,9 +28,9 @@ class EpisodeVisit:
     calls: float
     failures: float
     tools: str
-    """The tools called, the most frequent first, with the number of calls."""
+    """The tools called, most frequent first, each with its number of calls."""
     turn_rewards: list[float | None]
-    """The mean reward of each of MAX_TURNS turns; None: the turn was not scored, or no episode has it."""
+    """The mean reward of each of MAX_TURNS turns; None if no episode has a reward for the turn."""
     best: StoredCompletion
 
     @property
@@ -43,14 +42,12 @@ class EpisodeVisit:
 class EpisodeChange:
     visits: list[EpisodeVisit]
     turns: list[int]
-    """Numbers of the turns up to the last one with a reward."""
     before: EpisodeVisit
     after: EpisodeVisit
     pairs: list[TurnPair]
 
     @property
     def slice(self) -> str:
-        """The slice of a visit's turn rewards that the page shows."""
         return f":{len(self.turns)}"
 
     @property
@@ -60,10 +57,10 @@ class EpisodeChange:
 
 
 def change(rows: QuerySet[SampleRow], before: str = "", after: str = "") -> EpisodeChange | None:
-    """Compare a prompt's visits, given oldest first. None if fewer than two have episodes with their messages.
+    """Compare a prompt's visits, given oldest first. Return None if fewer than two have episodes with messages.
 
-    `before`, `after`: the keys of the visits to compare; by default the first and the last. A visit is represented by
-    its best episode.
+    `before` and `after` are the keys of the visits to compare turn by turn, by default the first and the last. Each of
+    these visits is represented by its best episode.
     """
     pks = list(rows.filter(size__gt=0).values_list("pk", flat=True))
     if len(pks) > MAX_VISITS:

@@ -1,7 +1,7 @@
-"""An episode by turn, as pages show it: the model's text, its calls with their results, rewards, and totals.
+"""Episodes split into turns for the pages: the model's text, calls with their results, rewards and totals.
 
-Messages may be odd or old (contract.run.episodes describes the current ones): a message that fits into no turn is shown
-nevertheless, and missing figures are left out.
+Messages may be malformed or of an older version (contract.run.episodes describes the current format). A message that
+belongs to no turn is shown nevertheless, and missing numbers are omitted.
 """
 
 import re
@@ -23,35 +23,31 @@ ERRORS: dict[str, str] = {
     ToolError.RAISED: "raised an error",
     ToolError.TIMEOUT: "timed out",
     ToolError.OUTPUT: "too much output",
-    ToolError.LIMIT: "over the limit of calls",
+    ToolError.LIMIT: "over the call limit",
     ToolError.UNAVAILABLE: "not available",
 }
 SAME, NONE = "same calls", "no calls"
 MAX_UNFOLDED_CHARS = 900
 MAX_UNFOLDED_LINES = 14
-"""Pages fold results that are longer than MAX_UNFOLDED_CHARS or MAX_UNFOLDED_LINES."""
-_WHITE = re.compile(r"\s+")
+_WHITESPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True)
 class EpisodePart:
-    """A piece of a turn: text of the model, a call, or a result."""
+    """A part of a turn: text written by the model, a call, or a result."""
 
     turn: TranscriptTurn
     arguments: tuple[tuple[str, str], ...] = ()
-    """A call's arguments, if they are a mapping; otherwise they are its text."""
+    """A call's arguments if they are a mapping; otherwise `turn.text` contains them."""
     tokens: int | None = None
     seconds: float | None = None
     error: str = ""
-    """A failed call's error, in words."""
     reward: float | None = None
-    """The environment's reward for it."""
     unanswered: bool = False
-    """A call without a result."""
 
     @property
     def answers(self) -> bool:
-        """True if the model read it instead of writing it, so that it carries no loss."""
+        """True if the model read this part instead of writing it, so it carries no loss."""
         return self.turn.role not in ("assistant", "thinking", "call")
 
     @property
@@ -62,16 +58,16 @@ class EpisodePart:
 
     @property
     def preview(self) -> str:
-        return _WHITE.sub(" ", self.turn.text[:160]).strip()
+        return _WHITESPACE.sub(" ", self.turn.text[:160]).strip()
 
 
 @dataclass(frozen=True)
 class EpisodeTurn:
     number: int
-    """The turn's number, from 1; 0: the messages before the model's first one."""
+    """The turn's number, counting from 1; 0 for the messages before the model's first message."""
     parts: tuple[EpisodePart, ...]
     tokens: int | None = None
-    """Tokens that the model wrote, which carry the loss."""
+    """Number of tokens that the model wrote, which carry the loss."""
     reward: float | None = None
     advantage: float | None = None
 
@@ -102,13 +98,13 @@ class StoredEpisode:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds of its calls and observations."""
+        """Total seconds of the calls and observations, or None if none was timed."""
         timed = [part.seconds for turn in self.turns for part in turn.parts if part.seconds is not None]
         return sum(timed) if timed else None
 
     @property
     def read_share(self) -> float | None:
-        """The share of its tokens that the model didn't write. None: unknown."""
+        """Share of the episode's tokens that the model didn't write, or None if unknown."""
         read = [part.tokens for turn in self.turns for part in turn.parts if part.answers]
         written = [turn.tokens for turn in self.turns if turn.number]
         total = sum(filter(None, (*read, *written)))
@@ -116,29 +112,27 @@ class StoredEpisode:
 
     @property
     def widest(self) -> float:
-        """The largest absolute advantage of a turn; 1 without advantages."""
+        """Largest absolute advantage of a turn, or 1 if no turn has one."""
         return max((abs(turn.advantage) for turn in self.turns if turn.advantage is not None), default=0.0) or 1.0
 
 
 @dataclass(frozen=True)
 class EpisodeFacts:
-    """The facts about an episode that filters need."""
+    """Properties of an episode that the completion filter tests."""
 
     turns: int
     calls: int = 0
     tools: frozenset[str] = frozenset()
     errors: frozenset[str] = frozenset()
-    """Values of ToolError, or those of another version."""
     failures: int = 0
 
 
 def read(messages: Sequence[Any] | None) -> StoredEpisode | None:
-    """Read the episode of a completion's messages. None if they have only one turn, without calls and figures."""
+    """Split a completion's messages into turns. Return None if it has a single turn without calls or rewards."""
     return by_turn(messages) if messages and _is_episode(messages) else None
 
 
 def by_turn(messages: Sequence[Any]) -> StoredEpisode:
-    """Split any messages into turns."""
     turns: list[EpisodeTurn] = []
     for message in messages:
         if isinstance(message, Mapping) and message.get("role") == "assistant":
@@ -146,12 +140,12 @@ def by_turn(messages: Sequence[Any]) -> StoredEpisode:
             continue
         if not turns:
             turns.append(EpisodeTurn(0, ()))
-        turns[-1] = replace(turns[-1], parts=_answered(turns[-1].parts, _answer(message)))
+        turns[-1] = replace(turns[-1], parts=_insert(turns[-1].parts, _reply_part(message)))
     return StoredEpisode(tuple(turns))
 
 
 def facts(messages: Sequence[Any]) -> EpisodeFacts:
-    """Collect the facts for filters, more cheaply than `read`, since a filter reads whole runs."""
+    """Return the properties that filters test. This is cheaper than `read`, because filters read whole runs."""
     turns, called, errors = 0, [], []
     for message in messages:
         if not isinstance(message, Mapping):
@@ -164,7 +158,7 @@ def facts(messages: Sequence[Any]) -> EpisodeFacts:
 
 
 def full_text(messages: Sequence[Any], *, written: bool = False) -> str:
-    """Join all text of an episode, with its calls. `written`: only the model's own."""
+    """Join all text of an episode, including calls. With `written`, only what the model wrote."""
     parts: list[str] = []
     for message in messages:
         if not written or (isinstance(message, Mapping) and message.get("role") == "assistant"):
@@ -175,13 +169,12 @@ def full_text(messages: Sequence[Any], *, written: bool = False) -> str:
 
 @dataclass(frozen=True)
 class TurnPair:
-    """The same turn of two episodes to one prompt."""
+    """The same turn in two episodes of one prompt."""
 
     number: int
     before: EpisodeTurn | None
     after: EpisodeTurn | None
     change: str
-    """The change of the calls, in words."""
 
     @property
     def same(self) -> bool:
@@ -189,7 +182,6 @@ class TurnPair:
 
 
 def paired(before: StoredEpisode, after: StoredEpisode) -> list[TurnPair]:
-    """Pair the turns of two episodes by number."""
     olds, news = ({turn.number: turn for turn in episode.turns} for episode in (before, after))
     return [
         TurnPair(n, olds.get(n), news.get(n), _change(olds.get(n), news.get(n))) for n in sorted({*olds, *news} - {0})
@@ -245,8 +237,8 @@ def _written_part(turn: TranscriptTurn) -> EpisodePart:
     return EpisodePart(turn, texts, unanswered=True)
 
 
-def _answer(message: object) -> EpisodePart:
-    """Read a result, an observation, or any other message that isn't the model's."""
+def _reply_part(message: object) -> EpisodePart:
+    """Return the part for a result, an observation or any other message that the model didn't write."""
     text = "\n\n".join(turn.text for turn in chat_turns(None, [message], "tool"))
     if not isinstance(message, Mapping):
         return EpisodePart(TranscriptTurn("tool", text))
@@ -262,13 +254,13 @@ def _answer(message: object) -> EpisodePart:
     )
 
 
-def _answered(parts: tuple[EpisodePart, ...], answer: EpisodePart) -> tuple[EpisodePart, ...]:
-    """Insert a result below its call: the first unanswered one with its name. Other parts are appended."""
-    if answer.turn.role == "tool":
-        for at, part in enumerate(parts):
-            if part.unanswered and answer.turn.name in ("", part.turn.name):
-                return (*parts[:at], replace(part, unanswered=False), answer, *parts[at + 1 :])
-    return (*parts, answer)
+def _insert(parts: tuple[EpisodePart, ...], reply: EpisodePart) -> tuple[EpisodePart, ...]:
+    """Insert a result after the first unanswered call with the same name, and append any other part."""
+    if reply.turn.role == "tool":
+        for index, part in enumerate(parts):
+            if part.unanswered and reply.turn.name in ("", part.turn.name):
+                return (*parts[:index], replace(part, unanswered=False), reply, *parts[index + 1 :])
+    return (*parts, reply)
 
 
 def _calls(message: Mapping[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The filter of the completions tab: parsed from a query string, and written into the page's links."""
+"""The completions tab's filter: parsed from a query string and written into the page's links."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -11,27 +11,27 @@ from runs.insight.completions.groups import StoredCompletion
 from workers.contract.run.episodes import EpisodeEnd
 
 PREFIX = "s."
-"""Prefix of the tab's parameters in the run page's address."""
+"""Prefix of the tab's parameters in the run page's URL."""
 ENDS = {
     "eos": "ended normally",
-    "length": "cut at the length limit",
+    "length": "truncated at the length limit",
     "stop": "ended at a stop word",
     "tools": "out of tool calls",
     EpisodeEnd.DONE: "ended by the environment",
     EpisodeEnd.TURNS: "out of turns",
     EpisodeEnd.TIME: "out of time",
-    EpisodeEnd.GONE: "its program went away",
-    EpisodeEnd.FAILED: "the environment broke",
+    EpisodeEnd.GONE: "its program disconnected",
+    EpisodeEnd.FAILED: "the environment failed",
 }
-SHORT_ENDS = {"eos": "EOS", "length": "cut", "stop": "stop word", "tools": "tool calls"} | {
+SHORT_ENDS = {"eos": "EOS", "length": "truncated", "stop": "stop word", "tools": "tool calls"} | {
     EpisodeEnd.DONE: "done",
     EpisodeEnd.TURNS: "turns",
     EpisodeEnd.TIME: "time",
     EpisodeEnd.GONE: "gone",
-    EpisodeEnd.FAILED: "broke",
+    EpisodeEnd.FAILED: "failed",
 }
-CUT = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
-BROKEN = frozenset({EpisodeEnd.GONE, EpisodeEnd.FAILED})
+TRUNCATED_ENDS = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
+BROKEN_ENDS = frozenset({EpisodeEnd.GONE, EpisodeEnd.FAILED})
 ANY_ERROR = "any"
 SORTS = {
     "": "Prompt",
@@ -51,27 +51,27 @@ MAX_TEXT = 200
 
 @dataclass(frozen=True)
 class CompletionFilter:
-    """The parsed filter; invalid values are ignored."""
+    """A filter of completions; invalid values of the query are ignored."""
 
     step: int | None = None
     every: bool = False
-    """All steps, newest first, instead of one."""
+    """Whether to search all steps, newest first, instead of showing one."""
     q: str = ""
     by: str = ""
-    """The component that `low` and `high` refer to; empty: the total reward."""
+    """The reward component that `low` and `high` refer to, or "" for the total reward."""
     low: float | None = None
     high: float | None = None
     end: str = ""
     tool: str = ""
-    """A call of a tool of this name."""
+    """Name of a tool that the episode must call."""
     error: str = ""
-    """A failed call: one of ToolError, or ANY_ERROR."""
+    """Error that a call must have: a ToolError, or ANY_ERROR."""
     turns_from: int | None = None
     turns_to: int | None = None
     sort: str = ""
     page: int = 1
     before: str = ""
-    """The group (step.id) before which a search of all steps continues."""
+    """The group (step.id) before which a search through all steps continues."""
 
     @property
     def ranged(self) -> bool:
@@ -79,7 +79,6 @@ class CompletionFilter:
 
     @property
     def filtered(self) -> bool:
-        """True if any condition limits the completions."""
         return bool(self.q or self.end) or self.ranged or self.of_episodes
 
     @property
@@ -87,7 +86,7 @@ class CompletionFilter:
         return bool(self.tool or self.error) or self.turns_from is not None or self.turns_to is not None
 
     def chooses(self, completion: StoredCompletion) -> bool:
-        """Test a completion's end and episode. Tools and errors are unknown if its text is deleted."""
+        """Return whether a completion's end and episode match. Tools and errors are unknown if the text is deleted."""
         if self.end and completion.end != self.end:
             return False
         if not self.of_episodes:
@@ -108,7 +107,7 @@ class CompletionFilter:
         return (int(step), int(pk)) if step.isdecimal() and pk.isdecimal() else None
 
     def link(self, **changes: object) -> str:
-        """Write the run page's query string with changes; it returns to the first page unless a page is given."""
+        """Return the run page's query string with these changes, for the first page unless `page` is among them."""
         changed = replace(self, **{"page": 1, "before": "", **changes})  # type: ignore[arg-type]
         parameters = [(PREFIX + field.name, _written(getattr(changed, field.name))) for field in fields(changed)]
         parameters = [(name, value) for name, value in parameters if value and (name, value) != (PREFIX + "page", "1")]
@@ -116,7 +115,7 @@ class CompletionFilter:
 
 
 def read(query: QueryDict, names: list[str]) -> CompletionFilter:
-    """Parse the query. `names`: the run's reward components."""
+    """Parse the query string. `names` are the run's reward components."""
     by, end, error, sort = (query.get(name, "") for name in ("by", "end", "error", "sort"))
     all_steps = query.get("every") == "1"
     return CompletionFilter(

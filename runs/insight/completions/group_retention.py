@@ -1,7 +1,7 @@
-"""Retention of prompt groups: beyond a limit of completions the oldest are deleted; their prompts stay counted.
+"""Retention of prompt groups: beyond a number of completions the oldest groups are deleted, but their counts are kept.
 
-Text retention removes most of their size, but the rest of each group, its row and the figures of its completions, would
-still grow for as long as the run trains.
+Text retention removes most of the data, but the rows of the groups and the numbers of their completions would still
+grow as long as the run trains.
 """
 
 import logging
@@ -19,14 +19,13 @@ from runs.insight.completions.progress import Visit
 log = logging.getLogger(__name__)
 
 LIMIT = 1_000_000
-"""The maximum number of a run's completions whose groups are kept: about 100 MB of figures."""
-ROOM = 0.95
-"""The share of the limit to reduce to, so that the next rounds have nothing to do."""
+"""Maximum number of completions per run whose groups are kept: about 100 MB of numbers."""
+TARGET_SHARE = 0.95
+"""Share of the limit down to which groups are deleted, so that the next rounds have nothing to do."""
 BATCH = 200
-"""Groups per transaction: meanwhile SQLite lets no one else write."""
+"""Groups deleted per transaction, during which SQLite blocks other writers."""
 PAUSE_S = 0.01
 BUDGET_S = 0.5
-"""Seconds per round of the tick; the next round continues."""
 
 
 def forget_all(seconds: float = BUDGET_S) -> None:
@@ -40,42 +39,42 @@ def forget_all(seconds: float = BUDGET_S) -> None:
         except Exception as error:  # loop boundary: one run's rows must not block the others
             if outage.is_away(error):
                 raise
-            log.exception("the oldest completions of run %s can't be forgotten", run_id)
+            log.exception("the oldest completions of run %s can't be deleted", run_id)
 
 
 def forget(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
-    """Delete the oldest steps until a run's completions are below the limit, or until the time `until`.
+    """Delete a run's oldest steps until its completions are below the limit or `time.monotonic()` reaches `until`.
 
-    The newest step stays, however large it is. Safe to run concurrently.
+    The newest step is kept, however large it is. Safe to run concurrently.
     """
-    while _forget_some(run_id, int(limit * ROOM)) and time.monotonic() < until:
+    while _forget_some(run_id, int(limit * TARGET_SHARE)) and time.monotonic() < until:
         time.sleep(PAUSE_S)
 
 
 def _forget_some(run_id: str, limit: int) -> bool:
-    """Delete one batch. False: nothing is left to delete."""
+    """Delete one batch of groups. Return False if nothing is left to delete."""
     with transaction.atomic():
         store = progress.locked_store(run_id)
-        stored = SampleRow.objects.filter(run_id=run_id)
-        newest = stored.aggregate(step=Max("step"))["step"]
-        beyond = store.completions - limit
-        if beyond <= 0 or newest is None:
+        stored_rows = SampleRow.objects.filter(run_id=run_id)
+        newest = stored_rows.aggregate(step=Max("step"))["step"]
+        excess = store.completions - limit
+        if excess <= 0 or newest is None:
             return False
-        older = stored.filter(step__lt=newest).order_by("step", "pk").defer("data")
+        older = stored_rows.filter(step__lt=newest).order_by("step", "pk").defer("data")
         expired: list[SampleRow] = []
         for row in older[:BATCH]:
-            if beyond <= 0:
+            if excess <= 0:
                 break
             expired.append(row)
-            beyond -= row.completions
+            excess -= row.completions
         if not expired:
             return False
         counted = (row for row in expired if row.row is not None and not row.superseded)
         progress.forget(run_id, map(Visit.of, counted))
-        stored.filter(pk__in=[row.pk for row in expired]).delete()
+        stored_rows.filter(pk__in=[row.pk for row in expired]).delete()
         SampleStore.objects.filter(pk=run_id).update(
             completions=F("completions") - sum(row.completions for row in expired),
             size=F("size") - sum(row.size for row in expired),
-            groups_from=stored.aggregate(step=Min("step"))["step"],
+            groups_from=stored_rows.aggregate(step=Min("step"))["step"],
         )
         return True

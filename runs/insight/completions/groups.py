@@ -1,4 +1,4 @@
-"""Stored prompt groups: their figures, their form without texts, and reading both forms."""
+"""Stored prompt groups: their statistics, and reading and writing them with or without texts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from runs.insight.completions.solving import Solving
 
 _BIG = 2**31
 FIGURES = "figures"
-"""The key under which a group without texts keeps [reward, advantage, tokens, end, [reward of each name]] for each
-completion, and for an episode also its number of turns."""
+"""Key under which a group without texts stores [reward, advantage, tokens, end, [reward of each name]] for each
+completion, followed by the number of turns if it is an episode."""
 POLICY = "policy"
-"""The key of the step whose weights generated a group, if it was generated one step ahead."""
+"""Key of the step whose weights generated a group, if the group was generated one step ahead."""
 
 
 @dataclass(frozen=True)
@@ -36,38 +36,35 @@ class GroupFigures:
 @dataclass(frozen=True)
 class StoredCompletion:
     number: int
-    """Position in the group, from 1."""
     text: str | None
-    """None: deleted."""
+    """None if the text has been deleted."""
     turns: list[Any] | None
-    """The messages of a chat or of tool use; None for a plain text."""
+    """The messages of a chat or of tool use; None for plain text."""
     tokens: int | None
     end: str
-    """A key of runs.insight.completions.filters.ENDS; empty: unknown."""
+    """A key of runs.insight.completions.filters.ENDS, or "" if unknown."""
     rewards: dict[str, float | None]
     reward: float | None
     advantage: float | None
     kept_turns: int | None = None
-    """The number of turns of an episode whose messages are deleted."""
 
     @cached_property
     def facts(self) -> EpisodeFacts | None:
-        """The facts of an episode. None for a plain text, or if the messages are deleted."""
         return episodes.facts(self.turns) if self.turns else None
 
     @property
     def turn_count(self) -> int | None:
-        """The number of turns. None: unknown, because the text was deleted by an earlier version."""
+        """Number of turns, or None if an earlier version deleted the text without recording it."""
         return self.facts.turns if self.facts else self.kept_turns if self.text is None else 1
 
     @property
     def full_text(self) -> str:
-        """The text to search: all messages of an episode, whose `text` is only the last one."""
+        """The text to search: all messages of an episode, since `text` is only the last one."""
         return episodes.full_text(self.turns) if self.turns else self.text or ""
 
     @property
     def written(self) -> str | None:
-        """The model's own text with its calls. None: deleted."""
+        """The text and calls that the model wrote, or None if they have been deleted."""
         return episodes.full_text(self.turns, written=True) if self.turns else self.text
 
 
@@ -88,7 +85,6 @@ def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
 
 
 def thinned(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy the group without its texts."""
     if FIGURES in data:
         return dict(data)
     stored = completions(data)
@@ -135,7 +131,7 @@ def _completion(index: int, entry: Mapping[str, Any]) -> StoredCompletion:
 
 
 def _end(entry: Mapping[str, Any]) -> str:
-    """Read how a completion ended. Earlier trainers stored only whether the model ended it."""
+    """Return how a completion ended. Earlier trainers recorded only whether the model ended it."""
     if isinstance(end := entry.get("end"), str) and end:
         return end
     ended = entry.get("ended")

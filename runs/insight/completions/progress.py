@@ -1,4 +1,4 @@
-"""Progress of each prompt over a run: updated when its groups arrive, recounted when a resume voids visits."""
+"""Progress of each prompt over a run: updated when groups arrive, recounted when a resume makes visits void."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,13 +25,11 @@ _FIELDS = (
     "recent_solved",
 )
 RECENT = 3
-"""The newest visits that decide whether a prompt counts as never, sometimes or always solved."""
+"""Number of newest visits that decide whether a prompt counts as never, sometimes or always solved."""
 
 
 @dataclass(frozen=True)
 class Visit:
-    """The figures of one group of a prompt."""
-
     row: int
     step: int
     completions: int
@@ -41,48 +39,48 @@ class Visit:
 
     @classmethod
     def of(cls, group: SampleRow) -> "Visit":
-        """Make the visit of a group that has a row of the dataset."""
+        """Return the visit that a stored group represents. The group must belong to a row of the dataset."""
         row = group.row if group.row is not None else -1
         return cls(row, group.step, group.completions, group.solved, group.reward_mean, group.reward_high)
 
 
 def locked_store(run_id: str) -> SampleStore:
-    """Lock a run's completions against other writers, inside the caller's transaction."""
+    """Lock a run's completions against other writers, within the caller's transaction, and return their store."""
     store, _ = SampleStore.objects.select_for_update().get_or_create(run_id=run_id)
     return store
 
 
 def add(run_id: str, visits: Iterable[Visit]) -> None:
-    """Count visits: two queries per batch of any size. The caller holds the store's lock."""
+    """Add visits to their prompts' counts, in two queries per batch. Requires the store's lock."""
     by_row = _by_row(visits)
     stored = {prompt.row: prompt for prompt in PromptProgress.objects.filter(run_id=run_id, row__in=by_row)}
     _save(run_id, stored, by_row)
 
 
 def void_from(attempt: Attempt) -> int | None:
-    """Find the step after which a later resume voids the attempt's work. None: nothing is void."""
-    later = Attempt.objects.filter(run_id=attempt.run_id, number__gt=attempt.number, started_at__isnull=False)
-    step: int | None = later.aggregate(step=Min("resume_step"))["step"]
+    """Return the step after which a later resume makes the attempt's work void, or None if nothing is void."""
+    later_attempts = Attempt.objects.filter(run_id=attempt.run_id, number__gt=attempt.number, started_at__isnull=False)
+    step: int | None = later_attempts.aggregate(step=Min("resume_step"))["step"]
     return step
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """Mark earlier attempts' groups after `step`, from which `attempt` resumed, as void, and discount their visits.
+    """Mark earlier attempts' groups after `step`, from which `attempt` resumed, as void, and recount their prompts.
 
-    Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than those.
+    Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than deleted groups.
     """
     locked_store(attempt.run_id)
-    void = SampleRow.objects.filter(
+    void_rows = SampleRow.objects.filter(
         run_id=attempt.run_id, attempt__number__lt=attempt.number, step__gt=step, superseded=False
     )
-    rows = sorted({row for row in void.values_list("row", flat=True) if row is not None})
-    void.update(superseded=True)
+    rows = sorted({row for row in void_rows.values_list("row", flat=True) if row is not None})
+    void_rows.update(superseded=True)
     for start in range(0, len(rows), BATCH):
         recount(attempt.run_id, rows[start : start + BATCH])
 
 
 def recount(run_id: str, rows: Sequence[int]) -> None:
-    """Recount prompts from the stored groups, with or without texts, and the sums of the deleted ones."""
+    """Recount prompts from the stored groups and the sums of the deleted ones."""
     with_deleted = PromptProgress.objects.filter(run_id=run_id, row__in=rows).exclude(gone={})
     stored = {
         row: PromptProgress(run_id=run_id, row=row, **gone) for row, gone in with_deleted.values_list("row", "gone")
@@ -96,13 +94,13 @@ def recount(run_id: str, rows: Sequence[int]) -> None:
 
 
 def forget(run_id: str, visits: Iterable[Visit]) -> None:
-    """Add visits whose groups are deleted to the sums from which recounts start. The caller holds the store's lock."""
+    """Add visits whose groups are being deleted to the sums that recounts start from. Requires the store's lock."""
     by_row = _by_row(visits)
     stored = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
     for prompt in stored:
         sum_ = PromptProgress(**prompt.gone)
         for visit in by_row[prompt.row]:
-            take(sum_, visit)
+            add_visit(sum_, visit)
         prompt.gone = {name: getattr(sum_, name) for name in _FIELDS}
     PromptProgress.objects.bulk_update(stored, ["gone"], batch_size=100)
 
@@ -118,16 +116,16 @@ def _save(run_id: str, prompts: dict[int, PromptProgress], visits: dict[int, lis
     for row, of_row in visits.items():
         prompt = prompts.setdefault(row, PromptProgress(run_id=run_id, row=row))
         for visit in of_row:
-            take(prompt, visit)
+            add_visit(prompt, visit)
         prompt.pk = None  # existing rows are matched by run and row
     PromptProgress.objects.bulk_create(
         prompts.values(), update_conflicts=True, unique_fields=["run", "row"], update_fields=_FIELDS
     )
 
 
-def take(prompt: PromptProgress, visit: Visit) -> None:
-    """Add a visit to a prompt. Visits come in any order: an attempt's late lines may follow the next attempt's
-    first."""
+def add_visit(prompt: PromptProgress, visit: Visit) -> None:
+    """Add a visit to a prompt's counts. Visits may come in any order, since an attempt's late lines can arrive after
+    the next attempt's first lines."""
     if not prompt.visits or visit.step < prompt.first_step:
         prompt.first_step, prompt.first_mean = visit.step, visit.mean
     if not prompt.visits or visit.step >= prompt.last_step:

@@ -1,4 +1,4 @@
-"""Reading stored completions: one step as a table, a search over all steps from the newest, one whole group."""
+"""Reading stored completions: one step as a table, a search through all steps from the newest, one whole group."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -11,44 +11,39 @@ from runs.engine.models import Run
 from runs.engine.records import SampleRow
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import StoredEpisode
-from runs.insight.completions.filters import BROKEN, CUT, ENDS, SHORT_ENDS, CompletionFilter
+from runs.insight.completions.filters import BROKEN_ENDS, ENDS, SHORT_ENDS, TRUNCATED_ENDS, CompletionFilter
 from runs.insight.completions.groups import POLICY, StoredCompletion, completions
 from runs.insight.completions.solving import Solving, names
 from runs.insight.completions.solving import of as solving_of
 
-EXCERPT = 400
-"""Characters of a completion in a table; the full text is one click away."""
-AROUND = 160
-"""Characters before a search match."""
+EXCERPT_CHARS = 400
+CONTEXT_CHARS = 160
 PAGE = 64
-"""Completions per page."""
 SEARCH_S = 0.5
-"""Seconds that one request searches older steps; the next request continues."""
-CHUNK = 50
+"""Seconds for which one request searches older steps; the next request continues."""
+BATCH = 50
 
 
 @dataclass(frozen=True)
 class CompletionRow:
-    """A completion as a table row."""
-
     group: "GroupView"
     completion: StoredCompletion
     scores: list[tuple[str, float | None]]
-    """Each component's score, in the config's order, which determines the colours."""
+    """(component, score) in the config's order, which determines the colours."""
     solved: bool
     before: str
     match: str
     after: str
-    """The excerpt in three parts; a search highlights the middle one."""
+    """The excerpt in three parts, of which a search highlights `match`."""
 
     @property
     def blank(self) -> str:
-        """The text instead of an empty excerpt."""
+        """Placeholder for an empty excerpt, or "" if there is text."""
         if self.completion.text is None:
             return "not kept"
         if self.completion.turns or self.completion.text.strip():
             return ""
-        return "white space only" if self.completion.text else "empty"
+        return "whitespace only" if self.completion.text else "empty"
 
     @property
     def end(self) -> str:
@@ -60,8 +55,8 @@ class CompletionRow:
 
     @property
     def end_level(self) -> str:
-        """The class of the end's chip; empty: no chip."""
-        return "warn" if self.completion.end in CUT else "bad" if self.completion.end in BROKEN else ""
+        """CSS class of the chip that shows the end, or "" for no chip."""
+        return "warn" if self.completion.end in TRUNCATED_ENDS else "bad" if self.completion.end in BROKEN_ENDS else ""
 
     @property
     def episode(self) -> StoredEpisode | None:
@@ -79,33 +74,30 @@ class GroupView:
     count: int
     solved: int
     flat: bool
-    """A training group whose rewards are all equal, so that nothing is learned from it."""
+    """True for a training group whose rewards are all equal, so nothing is learned from it."""
     has_texts: bool
     policy: int | None = None
-    """The step whose weights generated its completions, if they were generated one step ahead."""
+    """The step whose weights generated the completions, if they were generated one step ahead."""
     entries: list[CompletionRow] = field(default_factory=list)
 
 
 @dataclass
 class CompletionTable:
     groups: list[GroupView]
-    """Groups with `entries`; a group may occur several times when sorted."""
+    """The groups with their `entries`; a group can occur more than once in a sorted table."""
     shown: int = 0
     total: int | None = None
-    """None: the search stopped early."""
+    """Number of matching completions, or None if the search stopped early."""
     pages: int = 1
     next_before: str = ""
     back_to: int | None = None
-    """The oldest step searched."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """A step's position among the steps that have completions."""
-
     step: int | None = None
     newest: int | None = None
-    """The newest training step, which is shown unless another one is requested; without training, the last."""
+    """The newest training step, or the last step if there is none. It is shown unless another step is requested."""
     first: int | None = None
     last: int | None = None
     earlier: int | None = None
@@ -121,7 +113,8 @@ def valid(run: Run) -> QuerySet[SampleRow]:
 
 
 def steps(run: Run, requested: int | None) -> Steps:
-    """Find the requested step, or the nearest earlier one that has completions; the newest training step if none is."""
+    """Find the requested step, or the nearest earlier step that has completions. If no step is requested, choose the
+    newest training step."""
     rows = valid(run)
     trained = Max("step", filter=Q(mode="train"))
     ends = rows.aggregate(first=Min("step"), last=Max("step"), trained=trained)
@@ -141,12 +134,12 @@ def steps(run: Run, requested: int | None) -> Steps:
 
 
 def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
-    """Read a page of a step's completions. Unfiltered and in prompt order, only that page is read."""
+    """Return a page of a step's completions. Without filter and sorting, only that page is read."""
     rows = _candidates(valid(run).filter(step=step), query).order_by("attempt", "line")
     reader = CompletionReader(run)
     if not query.filtered and not query.sort:
         return _page_of_groups(rows, reader, query.page)
-    entries = [entry for row in rows.iterator(CHUNK) for entry in reader.entries(row, query)]
+    entries = [entry for row in rows.iterator(BATCH) for entry in reader.entries(row, query)]
     if query.sort:
         entries = _sorted(entries, query.sort)
     page = entries[(query.page - 1) * PAGE :][:PAGE]
@@ -155,23 +148,23 @@ def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
 
 
 def search(run: Run, query: CompletionFilter) -> CompletionTable:
-    """Search all steps, newest first, within the time limit of a request."""
+    """Search all steps, newest first, for at most SEARCH_S seconds, and return the matches so far."""
     reader, until, cursor = CompletionReader(run), time.monotonic() + SEARCH_S, query.cursor()
     entries: list[CompletionRow] = []
-    last: SampleRow | None = None
+    last_row: SampleRow | None = None
     for row in _newest_first(_candidates(valid(run), query), cursor):
-        if last is not None and (len(entries) >= PAGE or time.monotonic() > until):
-            before = f"{last.step}.{last.pk}"
-            return CompletionTable(_grouped(entries), shown=len(entries), next_before=before, back_to=last.step)
+        if last_row is not None and (len(entries) >= PAGE or time.monotonic() > until):
+            before = f"{last_row.step}.{last_row.pk}"
+            return CompletionTable(_grouped(entries), shown=len(entries), next_before=before, back_to=last_row.step)
         entries += reader.entries(row, query)
-        last = row
+        last_row = row
     total = None if cursor else len(entries)
-    return CompletionTable(_grouped(entries), shown=len(entries), total=total, back_to=last.step if last else None)
+    return CompletionTable(
+        _grouped(entries), shown=len(entries), total=total, back_to=last_row.step if last_row else None
+    )
 
 
 class CompletionReader:
-    """Turns a run's rows into groups and entries."""
-
     def __init__(self, run: Run) -> None:
         self.names = names(run.spec)
         self.solving: Solving = solving_of(run.spec)
@@ -194,42 +187,41 @@ class CompletionReader:
         )
 
     def entries(self, row: SampleRow, query: CompletionFilter) -> list[CompletionRow]:
-        """Select the row's completions that match the filter."""
         group, phrase = self.group(row), query.q.casefold()
         in_prompt = bool(phrase) and phrase in group.prompt.casefold()
-        chosen = []
+        matching = []
         for completion in completions(row.data):
             value = completion.rewards.get(query.by) if query.by else completion.reward
             if not query.within(value) or not query.chooses(completion):
                 continue
             if phrase and not in_prompt and phrase not in completion.full_text.casefold():
                 continue
-            chosen.append(self.entry(group, completion, phrase))
-        return chosen
+            matching.append(self.entry(group, completion, phrase))
+        return matching
 
     def entry(self, group: GroupView, completion: StoredCompletion, phrase: str = "") -> CompletionRow:
         text = completion.text or ""
         if completion.turns and (not text.strip() or phrase):
             text = completion.full_text
         # Where case folding changes lengths (ß), a match is listed but not highlighted.
-        at = text.lower().find(phrase) if phrase else -1
-        if at < 0:
-            at, phrase, text = 0, "", text.strip() or text
-        start = max(0, at - AROUND)
-        end, excerpt_end = at + len(phrase), max(start + EXCERPT, at + len(phrase))
+        match_start = text.lower().find(phrase) if phrase else -1
+        if match_start < 0:
+            match_start, phrase, text = 0, "", text.strip() or text
+        start = max(0, match_start - CONTEXT_CHARS)
+        end, excerpt_end = match_start + len(phrase), max(start + EXCERPT_CHARS, match_start + len(phrase))
         return CompletionRow(
             group=group,
             completion=completion,
             scores=[(name, completion.rewards.get(name)) for name in self.names],
             solved=self.solving.solved(completion.rewards),
-            before=("…" if start else "") + text[start:at],
-            match=text[at:end],
+            before=("…" if start else "") + text[start:match_start],
+            match=text[match_start:end],
             after=text[end:excerpt_end] + ("…" if excerpt_end < len(text) else ""),
         )
 
 
 def _candidates(rows: QuerySet[SampleRow], query: CompletionFilter) -> QuerySet[SampleRow]:
-    """Filter by columns first: skip groups in which no completion can match the total reward."""
+    """Skip groups in which no completion can match the filter of the total reward."""
     if query.by:
         return rows
     if query.low is not None:
@@ -250,22 +242,21 @@ def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, page: i
 
 
 def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> Iterator[SampleRow]:
-    """Yield rows from the newest, in batches that each continue from the last, without an open database cursor."""
+    """Yield rows, newest first, in batches so that no database cursor stays open."""
     while True:
         part = rows.order_by("-step", "-pk")
         if before:
             step, pk = before
             # The first condition is redundant, but lets the index start at the step.
             part = part.filter(step__lte=step).filter(Q(step__lt=step) | Q(pk__lt=pk))
-        batch = list(part[:CHUNK])
+        batch = list(part[:BATCH])
         yield from batch
-        if len(batch) < CHUNK:
+        if len(batch) < BATCH:
             return
         before = batch[-1].step, batch[-1].pk
 
 
 def _grouped(entries: Iterable[CompletionRow]) -> list[GroupView]:
-    """Group neighbouring entries of the same prompt group."""
     groups: list[GroupView] = []
     for entry in entries:
         if not groups or groups[-1].pk != entry.group.pk:
@@ -275,7 +266,7 @@ def _grouped(entries: Iterable[CompletionRow]) -> list[GroupView]:
 
 
 def _sorted(entries: list[CompletionRow], sort: str) -> list[CompletionRow]:
-    """Sort the entries; those without the figure come last in both directions."""
+    """Sort the entries. Those without a value come last in both directions."""
     name, sign = sort.lstrip("-"), -1 if sort.startswith("-") else 1
 
     def key(entry: CompletionRow) -> tuple[bool, float]:

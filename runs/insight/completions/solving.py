@@ -1,4 +1,4 @@
-"""Solved completions: one definition for ingest, the pages and the export, and its description."""
+"""The definition of a solved completion, shared by ingest, pages and exports, and its description."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from runs.engine.records import number
 from workers.rewards.library import LIBRARY
 
 SHARE = 0.9
-"""The share of a reward's range that a solved completion reaches."""
+"""Share of a reward's range that a solved completion must reach."""
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class SolvedBound:
 
 @dataclass(frozen=True)
 class Solving:
-    """A completion is solved if it reaches every bound. Without bounds none is: the run's rewards have no maximum."""
+    """The bounds that a solved completion reaches. Empty if the run's rewards have no maximum: then none is solved."""
 
     bounds: tuple[SolvedBound, ...]
     checks: bool
-    """The bounds belong to rewards that check the dataset's answer or run its tests."""
+    """Whether the bounds belong to rewards that check the dataset's answer or run its tests."""
 
     def solved(self, rewards: object) -> bool:
-        """Test a completion's rewards against the bounds. Rewards that don't apply to the row (None) are ignored."""
+        """Return whether a completion's rewards reach the bounds. Rewards that don't apply to the row are ignored."""
         if not isinstance(rewards, Mapping):
             return False
         scores = [(number(rewards.get(bound.reward)), bound.at_least) for bound in self.bounds]
@@ -37,18 +37,18 @@ class Solving:
 
     def sentence(self) -> str:
         if not self.bounds:
-            return "None of this run's rewards has a highest value, so no completion counts as solved."
+            return "None of this run's rewards has a maximum, so no completion counts as solved."
         bounds = [f"{b.reward} is at least {b.at_least:g} (of {b.low:g} to {b.high:g})" for b in self.bounds]
         listed = " and ".join(filter(None, (", ".join(bounds[:-1]), bounds[-1])))
         sentence = f"A completion counts as solved when {listed}."
         if self.checks:
             return sentence
-        return f"{sentence} No reward compares with the dataset's answer, so all rewards with a maximum count."
+        return f"{sentence} No reward checks the dataset's answer, so all rewards with a maximum are used."
 
 
 def of(spec: Mapping[str, Any]) -> Solving:
-    """Derive the bounds from a stored spec of any version: those of rewards that check the answer or run tests,
-    otherwise of all rewards with a maximum."""
+    """Derive the bounds from a stored spec of any version. They are those of the rewards that check the answer or run
+    tests, or of all rewards with a maximum if there are none."""
     bounds = []
     for part in _parts(spec):
         reward = LIBRARY.get(str(part.get("function")))
@@ -62,7 +62,8 @@ def of(spec: Mapping[str, Any]) -> Solving:
 
 
 def names(spec: Mapping[str, Any]) -> list[str]:
-    """List the reward components in the config's order, which determines their colours, then those of evaluations."""
+    """Return the names of the reward components in the config's order, which determines their colours, followed by
+    those that only evaluations compute."""
     return [str(part.get("name")) for key in ("rewards", "eval_rewards") for part in _parts(spec, key)]
 
 

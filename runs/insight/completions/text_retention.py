@@ -1,7 +1,6 @@
-"""Text retention: beyond a limit, texts of older completions are deleted. Some prompts keep theirs, and all figures
-stay.
+"""Text retention: beyond a limit, texts of older completions are deleted. Some prompts keep theirs; all numbers stay.
 
-A hash of the row number selects these prompts, so they are the same at every visit, and a smaller share is a subset of
+A hash of the row number selects those prompts, so they are the same at every visit, and a smaller share is a subset of
 a larger one.
 """
 
@@ -21,20 +20,19 @@ from runs.insight.completions.progress import locked_store
 log = logging.getLogger(__name__)
 
 LIMIT = 256 * 2**20
-"""Bytes of a run's completions stored with their texts."""
-NEWEST = 1 / 2
-"""Share of the limit for the newest steps, which keep all texts."""
-OLDER = 1 / 4
-"""Share of the limit for selected prompts of all earlier steps. The rest is headroom until the next round."""
+"""Maximum number of bytes of a run's completions stored with texts."""
+NEWEST_SHARE = 1 / 2
+"""Share of the limit reserved for the newest steps, which keep all texts."""
+OLDER_SHARE = 1 / 4
+"""Share of the limit for the selected prompts of all earlier steps. The remainder is headroom until the next round."""
 BATCH = 25
-"""Groups per transaction: meanwhile SQLite lets no one else write, and a group may be a megabyte."""
+"""Groups per transaction, during which SQLite blocks other writers; a group may have a megabyte."""
 PAUSE_S = 0.01
-AT_ONCE = 1000
-"""Groups of one run that a round of the tick may strip; the next round continues."""
+MAX_GROUPS_PER_ROUND = 1000
+"""Maximum number of groups of one run stripped per round; the next round continues."""
 BUDGET_S = 1.0
-"""Seconds per round of the tick for all runs beyond the limit; the furthest beyond it comes first."""
-FEWEST = 2**20
-"""The lowest share, one prompt in this many, which keeps practically none."""
+MAX_ONE_IN = 2**20
+"""Largest N for which one prompt in N keeps its texts, which is practically none."""
 
 
 def thin_all(seconds: float = BUDGET_S) -> None:
@@ -56,16 +54,16 @@ def keeps_text(row: int | None, one_in: int) -> bool:
 
 
 def thin(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
-    """Delete the oldest texts until a run's are below the limit, or until the time `until`. Safe to run
+    """Delete a run's oldest texts until the rest is below the limit or `time.monotonic()` reaches `until`. Safe to run
     concurrently."""
     with_texts = SampleRow.objects.filter(run_id=run_id, size__gt=0)
-    edge = _edge(with_texts, int(limit * NEWEST))
-    one_in = _share(run_id, with_texts.filter(step__lt=edge), int(limit * OLDER))
+    edge = _edge(with_texts, int(limit * NEWEST_SHARE))
+    one_in = _share(run_id, with_texts.filter(step__lt=edge), int(limit * OLDER_SHARE))
     SampleStore.objects.filter(pk=run_id).update(one_in=one_in)
     older = with_texts.filter(Q(step__lt=edge) | Q(superseded=True)).order_by("step", "pk")
     expired = [(pk, step) for pk, step, row in older.values_list("pk", "step", "row") if not keeps_text(row, one_in)]
     processed = 0
-    while processed < min(len(expired), AT_ONCE) and (not processed or time.monotonic() < until):
+    while processed < min(len(expired), MAX_GROUPS_PER_ROUND) and (not processed or time.monotonic() < until):
         _strip(run_id, [pk for pk, _ in expired[processed : processed + BATCH]])
         processed += BATCH
         time.sleep(PAUSE_S)
@@ -78,7 +76,7 @@ def thin(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
 
 
 def _edge(with_texts: QuerySet[SampleRow], room: int) -> int:
-    """Find the oldest step that keeps all texts; the newest step always does."""
+    """Return the oldest step that keeps all texts. The newest step always keeps them."""
     edge = 0
     steps = with_texts.filter(superseded=False).values("step").annotate(bytes=Sum("size")).order_by("-step")
     for index, step in enumerate(steps):
@@ -90,11 +88,11 @@ def _edge(with_texts: QuerySet[SampleRow], room: int) -> int:
 
 
 def _share(run_id: str, older: QuerySet[SampleRow], room: int) -> int:
-    """Choose N, where one prompt in N keeps the texts of its earlier visits; never lower than before."""
+    """Return N, where one prompt in N keeps the texts of its earlier visits. N never decreases."""
     prompts = older.filter(superseded=False, row__isnull=False).order_by("row")
     sizes = list(prompts.values_list("row").annotate(bytes=Sum("size")))
     one_in: int = SampleStore.objects.values_list("one_in", flat=True).get(pk=run_id)
-    while one_in < FEWEST and sum(size for row, size in sizes if keeps_text(row, one_in)) > room:
+    while one_in < MAX_ONE_IN and sum(size for row, size in sizes if keeps_text(row, one_in)) > room:
         one_in *= 2
     return one_in
 

@@ -1,4 +1,4 @@
-"""A prompt or completion as chat turns: from stored messages, or from text with a chat template's markers."""
+"""Prompts and completions as chat turns, from stored messages or from text with a chat template's markers."""
 
 import json
 import re
@@ -13,7 +13,7 @@ ROLES = {
     "system": "System",
     "user": "User",
     "assistant": "Model",
-    "tool": "Tool answers",
+    "tool": "Tool result",
     "thinking": "Thinking",
     "call": "Tool call",
     "observation": "Environment",
@@ -23,10 +23,9 @@ ROLES = {
 @dataclass(frozen=True)
 class TranscriptTurn:
     role: str
-    """A key of ROLES, or any role that the message has."""
+    """A key of ROLES, or any other role of the message."""
     text: str
     name: str = ""
-    """The tool's name."""
 
     @property
     def label(self) -> str:
@@ -34,12 +33,11 @@ class TranscriptTurn:
 
     @property
     def css(self) -> str:
-        """The role, for the style sheet."""
         return self.role if self.role in ROLES else "other"
 
 
 def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[TranscriptTurn]:
-    """Split a text or messages into turns, leaving nothing out. `role`: the speaker of a plain text."""
+    """Split text or messages into turns without omitting anything. `role` is the role of plain text."""
     if messages:
         return [turn for message in messages for turn in _of_message(message)]
     if not text:
@@ -78,17 +76,16 @@ def _of_call(call: object) -> TranscriptTurn:
 
 
 def _of_chatml(text: str, role: str) -> Iterator[TranscriptTurn]:
-    at = 0
+    offset = 0
     for match in _CHATML.finditer(text):
-        yield from _of_text(text[at : match.start()], role)
+        yield from _of_text(text[offset : match.start()], role)
         yield from _of_text(match[2], match[1])
-        at = match.end()
-    yield from _of_text(text[at:], role)
+        offset = match.end()
+    yield from _of_text(text[offset:], role)
 
 
 def _of_text(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
-    """Split a text into turns: a model's thinking and tool calls, as common templates mark them, become separate
-    turns."""
+    """Split text into turns. A model's thinking and tool calls, if marked as in common templates, become turns."""
     if role != "assistant":
         if text.strip():
             yield TranscriptTurn(role, text, name)
@@ -102,17 +99,17 @@ def _of_text(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
 
 
 def _with_calls(text: str, role: str) -> Iterator[TranscriptTurn]:
-    at = 0
+    offset = 0
     for match in _TOOL_CALL.finditer(text):
-        if text[at : match.start()].strip():
-            yield TranscriptTurn(role, text[at : match.start()])
+        if text[offset : match.start()].strip():
+            yield TranscriptTurn(role, text[offset : match.start()])
         try:
             yield _of_call(json.loads(match[1]))
         except (ValueError, RecursionError):
             yield TranscriptTurn("call", match[1].strip())
-        at = match.end()
-    if text[at:].strip():
-        yield TranscriptTurn(role, text[at:])
+        offset = match.end()
+    if text[offset:].strip():
+        yield TranscriptTurn(role, text[offset:])
 
 
 def _as_text(value: object) -> str:

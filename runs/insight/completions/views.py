@@ -1,7 +1,7 @@
-"""The completions of a run: a step, a search over all steps, one group, one prompt over time, difficulty.
+"""Views of a run's completions: a step, a search through all steps, one group, one prompt over time, difficulty.
 
-Each view renders a part of the run page's tab. Its links are addresses of the run page (`?tab=completions&s.step=4`),
-which the tab's script follows in place.
+Each view renders a part of the run page's tab. Its links are URLs of the run page (`?tab=completions&s.step=4`), which
+the tab's script follows in place.
 """
 
 import json
@@ -39,7 +39,7 @@ from runs.insight.completions.solving import of as solving_of
 from runs.insight.completions.transcripts import turns
 from runs.insight.metrics.episode_charts import tool_names
 
-VISITS_A_PAGE = 8
+VISITS_PER_PAGE = 8
 
 
 @require_safe
@@ -47,16 +47,16 @@ VISITS_A_PAGE = 8
 def completions(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     query = filters.read(request.GET, names(run.spec))
-    at = steps(run, query.step)
+    position = steps(run, query.step)
     result = CompletionTable([])
-    if at.step is not None:
-        result = search(run, query) if query.every else table(run, at.step, query)
+    if position.step is not None:
+        result = search(run, query) if query.every else table(run, position.step, query)
     shared = _shared(run, result.groups)
     context = {
         **shared,
         "sorts": SORTS | EPISODE_SORTS if shared["episodes"] else SORTS,
         "query": query,
-        "at": at,
+        "at": position,
         "table": result,
         "ends": ENDS,
         "errors": episodes.ERRORS,
@@ -64,7 +64,7 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
         "store": SampleStore.objects.filter(pk=run.pk).first(),
         "limit": text_retention.LIMIT,
         "most": group_retention.LIMIT,
-        "links": _links(query, at, result),
+        "links": _links(query, position, result),
     }
     return render(request, "insight/completions/_completions.html", context)
 
@@ -72,13 +72,13 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
-    """Show one prompt group in full, for reading and comparing."""
+    """Show one prompt group with all its completions, for reading and comparing."""
     run = queries.run_for(request, run_id)
     row = get_object_or_404(SampleRow, pk=sample_id, run=run)
     reader = CompletionReader(run)
     view = reader.group(row)
     entries = reader.entries(row, CompletionFilter())
-    read = [
+    completion_views = [
         (entry, turns(entry.completion.text, entry.completion.turns, "assistant"), entry.episode) for entry in entries
     ]
     of_step = valid(run).filter(step=row.step).order_by("pk")
@@ -87,9 +87,9 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
         "group": view,
         "superseded": row.superseded,
         "prompt": turns(view.prompt, row.data.get("turns"), "user"),
-        "entries": read,
+        "entries": completion_views,
         "ends_of": _best_and_worst(entries),
-        "widest": _widest(entries, [episode for *_, episode in read if episode]),
+        "widest": _widest(entries, [episode for *_, episode in completion_views if episode]),
         "earlier": of_step.filter(pk__lt=row.pk).values_list("pk", flat=True).last(),
         "later": of_step.filter(pk__gt=row.pk).values_list("pk", flat=True).first(),
         "rewards_page": "" if row.superseded else _rewards_page(run, row),
@@ -100,14 +100,13 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show the difficulty map."""
     run = queries.run_for(request, run_id)
     choice = _choice(request)
     counts = difficulty.counts(run, choice.period)
     order = request.GET.get("sort", "")
     order = order if order in ORDERS else ""
     total = choice.of(run).count()
-    pages = max(1, -(-total // difficulty.A_PAGE))
+    pages = max(1, -(-total // difficulty.PROMPTS_PER_PAGE))
     number = whole(request, "page", 1, 1, pages)
     context = {
         **_shared(run, []),
@@ -141,7 +140,8 @@ def prompts_map(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Download row numbers of the dataset, for filtering it: one JSON document, or a line per row with its figures."""
+    """Download the row numbers of selected prompts, for filtering the dataset, as one JSON document or as JSON Lines
+    with each row's statistics."""
     run = queries.run_for(request, run_id)
     choice = _choice(request)
     rows = difficulty.exported(run, choice)
@@ -169,31 +169,30 @@ def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
-    """Show one prompt at each of its visits."""
     run = queries.run_for(request, run_id)
     progress = difficulty.prompts(run).filter(row=row).first() if row < 2**31 else None
     if progress is None:
-        raise Http404(f"The run has not answered row {row} yet.")
+        raise Http404(f"The run has no completions for row {row} yet.")
     visits = difficulty.visits(run, row)
     oldest = request.GET.get("sort") == "oldest"
-    stored = visits.count()
-    pages = max(1, -(-stored // VISITS_A_PAGE))
+    stored_visits = visits.count()
+    pages = max(1, -(-stored_visits // VISITS_PER_PAGE))
     number = whole(request, "page", 1, 1, pages)
-    page_visits = (visits if oldest else visits.reverse())[(number - 1) * VISITS_A_PAGE : number * VISITS_A_PAGE]
+    page_visits = (visits if oldest else visits.reverse())[(number - 1) * VISITS_PER_PAGE : number * VISITS_PER_PAGE]
     reader, with_texts = CompletionReader(run), difficulty.whole_prompt(run, row)
     groups = []
     for visit in page_visits:
         view = reader.group(visit)
         view.entries.extend(reader.entries(visit, CompletionFilter()))
         groups.append(view)
-    text, answer = with_texts.get("prompt"), with_texts.get("answer")
+    text, reference_answer = with_texts.get("prompt"), with_texts.get("answer")
     dots = difficulty.dots(run, row)
     context = {
         **_shared(run, groups),
         "progress": progress,
-        "gone": progress.visits - stored,
+        "gone": progress.visits - stored_visits,
         "prompt": turns(text if isinstance(text, str) else "", with_texts.get("turns"), "user"),
-        "answer": "" if answer is None else str(answer),
+        "answer": "" if reference_answer is None else str(reference_answer),
         "change": episode_changes.change(visits, request.GET.get("before", ""), request.GET.get("after", "")),
         "dots": dots,
         "lowest": min((dot.low for dot in dots), default=None),
@@ -229,13 +228,13 @@ def _rewards_page(run: Run, row: SampleRow) -> str:
 
 
 def _widest(entries: Iterable[CompletionRow], in_turns: Iterable[StoredEpisode] = ()) -> float:
-    """Find the largest absolute advantage of the completions and turns. 1 without advantages."""
+    """Return the largest absolute advantage of the completions and turns, or 1 if there is none."""
     of_turns = [turn.advantage or 0.0 for episode in in_turns for turn in episode.turns]
     return max(map(abs, (*of_turns, *(entry.completion.advantage or 0.0 for entry in entries))), default=0.0) or 1.0
 
 
 def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
-    """Choose the best and the worst completion, which the page compares by default."""
+    """Return the numbers of the best and the worst completion, which the page compares by default."""
     scored = sorted((e for e in entries if e.completion.reward is not None), key=lambda e: e.completion.reward)
     if len(scored) < 2:
         return 1, min(2, len(entries))
@@ -251,13 +250,12 @@ def _choice(request: HttpRequest) -> PromptChoice:
 
 
 def _page_link(request: HttpRequest, **part: str) -> str:
-    """Link to this page without its page number."""
     parameters = {**part, **{name: value for name, value in request.GET.items() if name != "page" and value}}
     return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in parameters.items()}})
 
 
 def _links(query: CompletionFilter, at: Any, result: CompletionTable) -> dict[str, str]:
-    """Link the buttons to their targets; buttons without a target are left out."""
+    """Return the links of the buttons, without those that have no target."""
     unfiltered = CompletionFilter(step=query.step)
     links = {
         "newest": query.link(step=None, every=False),
@@ -268,7 +266,7 @@ def _links(query: CompletionFilter, at: Any, result: CompletionTable) -> dict[st
     if at.earlier is not None:
         links["earlier"] = query.link(step=at.earlier)
     if at.later is not None:
-        # The newest step has no number in the address, so that the page follows new steps.
+        # The URL has no number for the newest step, so that the page follows new steps.
         links["later"] = query.link(step=None if at.later == at.newest else at.later)
     if query.page > 1:
         links["previous"] = query.link(page=query.page - 1)

@@ -1,1 +1,1 @@
-"""Evaluations: a run's model and its checkpoints on the same held-out prompts, compared."""
+"""Evaluations: comparison of a run's starting model and checkpoints on the same held-out prompts."""

@@ -1,4 +1,4 @@
-"""Results of evaluations, and a checkpoint's difference from the model that the run started with."""
+"""Results of evaluations, and each checkpoint's difference from the run's starting model."""
 
 import random
 from collections.abc import Sequence
@@ -13,12 +13,11 @@ from runs.insight.completions.reading import valid
 from runs.insight.evaluations.starting import SetupKey, checkpoint_of, evaluations_of, setup_of
 
 RESAMPLES = 2000
-"""Resamples of the bootstrap."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean difference with its 95 % confidence interval."""
+    """A mean difference with its 95% confidence interval."""
 
     mean: float
     low: float
@@ -26,14 +25,13 @@ class Interval:
 
     @property
     def verdict(self) -> str:
-        """better, worse, or unclear if the interval contains 0."""
+        """`better` or `worse`, or `unclear` if the interval contains 0."""
         return "better" if self.low > 0 else "worse" if self.high < 0 else "unclear"
 
 
 @dataclass(frozen=True)
 class PromptResult:
     reward: float | None
-    """Mean over its completions."""
     solved: int
     completions: int
 
@@ -42,32 +40,29 @@ class PromptResult:
 class EvaluationResult:
     run: Run
     folder: str
-    """The checkpoint's folder, relative to RUNS_DIR; empty: the model that the evaluated run started with."""
+    """The checkpoint's folder relative to RUNS_DIR, or "" for the evaluated run's starting model."""
     prompts: dict[int, PromptResult]
-    """Dataset row -> result."""
     pass_1: float | None
-    """Share of completions that are solved; None if the rewards define no solved completions."""
+    """Share of solved completions; None if the rewards don't define when a completion is solved."""
     pass_k: float | None
-    """Share of prompts with at least one solved completion: the unbiased estimate of pass@k (Chen et al. 2021,
-    arXiv 2107.03374, equation 1) for as many samples as completions."""
+    """Share of prompts with at least one solved completion. This is the unbiased estimate of pass@k (Chen et al. 2021,
+    arXiv 2107.03374, equation 1) where k is the number of completions per prompt."""
     reward: float | None
     components: tuple[tuple[str, float | None], ...]
     tokens: float | None
     live: bool
     ended_well: bool
     gain: Interval | None = None
-    """The difference of the mean reward from the base model's, paired by prompt."""
+    """The difference in mean reward from the starting model, paired by prompt."""
     base: str = ""
-    """The id of the base model's evaluation."""
 
     @property
     def step(self) -> int | None:
-        """The checkpoint's step. None: the model that the evaluated run started with."""
+        """The checkpoint's step, or None for the evaluated run's starting model."""
         return int(self.folder.rpartition("-")[2]) if self.folder else None
 
     @property
     def merged(self) -> bool:
-        """True if the checkpoint is a merged model."""
         return bool(self.folder) and not self.folder.startswith(f"{self.run.source_id}/")
 
     @property
@@ -76,7 +71,7 @@ class EvaluationResult:
 
 
 def of_run(run: Run) -> list[EvaluationResult]:
-    """Read all evaluations of a run, grouped by setup: the base model first, then checkpoints by step."""
+    """Return all evaluations of a run, grouped by setup: the starting model first, then checkpoints by step."""
     evaluations = evaluations_of(run).select_related("reward_version__config", "dataset_version__dataset")
     results = [_read(evaluation) for evaluation in evaluations.order_by("created_at")]
     bases = {result.setup: result for result in results if result.step is None and result.prompts and result.ended_well}
@@ -84,17 +79,16 @@ def of_run(run: Run) -> list[EvaluationResult]:
 
 
 def _order(result: EvaluationResult) -> tuple[str, int, datetime]:
-    # The setup as text, since one whose rewards were deleted has no number to compare.
+    # The setup as a string, since a setup whose rewards were deleted has None instead of a number.
     return str(result.setup), -1 if result.step is None else result.step, result.run.created_at
 
 
 def bootstrap(differences: Sequence[float]) -> Interval | None:
-    """Estimate the mean of paired differences with the percentile bootstrap's 95 % interval over prompts (Efron 1979).
-    The same differences give the same interval. None for fewer than two."""
+    """Return the mean of at least two paired differences with a reproducible 95% percentile bootstrap interval."""
     if len(differences) < 2:
         return None
-    draw = random.Random(0)  # noqa: S311  # a resampling, not a secret
-    means = sorted(fmean(draw.choices(differences, k=len(differences))) for _ in range(RESAMPLES))
+    rng = random.Random(0)  # noqa: S311  # for resampling, not for secrets
+    means = sorted(fmean(rng.choices(differences, k=len(differences))) for _ in range(RESAMPLES))
     return Interval(fmean(differences), means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1])
 
 
@@ -103,9 +97,9 @@ def _read(evaluation: Run) -> EvaluationResult:
     rows = valid(evaluation).exclude(row=None)
     attempt = evaluation.latest()
     live = attempt.status in ACTIVE
-    # A live evaluation's page polls every two seconds, so the completions are only read once it has ended.
-    stored = () if live else rows.values_list("data", flat=True)
-    completions = [completion for data in stored for completion in groups.completions(data)]
+    # The page of a live evaluation polls every two seconds, so completions are read only once it has ended.
+    stored_groups = () if live else rows.values_list("data", flat=True)
+    completions = [completion for data in stored_groups for completion in groups.completions(data)]
     columns = rows.values_list("row", "solved", "completions", "reward_mean")
     prompts = {row: PromptResult(mean, n, count) for row, n, count, mean in columns if row is not None}
     sampled = sum(prompt.completions for prompt in prompts.values())
@@ -130,9 +124,17 @@ def _read(evaluation: Run) -> EvaluationResult:
 def _against(result: EvaluationResult, base: EvaluationResult | None) -> EvaluationResult:
     if base is None or result.step is None or not result.ended_well:
         return result
-    pairs = [(base.prompts[row], own) for row, own in result.prompts.items() if row in base.prompts]
-    rewards = [(first.reward, own.reward) for first, own in pairs]
-    differences = [own - first for first, own in rewards if own is not None and first is not None]
+    pairs = [
+        (base.prompts[row], checkpoint_result)
+        for row, checkpoint_result in result.prompts.items()
+        if row in base.prompts
+    ]
+    rewards = [(first.reward, checkpoint_result.reward) for first, checkpoint_result in pairs]
+    differences = [
+        checkpoint_result - first
+        for first, checkpoint_result in rewards
+        if checkpoint_result is not None and first is not None
+    ]
     return replace(result, base=base.run.pk, gain=bootstrap(differences))
 
 

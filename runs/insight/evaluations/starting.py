@@ -1,4 +1,4 @@
-"""Starting an evaluation of a run's starting model or of a checkpoint, as a run of its own kind."""
+"""Launching evaluations of a run's starting model and of its checkpoints, each as a separate run."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -28,9 +28,7 @@ class EvaluationSetup:
 
     dataset: DatasetVersion
     prompts: int
-    """Number of the dataset's validation rows."""
     generations: int
-    """Completions of each prompt."""
     rewards: RewardVersion
     temperature: float
 
@@ -40,26 +38,26 @@ class EvaluationSetup:
 
 
 class SetupKey(NamedTuple):
-    """A setup by the ids of its rows."""
+    """A setup that identifies its database rows by their ids."""
 
     dataset: int
     prompts: int
     generations: int
     rewards: int | None
-    """None: deleted since."""
+    """None if the reward config has been deleted."""
     temperature: float
 
 
 def start(run: Run, checkpoints: list[Checkpoint], setup: EvaluationSetup, user: User) -> list[Run]:
-    """Evaluate checkpoints and the starting model, except those with a finished or pending evaluation of this setup,
-    since the same seed gives the same numbers.
+    """Launch evaluations of checkpoints and the starting model, and return their runs.
 
-    Raises ContractError for a run that can't be evaluated, QueueFull if this user may not queue that many runs.
+    Models with a finished or pending evaluation of the same setup are skipped, since the same seed gives the same
+    results. Raises ContractError if the run can't be evaluated, and QueueFull if the user may not queue that many runs.
     """
     evaluated = _evaluated_with(run, setup)
-    missing = [point for point in (None, *checkpoints) if (point.folder if point else "") not in evaluated]
+    to_evaluate = [point for point in (None, *checkpoints) if (point.folder if point else "") not in evaluated]
     with transaction.atomic():
-        started = [launching.submit(_request(run, point, setup), user=user, dispatch=False) for point in missing]
+        started = [launching.submit(_request(run, point, setup), user=user, dispatch=False) for point in to_evaluate]
         transaction.on_commit(dispatching.dispatch_ready, robust=True)
     return started
 
@@ -85,12 +83,12 @@ def label_of(checkpoint: Checkpoint) -> str:
 
 
 def temperature_of(run: Run) -> float:
-    """Read the temperature of a run's completions; TRL's default if the run sets none."""
+    """Return a run's sampling temperature, or TRL's default if the run sets none."""
     return float(run.spec["grpo"].get("temperature", 1.0))
 
 
 def checkpoint_of(evaluation: Run) -> str:
-    """Find the folder of the evaluated checkpoint, relative to RUNS_DIR; empty: the model that the run started with."""
+    """Return the evaluated checkpoint's folder relative to RUNS_DIR, or "" for the evaluated run's starting model."""
     if evaluation.source is None:
         raise ValueError(f"{evaluation.pk} isn't an evaluation")
     folder, start = str(evaluation.spec["start_from"]), str(evaluation.source.spec.get("start_from") or "")
@@ -98,7 +96,7 @@ def checkpoint_of(evaluation: Run) -> str:
 
 
 def _evaluated_with(run: Run, setup: EvaluationSetup) -> set[str]:
-    """List checkpoint folders with a pending or finished evaluation of this setup; empty for the starting model."""
+    """Return the checkpoint folders with a pending or finished evaluation of this setup; "" is the starting model."""
     return {
         checkpoint_of(evaluation)
         for evaluation in evaluations_of(run)

@@ -1,4 +1,4 @@
-"""The evaluations of a run: starting them, and the base compared with checkpoints."""
+"""The evaluations page of a run: launching evaluations, and comparing checkpoints with the starting model."""
 
 from typing import Any
 
@@ -32,41 +32,44 @@ class EvaluationForm(forms.Form):
     def __init__(self, request: HttpRequest, run: Run, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.usable = checkpoints.models_of(run)
-        offered = ready_versions(request).filter(validation_rows__gt=0)
-        own = offered.filter(pk=run.dataset_version_id).first() or offered.first()
-        self.held_out = own.validation_rows if own else 0
+        dataset_versions = ready_versions(request).filter(validation_rows__gt=0)
+        default_version = dataset_versions.filter(pk=run.dataset_version_id).first() or dataset_versions.first()
+        self.held_out = default_version.validation_rows if default_version else 0
         self.fields["checkpoints"] = forms.MultipleChoiceField(
             choices=[(str(checkpoint.event.pk), starting.label_of(checkpoint)) for checkpoint in self.usable],
             initial=[str(checkpoint.event.pk) for checkpoint in self.usable[:1]],
             widget=forms.CheckboxSelectMultiple,
         )
         self.fields["dataset"] = EvaluationDatasetChoice(
-            queryset=offered, initial=own, empty_label=None, help_text="Its validation rows are never trained on."
+            queryset=dataset_versions,
+            initial=default_version,
+            empty_label=None,
+            help_text="Validation rows are never used for training.",
         )
         self.fields["prompts"] = forms.IntegerField(
             min_value=1,
             initial=min(64, self.held_out),
-            help_text="Drawn from the dataset's validation rows with the run's seed.",
+            help_text="Sampled from the dataset's validation rows with the run's seed.",
         )
         self.fields["generations"] = forms.IntegerField(
             min_value=1,
             max_value=starting.MAX_GENERATIONS,
             initial=starting.GENERATIONS,
-            label="Completions of each",
-            help_text="This is the k of pass@k.",
+            label="Completions per prompt",
+            help_text="This is the k in pass@k.",
         )
         self.fields["rewards"] = forms.ModelChoiceField(
             queryset=offered_versions(RewardVersion),
             initial=run.reward_version_id,
             label="Reward config",
             empty_label=None,
-            help_text="Another config than the run's can show what the run's rewards miss.",
+            help_text="A config other than the run's can show what the run's rewards miss.",
         )
         self.fields["temperature"] = forms.FloatField(
             min_value=0.01,
             max_value=2.0,
             initial=starting.temperature_of(run),
-            help_text="By default the run's own. Near 0 the likeliest tokens are chosen.",
+            help_text="Defaults to the run's temperature. Near 0, the most likely tokens are chosen.",
         )
 
     def clean(self) -> dict[str, Any]:
@@ -89,7 +92,7 @@ class EvaluationForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def evaluations(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Show the evaluations page. An htmx request gets only the table, until all evaluations have ended."""
+    """Show the evaluations page, or launch evaluations. An htmx request gets only the table, until all have ended."""
     run = queries.run_for(request, run_id)
     if request.method == "POST":
         return _start(request, run)
@@ -103,7 +106,7 @@ def _start(request: HttpRequest, run: Run) -> HttpResponseBase:
         return _page(request, run, form, status=422)
     try:
         if not starting.start(run, form.chosen(), form.setup(), person(request)):
-            messages.info(request, "These were already evaluated: the same seed gives the same numbers.")
+            messages.info(request, "These models were already evaluated, and the same seed gives the same results.")
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be evaluated: {error}")
     return redirect("evaluations", run.pk)

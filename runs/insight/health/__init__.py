@@ -1,1 +1,1 @@
-"""Health of runs: rules that assess a run from its spec and its metrics."""
+"""Health of runs: rules that assess a run by its spec and its metrics."""

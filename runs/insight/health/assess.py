@@ -1,8 +1,8 @@
-"""The interpreter of the rules: from a history and a preset's bounds to a verdict, findings and figures.
+"""The interpreter of the health rules: it derives a verdict, findings and checks from a history and a preset's bounds.
 
-A finding opens when its condition has lasted for the rule's hold, or at once if the signal is sure, and closes when the
-figure has been back within the bound, by a tenth of it, for the rule's calm. So a single step beyond a bound opens
-nothing, and a figure that oscillates around a bound opens one finding, not twenty.
+A finding opens when its condition has lasted for the rule's `hold` steps, or at once if the signal is sure. It closes
+when the value has been back within the bound, by a tenth of the bound, for the rule's `calm` steps. So a single step
+beyond a bound opens nothing, and a value that oscillates around a bound opens one finding, not twenty.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,10 +26,10 @@ from runs.insight.health.judging.rules import BY_ID, RULES
 from runs.insight.health.judging.signal import Of, Signal
 from runs.insight.health.presets import Preset, RuleBounds, bound_text, value_text
 
-EASED = 0.1
+EASING = 0.1
 REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
-MACHINE = set(machine_rules.RULES)
-REWARD = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
+MACHINE_RULES = set(machine_rules.RULES)
+REWARD_RULES = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
 FIGURES: dict[str, Of] = {
     **reward_signals.OF,
     **completion_signals.OF,
@@ -37,24 +37,21 @@ FIGURES: dict[str, Of] = {
     **policy_signals.OF,
     **machine_signals.OF,
 }
-"""Rule -> the function that computes its figure over the newest steps."""
+"""Rule -> the function that computes its value over the newest steps."""
 RANK = {"bad": 0, "warning": 1, "note": 2}
 
 Finding = dict[str, Any]
 
 
 class _Breach(NamedTuple):
-    """A bound that a figure has crossed."""
-
     level: Level
     bound: float
     since: float
-    """The step at which it began."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # figures too large for a float are not judged
+@np.errstate(over="ignore", invalid="ignore")  # values too large for a float are not judged
 def assess(history: History, preset: Preset, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Assess a run. `before`: the previous assessment, {} for the first."""
+    """Assess a run. `before` is the previous assessment, or {} if there is none."""
     open_before = {finding["rule"]: finding for finding in before.get("findings") or ()}
     closed = {check["rule"]: check.get("resolved") for check in before.get("checks") or ()}
     findings: list[Finding] = []
@@ -79,26 +76,25 @@ def assess(history: History, preset: Preset, before: Mapping[str, Any], now: dat
 
 
 def alerts(health: Mapping[str, Any]) -> dict[str, Finding]:
-    """Select the open findings that raise alerts, by rule, without those that follow from others."""
+    """Return the open findings that raise alerts, by rule. Consequences of other findings raise none."""
     findings = health.get("findings") or ()
     return {f["rule"]: f for f in findings if f["level"] in ("warning", "bad") and not f.get("cause")}
 
 
 def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[Finding, bool]]:
-    """Yield alerts that are new or worse, and whether to send a message: none for the cause of findings that people
-    already know, so that one problem gives one message."""
-    earlier = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
+    """Yield alerts that are new or worse, and whether to send a message about each. No message is sent about the cause
+    of findings that were already reported, so that one problem gives one message."""
+    earlier_findings = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
     for rule, finding in alerts(after).items():
-        previous = earlier.get(rule)
+        previous = earlier_findings.get(rule)
         if previous is None:
-            yield finding, not any(f["cause"] == rule and f["rule"] in earlier for f in after["findings"])
+            yield finding, not any(f["cause"] == rule and f["rule"] in earlier_findings for f in after["findings"])
         elif (previous["level"], finding["level"]) == ("warning", "bad"):
             yield finding, True
 
 
 def _grouped(findings: list[Finding]) -> list[Finding]:
-    """Sort the findings, worst first, each followed by its probable consequences, whose `cause` names its rule. A
-    `cause` is kept when it is over, so that its consequences don't count as new."""
+    """Sort the findings, worst first, each followed by its probable consequences, whose `cause` names its rule."""
     alarming = {finding["rule"] for finding in findings if finding["level"] != "note"}
     for finding in findings:
         cause = "" if finding["level"] == "note" else _root(finding["rule"], alarming)
@@ -112,7 +108,7 @@ def _grouped(findings: list[Finding]) -> list[Finding]:
 
 
 def _root(rule: str, alarming: set[str]) -> str:
-    """Find the first cause of a finding among the open ones; empty: itself."""
+    """Return the rule of a finding's root cause among the open findings, or "" if it has no cause."""
     root = rule
     while cause := next((rule_id for rule_id in BY_ID[root].follows if rule_id in alarming), ""):
         root = cause
@@ -124,15 +120,15 @@ def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
     if alarming := next((level for level in ("bad", "warning") if level in levels), ""):
         return alarming
     # Whether a run learns is unknown until a rule has judged its reward.
-    judged = [check for check in checks if check["value"] is not None and check["rule"] in REWARD]
-    return "well" if judged else "unknown"
+    judged_rewards = [check for check in checks if check["value"] is not None and check["rule"] in REWARD_RULES]
+    return "well" if judged_rewards else "unknown"
 
 
 def _judge(
-    rule: HealthRule, bounds: RuleBounds, history: History, was: Finding | None
+    rule: HealthRule, bounds: RuleBounds, history: History, previous: Finding | None
 ) -> tuple[dict[str, Any], Finding | None]:
     check: dict[str, Any] = {"rule": rule.id, "state": "waits", "value": None, "bound": ""}
-    if bounds.source != rule.source:  # lists of runs read this too, so it stays short
+    if bounds.source != rule.source:  # lists of runs read this too, so it must be short
         check["source"] = bounds.source
     if bounds.off:
         return {**check, "state": "off"}, None
@@ -144,28 +140,28 @@ def _judge(
     if signal is None or not len(signal.value) or not np.isfinite(signal.value[-1]):
         if not history.has_stopped(rule.metric):
             return check, None
-        return {**check, "state": "gone"}, was  # a metric that is no longer logged is neither better nor worse
+        return {**check, "state": "gone"}, previous  # a metric that is no longer logged is neither better nor worse
     value = float(signal.value[-1])
     check |= {"value": value, "state": "well"}
-    breach = _breach(rule, bounds, signal, was)
+    breach = _breach(rule, bounds, signal, previous)
     if breach is None:
         return check, None
-    finding = _finding(rule, bounds, history, signal, breach, was)
+    finding = _finding(rule, bounds, history, signal, breach, previous)
     return {**check, "value": finding["value"], "state": finding["level"]}, finding
 
 
-def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Breach | None:
-    """Find the worst bound that the figure has crossed."""
-    sure = signal.sure is not None and bool(signal.sure[-1])
+def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, previous: Finding | None) -> _Breach | None:
+    """Return the worst bound that the value has crossed, or None."""
+    is_sure = signal.sure is not None and bool(signal.sure[-1])
     levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.warning))
     for level, bound in levels:
         if bound is None:
             continue
-        since = _lasting(_beyond(rule, signal, bound), signal, 0 if sure else rule.hold)
+        since = _lasting(_beyond(rule, signal, bound), signal, 0 if is_sure else rule.hold)
         if since is not None:
             return _Breach(level, bound, since)
-        open_at = was is not None and RANK[was["stood"]] <= RANK[level]
-        eased = bound - EASED * abs(bound) if rule.above else bound + EASED * abs(bound)
+        open_at = previous is not None and RANK[previous["stood"]] <= RANK[level]
+        eased = bound - EASING * abs(bound) if rule.above else bound + EASING * abs(bound)
         if open_at and _lasting(~_beyond(rule, signal, eased), signal, max(rule.hold, rule.calm)) is None:
             return _Breach(level, bound, float(signal.at[-1]))
     return None
@@ -176,16 +172,16 @@ def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]
 
 
 def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
-    """Find the start of the current stretch of true values, if it has lasted for `hold` steps."""
+    """Return the first step of the current stretch of true values, or None if it is shorter than `hold` steps."""
     if not holds[-1]:
         return None
     breaks = np.flatnonzero(~holds)
-    first = int(breaks[-1]) + 1 if len(breaks) else 0
-    return float(signal.at[first]) if signal.at[-1] - signal.at[first] >= hold else None
+    start_index = int(breaks[-1]) + 1 if len(breaks) else 0
+    return float(signal.at[start_index]) if signal.at[-1] - signal.at[start_index] >= hold else None
 
 
 def _finding(
-    rule: HealthRule, bounds: RuleBounds, history: History, signal: Signal, breach: _Breach, was: Finding | None
+    rule: HealthRule, bounds: RuleBounds, history: History, signal: Signal, breach: _Breach, previous: Finding | None
 ) -> Finding:
     value = float(signal.value[-1])
     solved = bool(rule.solved) and history.solved
@@ -212,11 +208,11 @@ def _finding(
         "try": "" if solved else advice[:1].upper() + advice[1:],
         "metric": rule.metric.format(**fields) if rule.metric else "",
         "find": rule.find.format(**fields),
-        "cause": was.get("cause", "") if was else "",
-        "since_step": was["since_step"] if was else int(breach.since),
+        "cause": previous.get("cause", "") if previous else "",
+        "since_step": previous["since_step"] if previous else int(breach.since),
     }
-    same = was is not None and was["level"] == finding["level"]
-    if was and same and rule.format == "steps" and not _beyond(rule, signal, breach.bound)[-1]:
+    same_level = previous is not None and previous["level"] == finding["level"]
+    if previous and same_level and rule.format == "steps" and not _beyond(rule, signal, breach.bound)[-1]:
         # A step count that starts again at 0 doesn't say why the finding is still open.
-        finding |= {name: was[name] for name in ("value", "value_text", "sentence")}
+        finding |= {name: previous[name] for name in ("value", "value_text", "sentence")}
     return finding

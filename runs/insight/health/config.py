@@ -1,4 +1,4 @@
-"""The parts of a run's frozen spec that the rules need."""
+"""The parts of a run's frozen spec that the health rules need."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,12 +12,10 @@ from workers.environments.entry import EntryKind
 from workers.environments.library import LIBRARY as ENVIRONMENTS
 from workers.rewards.library import LIBRARY
 
-TRL_LIMIT = 512
-"""TRL's default max_completion_length."""
-TRL_RATE = 1e-6
-"""TRL's default learning_rate."""
-LONG_RUN = 900
-"""Steps."""
+TRL_MAX_LENGTH = 512
+TRL_LEARNING_RATE = 1e-6
+LONG_RUN_STEPS = 900
+"""Number of steps from which bounds in steps apply in full."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +24,9 @@ class Component:
     weight: float
     low: float | None
     high: float | None
-    """The maximum; None: unknown or unbounded."""
+    """The maximum score, or None if unknown or unbounded."""
     checks: bool = False
-    """It compares with the dataset's answer or runs its tests, so a completion's form can't game it."""
+    """Whether the component checks the dataset's answer or runs its tests, so a completion's form can't game it."""
 
     @property
     def metric(self) -> str:
@@ -38,48 +36,42 @@ class Component:
 @dataclass(frozen=True)
 class Config:
     beta: float = 0.0
-    learning_rate: float = TRL_RATE
+    learning_rate: float = TRL_LEARNING_RATE
     updates: int = 1
-    """Optimizer steps per batch of completions."""
     loss: str = "dapo"
-    cap: int = TRL_LIMIT
+    cap: int = TRL_MAX_LENGTH
     mask_truncated: bool = False
     from_vllm: bool = False
-    """Completions come from vLLM, in the trainer or on servers."""
+    """Whether vLLM generates the completions, in the trainer or on servers."""
     corrected: bool = False
-    """Completions come from vLLM, and their probabilities are corrected to the trainer's."""
+    """Whether vLLM generates the completions and importance sampling corrects for the trainer's probabilities."""
     correction: str = "sequence_mask"
     served: bool = False
-    """Completions come from vLLM servers."""
     max_grad_norm: float = 1.0
     components: tuple[Component, ...] = ()
     gpus: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
-    """The GPUs of the trainer's ranks."""
     max_steps: int = 0
-    """0: unknown, the run is planned in epochs."""
+    """Number of planned steps, or 0 if unknown because the run is planned in epochs."""
     completions: int = 0
-    """Completions per generation; 0: unknown."""
+    """Completions per generation, or 0 if unknown."""
     eval_every: int = 0
-    """Steps between evaluations; 0: none."""
+    """Steps between evaluations, or 0 if there are none."""
     save_every: int = 0
     turn_limit: int = 0
-    """Turns of an episode; 0: completions have one."""
+    """Maximum number of turns in an episode, or 0 if completions have a single turn."""
     call_limit: int = 0
-    """Calls of tools in one turn."""
     driven_by: str = ""
-    """The kind of gateway whose programs drive the episodes; empty: the run drives them."""
+    """The kind of gateway whose programs drive the episodes, or "" if the run drives them."""
     tools: bool = False
-    """The model has tools to call."""
 
     @property
     def patience(self) -> float:
-        """Factor for bounds in steps: a shorter run has to show progress earlier."""
-        return min(1.0, max(1 / 3, self.max_steps / LONG_RUN)) if self.max_steps else 1.0
+        """Factor for bounds in steps, since shorter runs have to show progress earlier."""
+        return min(1.0, max(1 / 3, self.max_steps / LONG_RUN_STEPS)) if self.max_steps else 1.0
 
     @property
     def advice(self) -> dict[str, str]:
-        """The numbers that advice refers to."""
         rate = self.learning_rate
         return {
             "lower_rate": f"lower the learning rate (from {rate:g} to about {rate / 3:.1g})",
@@ -91,7 +83,7 @@ class Config:
 
     @property
     def _slowed_by(self) -> str:
-        """Further causes of a slow step that the run's hardware can have."""
+        """Other possible causes of slow steps on the run's hardware, as the end of a sentence."""
         hot = "whether a GPU is hot or throttled" if self.gpus else ""
         waiting = "vLLM’s waiting requests" if self.from_vllm else ""
         if hot and waiting:
@@ -100,7 +92,6 @@ class Config:
 
     @property
     def highest(self) -> float | None:
-        """The total reward of a perfect completion."""
         return self._total(best=True)
 
     @property
@@ -127,10 +118,10 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
     correction = bool(grpo.get("vllm_importance_sampling_correction", True))
     return Config(
         beta=chart_catalogue.beta(spec),
-        learning_rate=float(grpo.get("learning_rate") or TRL_RATE),
+        learning_rate=float(grpo.get("learning_rate") or TRL_LEARNING_RATE),
         updates=chart_catalogue.updates_per_batch(spec),
         loss=str(grpo.get("loss_type") or "dapo"),
-        cap=int(grpo.get("max_completion_length") or TRL_LIMIT),
+        cap=int(grpo.get("max_completion_length") or TRL_MAX_LENGTH),
         mask_truncated=bool(grpo.get("mask_truncated_completions")),
         from_vllm=spec.hardware.rollout is not Rollout.TRANSFORMERS,
         corrected=spec.hardware.rollout is not Rollout.TRANSFORMERS and correction,
@@ -157,8 +148,8 @@ def _is_tool(part: PartSpec) -> bool:
 
 
 def _interval(spec: RunSpec, act: Literal["eval", "save"]) -> int:
-    """Read the steps between evaluations or saves; 0: none, or by epochs. TRL's default is 500; a value below 1 is a
-    share of the run."""
+    """Return the number of steps between evaluations or saves, or 0 if there are none or they are planned in epochs.
+    TRL's default is 500; a value below 1 is a share of the run."""
     if str(spec.grpo.get(f"{act}_strategy") or ("no" if act == "eval" else "steps")) != "steps":
         return 0
     steps = float(spec.grpo.get(f"{act}_steps") or 500)

@@ -1,4 +1,4 @@
-"""Health bounds as lines on the charts of the metrics that they judge."""
+"""Health bounds, drawn as lines on the charts of the metrics that they apply to."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,10 +15,10 @@ from workers.contract.wire.documents import ContractError
 
 
 def with_bounds(groups: Sequence[ChartGroup], run: Run) -> list[ChartGroup]:
-    """Add the bounds of the run's preset to the charts, labelled as on its health card.
+    """Return the charts with the bounds of the run's preset, labelled as on the health card.
 
-    Rules that are off, don't apply to the run, or judge something other than a metric's own value draw nothing. One
-    query.
+    Rules that are off, don't apply to the run, or judge something other than a metric's own value have no lines. Makes
+    one query.
     """
     if run.kind != "train":
         return list(groups)
@@ -35,9 +35,9 @@ def _bounded(chart: Chart, rules: Sequence[tuple[HealthRule, RuleBounds]], confi
     lines: list[ChartBound] = []
     for rule, bounds in rules:
         names = {rule.also, *(rule.metric.format(gpu=gpu) for gpu in config.gpus or ("",))}
-        judged = [line.label for line in chart.lines if line.metric in names]
-        if judged:
-            lines += _lines(rule, bounds, "" if len(judged) == len(chart.lines) else f"{judged[0]}: ")
+        judged_labels = [line.label for line in chart.lines if line.metric in names]
+        if judged_labels:
+            lines += _lines(rule, bounds, "" if len(judged_labels) == len(chart.lines) else f"{judged_labels[0]}: ")
     return replace(chart, bounds=tuple(lines))
 
 

@@ -1,4 +1,4 @@
-"""The form of a preset: its name and, for each rule, a switch and two bounds, validated per field."""
+"""The form of a health preset: its name and, for each rule, a switch and two bounds."""
 
 import math
 from collections.abc import Mapping
@@ -18,15 +18,12 @@ LEVELS = {"note": "Note", "warning": "Warning", "bad": "Bad"}
 
 @dataclass(frozen=True)
 class RuleFields:
-    """The form fields of one health rule."""
-
     rule: HealthRule
     on: forms.BoundField
     bounds: list[forms.BoundField]
     """The milder bound, then the worse one."""
     source: str
     changed: bool
-    """It differs from the rule's own bounds."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +63,12 @@ class PresetForm(forms.Form):
         self.fields[f"{rule.id}-on"] = forms.BooleanField(required=False, initial=not bounds.off, label=rule.title)
         for name, level, value in (("warning", rule.mild, initial_bounds.warning), ("bad", "bad", initial_bounds.bad)):
             field = forms.FloatField(
-                required=False, initial=_out(rule, value), label=f"{LEVELS[level]} {side}{_unit(rule)}"
+                required=False, initial=_to_input(rule, value), label=f"{LEVELS[level]} {side}{_unit(rule)}"
             )
             field.widget.attrs["step"] = "any"
             self.fields[f"{rule.id}-{name}"] = field
 
     def wrong(self) -> list[tuple[str, str, str]]:
-        """List the fields with errors, with their rules' names."""
         ends = ("on", "warning", "bad")
         return wrong_fields(self, {f"{rule.id}-{end}": rule.title for rule in RULES for end in ends})
 
@@ -100,7 +96,7 @@ class PresetForm(forms.Form):
         names = [f"{rule.id}-warning", f"{rule.id}-bad"]
         if any(name in self.errors for name in names):
             return
-        warning, bad = (_in(rule, self.cleaned_data.get(name)) for name in names)
+        warning, bad = (_from_input(rule, self.cleaned_data.get(name)) for name in names)
         for name, value in zip(names, (warning, bad), strict=True):
             if value is not None and (problem := _out_of_range(rule, value)):
                 self.add_error(name, problem)
@@ -111,10 +107,11 @@ class PresetForm(forms.Form):
             self.add_error(names[1], f"The worse bound must be {side} the milder one.")
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """List the entries that differ from the rules' defaults."""
         entries: dict[str, dict[str, Any]] = {}
         for rule in RULES:
-            warning, bad = (_in(rule, self.cleaned_data.get(f"{rule.id}-{name}")) for name in ("warning", "bad"))
+            warning, bad = (
+                _from_input(rule, self.cleaned_data.get(f"{rule.id}-{name}")) for name in ("warning", "bad")
+            )
             if not self.cleaned_data[f"{rule.id}-on"]:
                 if rule.warning is not None or rule.bad is not None:
                     entries[rule.id] = {"on": False}
@@ -140,15 +137,15 @@ def _unit(rule: HealthRule) -> str:
     return f" ({units[rule.format]})" if rule.format in units else ""
 
 
-def _out(rule: HealthRule, value: float | None) -> float | None:
-    """Convert a value to what people enter: shares in percent, whole numbers without decimals."""
+def _to_input(rule: HealthRule, value: float | None) -> float | None:
+    """Convert a value to the form in which users enter it: shares in percent, whole numbers without decimals."""
     if value is None:
         return None
     typed = round(100 * value, 6) if rule.format == "percent" else value
     return int(typed) if typed == int(typed) else typed
 
 
-def _in(rule: HealthRule, value: float | None) -> float | None:
+def _from_input(rule: HealthRule, value: float | None) -> float | None:
     if value is None or rule.format != "percent":
         return value
     return round(value / 100, 8)
@@ -158,7 +155,7 @@ def _out_of_range(rule: HealthRule, value: float) -> str:
     if not math.isfinite(value):
         return "Enter a number."
     if value < rule.minimum:
-        return f"At least {_out(rule, rule.minimum):g}."
+        return f"At least {_to_input(rule, rule.minimum):g}."
     if rule.maximum is not None and value > rule.maximum:
-        return f"At most {_out(rule, rule.maximum):g}."
+        return f"At most {_to_input(rule, rule.maximum):g}."
     return ""

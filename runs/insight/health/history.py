@@ -1,4 +1,4 @@
-"""A run's metrics as the rules read them: the newest steps, and a memory of the earlier ones."""
+"""A run's metrics as the rules read them: the newest steps, and a summary of earlier steps (the memory)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,36 +11,31 @@ from numpy.typing import NDArray
 from runs.insight.health.config import Config
 
 RECENT = 240
-"""Values of each metric read again at each assessment."""
+"""Number of newest values of each metric that every assessment reads."""
 SETTLED = 60
-"""The oldest of those enter the memory, so an assessment may be late by this many values."""
-FAR = 20
-"""A metric counts as no longer logged once it is this many steps plus three of its own intervals behind the run."""
+"""Number of the oldest of those values that enter the memory: an assessment may be late by this many values."""
+MAX_STEPS_BEHIND = 20
+"""Number of steps, in addition to three logging intervals, after which a metric counts as no longer logged."""
 START = 20
-"""The number of values that describe a run's start."""
 ROLL = 20
 STRETCHES = 60
-"""Points of the memory's series over the whole run."""
-SHORTEST_S = 30.0
-"""Minimum time between points of a trail."""
-TEXTS = 40
-"""Steps whose completions are remembered as counts."""
-FIRST_TEXTS = 100
-"""About how many of the first completions define the usual text."""
-MARKED = ("reward", "entropy", "completions/mean_length")
-"""Metrics whose start and best are remembered, in addition to the reward components."""
+"""Maximum number of points in a series that the memory keeps over the whole run."""
+MIN_TRAIL_INTERVAL_S = 30.0
+MAX_TEXT_STEPS = 40
+FIRST_COMPLETIONS = 100
+"""Approximate number of first completions that define what is usual."""
+MARKED_METRICS = ("reward", "entropy", "completions/mean_length")
+"""Metrics whose start and best value are remembered, in addition to the reward components."""
 GENERATED = "reward"
-"""A metric of lines whose step generated completions; other lines are further updates on them."""
+"""Metric that is logged only by steps that generate completions; other steps make more updates on them."""
 
 Floats = NDArray[np.float64]
 Row = tuple[int | None, float, Mapping[str, float]]
-"""(step, t, values) of a line."""
+"""(step, t, values) of a metrics line."""
 
 
 @dataclass(frozen=True)
 class MetricHistory:
-    """The values of one metric, oldest first."""
-
     step: NDArray[np.int64]
     t: Floats
     value: Floats
@@ -53,21 +48,19 @@ class MetricHistory:
 
 
 class Mark(NamedTuple):
-    """The memory of a metric whose first values are no longer read."""
+    """What the memory keeps of a metric whose first values are no longer read."""
 
     start: float
-    """Mean of the first values."""
     noise: float
     """Standard deviation between neighbouring steps, without the trend."""
     best: float
-    """Highest mean over ROLL values; at the start also over fewer, since a run may collapse early."""
+    """Highest mean over ROLL values, or over fewer at the start, since a run may collapse early."""
     best_step: int
     low: float = inf
-    """Lowest mean over ROLL values."""
 
 
 class Sums(NamedTuple):
-    """Sums for a regression of a metric on the step, over the values that are no longer read."""
+    """Sums for the regression of a metric on the step, over the values that are no longer read."""
 
     until: int = 0
     n: float = 0.0
@@ -80,25 +73,22 @@ class Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class RunPace:
-    """Medians of the first steps."""
+    """A run's initial pace: medians over its first steps."""
 
     rate: float
-    """Tokens per second."""
     seconds: float
-    """Seconds per step."""
 
 
 class Text(NamedTuple):
-    """The completions of one step: how many were read, and how many show a sign of decay."""
+    """The numbers of completions of one step that were read and that show each sign of decay."""
 
     step: int
     read: int
     repeated: int
     empty: int
-    same: int = 0
-    """Long texts that are identical to another completion's of the step."""
-    odd: int = 0
-    """Texts that look like gibberish."""
+    identical: int = 0
+    """Number of long texts that are identical to another completion of the step."""
+    gibberish: int = 0
 
 
 @dataclass
@@ -106,54 +96,51 @@ class History:
     config: Config
     columns: dict[str, MetricHistory]
     step: int = 0
-    """The newest step."""
     marks: dict[str, Mark] = field(default_factory=dict)
     sums: dict[str, Sums] = field(default_factory=dict)
     pace: RunPace | None = None
     texts: list[Text] = field(default_factory=list)
     first_texts: Text | None = None
-    """The completions of the first steps, added up."""
+    """Sums over the completions of the first steps."""
     evaluations: list[tuple[int, float]] = field(default_factory=list)
-    """Step and validation reward."""
+    """(step, validation reward)"""
     solved_shares: list[tuple[int, int, int]] = field(default_factory=list)
-    """(step, completions, solved completions) of stretches of the run."""
+    """(last step, completions, solved completions) of each stretch of the run."""
     trails: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Memory in use as (time, MiB), spread over the attempt's whole training."""
+    """Metric of memory in use -> (time, MiB), spread over the attempt's whole training."""
     capacity: Mapping[str, float] = field(default_factory=dict)
-    """The maximum in MiB of each metric of `trails`."""
+    """Total memory in MiB for each metric of `trails`."""
     reported: frozenset[str] = frozenset()
-    """Every metric that the run has ever reported."""
     training_since: float = 0.0
-    """When training began, by the host's clock; before, GPUs were idle because the model was loading."""
+    """When training started, by the host's clock. Before that, GPUs are idle because the model is loading."""
     hang: str = ""
-    """The supervisor's sentence on which process waits for which; empty while steps end."""
+    """The supervisor's sentence about which process is waiting for which, or "" while steps are being completed."""
     quiet_s: float = 0.0
-    """Seconds since the last step, by the control plane's clock; 0: unknown, or not training."""
+    """Seconds since the last step, by the control plane's clock, or 0 if unknown or not training."""
 
     def get(self, metric: str, points: int = 1) -> MetricHistory | None:
-        """Find the metric's history. None if it has fewer than `points` values or is no longer logged."""
+        """Return the metric's history, or None if it has fewer than `points` values or is no longer logged."""
         column = self.columns.get(metric)
         return column if column is not None and len(column) >= points and self._is_current(column) else None
 
     def updates(self, metric: str) -> MetricHistory | None:
-        """Find the metric's history without the first update of each batch, whose ratio is always 1."""
+        """Return the metric's history without the first update of each batch, whose ratio is always 1."""
         column, generated = self.get(metric), self.columns.get(GENERATED)
         if column is None or generated is None or self.config.updates <= 1:
             return column
         return column.pick(~np.isin(column.step, generated.step))
 
     def has_stopped(self, metric: str) -> bool:
-        """Test whether the metric was logged and no longer is."""
         column = self.columns.get(metric)
         return metric in self.reported if column is None else not self._is_current(column)
 
     def _is_current(self, column: MetricHistory) -> bool:
         interval = (column.step[-1] - column.step[0]) / max(len(column) - 1, 1)
-        return bool(column.step[-1] < 0 or self.step - column.step[-1] <= FAR + 3 * interval)
+        return bool(column.step[-1] < 0 or self.step - column.step[-1] <= MAX_STEPS_BEHIND + 3 * interval)
 
     @property
     def solved(self) -> bool:
-        """True if the reward is close to the maximum of its components."""
+        """True if the reward is close to the maximum that its components allow."""
         high, low, column = self.config.highest, self.config.lowest, self.get("reward", ROLL)
         if high is None or low is None or high <= low or column is None:
             return False
@@ -161,7 +148,7 @@ class History:
 
 
 def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
-    """Turn rows, oldest first, into a column per metric."""
+    """Convert rows, given oldest first, to one column per metric."""
     lists: dict[str, tuple[list[int], list[float], list[float]]] = {}
     for step, t, values in rows:
         at = -1 if step is None else step
@@ -178,7 +165,7 @@ def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
 
 
 def with_generations(recent: Sequence[Row], earlier: Iterable[Row]) -> list[Row]:
-    """Prepend earlier generations to the newest lines, with only those figures that updates don't have."""
+    """Prepend earlier generations to the newest lines, with only those metrics that updates don't log."""
     of_updates = {name for _, _, values in recent if GENERATED not in values for name in values}
     generated = [
         (step, t, {name: value for name, value in values.items() if name not in of_updates})
@@ -192,17 +179,16 @@ def generations(rows: Sequence[Row]) -> int:
 
 
 def noise(value: Floats) -> float:
-    """Estimate the standard deviation of a series' noise from the median difference between neighbours, which trends
-    and drops hardly affect."""
+    """Estimate a series' noise (standard deviation) from the median difference of neighbours, despite trends."""
     if len(value) < 3:
         return 0.0
-    return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise of deviation 1
+    return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise with standard deviation 1
 
 
 def rolling_mean(value: Floats, window: int) -> Floats:
     if len(value) < window:
         return np.empty(0)
-    # Each window separately: in a running sum, one value of 1e20 would distort all later means.
+    # Each window is summed separately: in a running sum, one value of 1e20 would distort all later means.
     means: Floats = (np.lib.stride_tricks.sliding_window_view(value, window) / window).sum(axis=1)
     return means
 
@@ -215,7 +201,7 @@ def rolling_median(value: Floats, window: int) -> Floats:
 
 
 def paced(column: MetricHistory | None) -> MetricHistory | None:
-    """Convert cumulative tokens to seconds per step (`t`) and tokens per second (`value`). A pause is a slow step."""
+    """Convert cumulative tokens to seconds per step (`t`) and tokens per second (`value`)."""
     if column is None or len(column) < 2:
         return None
     seconds, steps, tokens = np.diff(column.t), np.diff(column.step), np.diff(column.value)
@@ -229,8 +215,8 @@ def paced(column: MetricHistory | None) -> MetricHistory | None:
 
 @np.errstate(over="ignore", invalid="ignore")
 def remember(history: History) -> None:
-    """Update the memory. Only columns that begin with the run have a start."""
-    for name in (*MARKED, *(part.metric for part in history.config.components)):
+    """Update the memory from the newest values. A metric's start is only recorded if its column begins with the run."""
+    for name in (*MARKED_METRICS, *(part.metric for part in history.config.components)):
         column = history.get(name, START)
         if column is None:
             continue
@@ -245,8 +231,8 @@ def remember(history: History) -> None:
     if history.pace is None:
         pace = paced(history.get("num_tokens", START))
         if pace is not None and len(pace) >= ROLL and pace.step[0] <= START:
-            first = slice(2, START)  # the first steps compile and fill caches
-            history.pace = RunPace(float(np.median(pace.value[first])), float(np.median(pace.t[first])))
+            initial_steps = slice(2, START)  # the first steps compile and fill caches
+            history.pace = RunPace(float(np.median(pace.value[initial_steps])), float(np.median(pace.t[initial_steps])))
 
 
 def _note_evaluations(history: History) -> None:
@@ -259,21 +245,21 @@ def _note_evaluations(history: History) -> None:
 
 
 def _extend(history: History, name: str) -> None:
-    """Add the newest value of a memory metric to its trail; a full trail keeps every second point."""
+    """Add a memory metric's newest value to its trail. A full trail drops every second point."""
     column, trail = history.get(name, 10), history.trails.get(name) or []
     if column is None or not history.training_since or history.step <= START:
         return
     t = float(column.t[-1])
     interval = (trail[-1][0] - trail[0][0]) / STRETCHES if trail else 0.0
-    if trail and t - trail[-1][0] < max(interval, SHORTEST_S):
+    if trail and t - trail[-1][0] < max(interval, MIN_TRAIL_INTERVAL_S):
         return
-    newest = column.value[column.t > t - SHORTEST_S]
+    newest = column.value[column.t > t - MIN_TRAIL_INTERVAL_S]
     trail = [*trail, (t, float(np.median(newest)))]
     history.trails[name] = trail[::2] if len(trail) > STRETCHES else trail
 
 
 def note_solved(history: History, steps: Iterable[tuple[int, int, int]]) -> None:
-    """Add (step, completions, solved) of newer steps; stretches that grow too many are joined in pairs."""
+    """Add (step, completions, solved) of newer steps. Stretches are merged in pairs when there are too many."""
     history.solved_shares += steps
     while len(history.solved_shares) > STRETCHES:
         pairs = zip(history.solved_shares[::2], history.solved_shares[1::2], strict=False)
@@ -282,52 +268,51 @@ def note_solved(history: History, steps: Iterable[tuple[int, int, int]]) -> None
 
 
 def note_texts(history: History, texts: Iterable[Text]) -> None:
-    """Add the completions of newer steps."""
     for text in texts:
-        history.texts = [*history.texts, text][-TEXTS:]
-        first = history.first_texts or Text(text.step, 0, 0, 0)
-        if text.step <= START and first.read < FIRST_TEXTS:
-            history.first_texts = Text(text.step, *(a + b for a, b in zip(first[1:], text[1:], strict=True)))
+        history.texts = [*history.texts, text][-MAX_TEXT_STEPS:]
+        first_texts = history.first_texts or Text(text.step, 0, 0, 0)
+        if text.step <= START and first_texts.read < FIRST_COMPLETIONS:
+            history.first_texts = Text(text.step, *(a + b for a, b in zip(first_texts[1:], text[1:], strict=True)))
 
 
 def _first_mark(column: MetricHistory) -> Mark:
-    few = 5
-    wobble = noise(column.value)
-    means = rolling_mean(column.value[:START], few)
-    top = int(np.argmax(means))
-    # Minus the amount by which the best of a few windows exceeds their mean by luck.
+    window = 5
+    deviation = noise(column.value)
+    means = rolling_mean(column.value[:START], window)
+    best_index = int(np.argmax(means))
+    # The best of a few windows exceeds their mean by chance; subtract that amount.
     first = Mark(
         start=float((column.value[:START] / START).sum()),
-        noise=wobble,
-        best=float(means[top]) - 2 * wobble / few**0.5,
-        best_step=int(column.step[top + few - 1]),
+        noise=deviation,
+        best=float(means[best_index]) - 2 * deviation / window**0.5,
+        best_step=int(column.step[best_index + window - 1]),
     )
     return _marked(column, first)
 
 
 def _marked(column: MetricHistory, old: Mark) -> Mark:
     means = rolling_mean(column.value, ROLL)
-    top = int(np.argmax(means))
-    best, best_step = float(means[top]), int(column.step[top + ROLL - 1])
+    best_index = int(np.argmax(means))
+    best, best_step = float(means[best_index]), int(column.step[best_index + ROLL - 1])
     if old.best >= best:
         best, best_step = old.best, old.best_step
     return Mark(old.start, noise(column.value), best, best_step, min(old.low, float(means.min())))
 
 
 def _summed(column: MetricHistory, old: Sums) -> Sums:
-    """Extend the sums by the values that the next assessment may no longer read."""
+    """Return the sums extended by the values that the next assessment may no longer read."""
     if len(column) < RECENT:
         return old
     until = int(column.step[SETTLED])
-    chosen = (column.step > old.until) & (column.step <= until)
-    x, y = column.step[chosen].astype(float), column.value[chosen]
+    is_new = (column.step > old.until) & (column.step <= until)
+    x, y = column.step[is_new].astype(float), column.value[is_new]
     added = (float(len(x)), x.sum(), y.sum(), (x * x).sum(), (x * y).sum(), (y * y).sum())
     sums = Sums(until, *(before + float(new) for before, new in zip(old[1:], added, strict=True)))
     return sums if np.isfinite(sums).all() else old
 
 
 def forget_after(history: History, step: int) -> None:
-    """Forget the best values after `step`, which a resume made void."""
+    """Remove what the memory knows about steps after `step`, which a resume made void."""
     history.marks = {
         name: mark if mark.best_step <= step else Mark(mark.start, mark.noise, mark.start, 0, mark.start)
         for name, mark in history.marks.items()
@@ -340,7 +325,6 @@ def forget_after(history: History, step: int) -> None:
 
 
 def to_memory(history: History) -> dict[str, Any]:
-    """Convert the memory to JSON, which is stored with the assessment."""
     return {
         "marks": {name: list(mark) for name, mark in history.marks.items()},
         "sums": {name: list(sums) for name, sums in history.sums.items() if sums.n},
@@ -358,7 +342,7 @@ def from_memory(history: History, memory: Mapping[str, Any]) -> None:
     history.sums = {name: Sums(*values) for name, values in (memory.get("sums") or {}).items()}
     history.pace = RunPace(*memory["pace"]) if memory.get("pace") else None
     history.evaluations = [(step, value) for step, value in memory.get("evaluations") or ()]
-    history.solved_shares = [(step, of, solved) for step, of, solved in memory.get("solved") or ()]
+    history.solved_shares = [(step, completions, solved) for step, completions, solved in memory.get("solved") or ()]
     history.trails = {name: [(t, mib) for t, mib in trail] for name, trail in (memory.get("trails") or {}).items()}
     history.texts = [Text(*values) for values in memory.get("texts") or []]
     history.first_texts = Text(*memory["first_texts"]) if memory.get("first_texts") else None

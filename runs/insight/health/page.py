@@ -1,5 +1,4 @@
-"""The health card of the run page: the stored assessment's verdict, findings with their bounds and sources, and all
-checks."""
+"""The health card of the run page: the stored assessment's verdict, its findings and all checks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from runs.insight.metrics import run_charts
 
 VERDICTS = {"bad": "Unhealthy", "warning": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
 ENDED = {"unknown": "Too short to judge"}
-"""Verdicts that are worded otherwise for ended runs."""
+"""Verdicts with a different label for runs that have ended."""
 CHIPS = {"bad": "bad", "warning": "warn", "well": "good"}
 STATES = {
     "well": "ok",
@@ -30,8 +29,6 @@ ICONS = {"bad": "octagon-alert", "warning": "triangle-alert", "well": "circle-ch
 
 @dataclass(frozen=True)
 class Check:
-    """A line of the list of checks."""
-
     title: str
     about: str
     state: str
@@ -48,7 +45,6 @@ class Card:
     word: str
     icon: str
     headline: str
-    """The text after the verdict."""
     findings: list[dict[str, Any]]
     checks: list[Check]
     step: int
@@ -60,12 +56,12 @@ class Card:
 
     @property
     def chip(self) -> str:
-        """The color class of its chip."""
         return CHIPS.get(self.verdict, "")
 
 
 def card(run: Run) -> Card | None:
-    """Read the run's health card. None for runs without health, such as queued runs and trials. One query."""
+    """Return the run's health card, or None for runs that have no health, such as queued runs and trials. Makes one
+    query."""
     attempt = run.latest()
     if run.kind != "train" or attempt.status == RunStatus.QUEUED or (attempt.started_at is None and not run.health):
         return None
@@ -73,16 +69,16 @@ def card(run: Run) -> Card | None:
     findings = _findings(run)
     verdict = str(health.get("verdict", "unknown"))
     ended = attempt.status in FINAL
-    failed = attempt.status == RunStatus.FAILED and verdict == "well"
+    has_failed = attempt.status == RunStatus.FAILED and verdict == "well"
     verdicts = VERDICTS | ENDED if ended else VERDICTS
     rows = choices()
-    chosen = (row for row in rows if row.pk == run.preset_id)
-    preset = next(chosen, None) or next((row for row in rows if row.is_default), None)
+    matching_presets = (row for row in rows if row.pk == run.preset_id)
+    preset = next(matching_presets, None) or next((row for row in rows if row.is_default), None)
     return Card(
-        # A green verdict next to "failed" would suggest that all is well.
-        verdict="unknown" if failed else verdict,
-        word="Healthy until it failed" if failed else verdicts.get(verdict, verdict),
-        icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
+        # A green verdict next to “failed” would suggest that all is well.
+        verdict="unknown" if has_failed else verdict,
+        word="Healthy until it failed" if has_failed else verdicts.get(verdict, verdict),
+        icon=ICONS["unknown"] if has_failed else ICONS.get(verdict, ICONS["unknown"]),
         headline=_headline(findings, verdict, ended=ended),
         findings=findings,
         checks=[_check(check) for check in health.get("checks") or () if check["rule"] in BY_ID],
@@ -96,11 +92,11 @@ def card(run: Run) -> Card | None:
 
 
 def _findings(run: Run) -> list[dict[str, Any]]:
-    """List the open findings, each with the title of the finding that it follows from, and with links."""
-    stored = [finding for finding in run.health.get("findings") or () if finding["rule"] in BY_ID]
+    """Return the open findings, each with its links and the title of the finding that probably caused it."""
+    stored_findings = [finding for finding in run.health.get("findings") or () if finding["rule"] in BY_ID]
     charts = {
         line.metric: chart.id
-        for group in (run_charts.plan_of(run) if stored else ())
+        for group in (run_charts.plan_of(run) if stored_findings else ())
         for chart in group.charts
         for line in chart.lines
     }
@@ -110,7 +106,7 @@ def _findings(run: Run) -> list[dict[str, Any]]:
             "follows": BY_ID[cause].title if (cause := finding.get("cause")) in BY_ID else "",
             "links": list(_links(run, finding, charts)),
         }
-        for finding in stored
+        for finding in stored_findings
     ]
 
 
@@ -130,7 +126,7 @@ def _links(run: Run, finding: Mapping[str, Any], charts: Mapping[str, str]) -> I
 
 def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) -> str:
     if verdict == "unknown":
-        return "" if ended else "the rating starts with the first rewards"
+        return "" if ended else "the assessment starts with the first rewards"
     causes = [finding for finding in findings if not finding.get("follows")]
     levels = [finding["level"] for finding in causes]
     bad, warnings, notes = (levels.count(level) for level in ("bad", "warning", "note"))
@@ -138,8 +134,8 @@ def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) 
     for count, noun in ((warnings, "warning"), (notes, "note")):
         if count:
             parts.append(f"{count} {noun}{'s' if count > 1 else ''}")
-    if following := len(findings) - len(causes):
-        parts.append(f"{following} that probably follow{'' if following > 1 else 's'}")
+    if consequence_count := len(findings) - len(causes):
+        parts.append(f"{consequence_count} that probably follow{'' if consequence_count > 1 else 's'}")
     return ", ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""A run's health bounds: the rules' defaults, overridden by a preset."""
+"""Health presets: bounds that override the rules' defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class RuleBounds:
 class Preset:
     name: str = "Mixed"
     entries: Mapping[str, Mapping[str, Any]] | None = None
-    """Rule -> {"on", "warning", "bad", "source"}, only where they differ from the rule's defaults."""
+    """Rule -> {"on", "warning", "bad", "source"}, only for rules whose bounds differ from the defaults."""
 
     def bounds(self, rule: HealthRule) -> RuleBounds:
         entry = (self.entries or {}).get(rule.id)
@@ -47,13 +47,13 @@ class Preset:
 
 
 def preset_of(run: Run) -> Preset:
-    """Read the run's preset. For many runs use `Presets`, which saves two queries each."""
+    """Return the run's preset. For many runs, use `Presets`, which saves a query per run."""
     condition = Q(pk=run.preset_id) if run.preset_id else Q(is_default=True)
     return as_preset(HealthPreset.objects.filter(condition).first())
 
 
 def choices() -> list[HealthPreset]:
-    """List all presets, the default first."""
+    """Return all presets, with the default first."""
     return sorted(HealthPreset.objects.all(), key=lambda row: (not row.is_default, row.slug is None, row.name))
 
 
@@ -62,7 +62,7 @@ def as_preset(row: HealthPreset | None) -> Preset:
 
 
 def copy(row: HealthPreset, owner: User) -> HealthPreset:
-    """Copy a preset to an editable one of the owner's, under the next free name."""
+    """Create an editable copy of a preset for the owner, with the next free name, and return it."""
     source = row.source if row.slug is None else f"From “{row.name}”. {row.source}".strip()
     with transaction.atomic():
         name = free_name(HealthPreset, f"Copy of {row.name}"[:72])
@@ -77,14 +77,14 @@ def make_default(row: HealthPreset) -> None:
 
 
 def undeletable(row: HealthPreset) -> str:
-    """Explain why a preset can't be deleted, or ""."""
+    """Return why a preset can't be deleted, or "" if it can."""
     if row.is_default:
         return "The default preset can’t be deleted."
     return "" if row.slug is None else "A built-in preset can’t be deleted."
 
 
 class Presets:
-    """All presets, read once for a round over many runs."""
+    """All presets, read once for assessing many runs."""
 
     def __init__(self) -> None:
         rows = list(HealthPreset.objects.all())
@@ -113,7 +113,7 @@ def value_text(value: float, form: str) -> str:
 
 
 def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
-    """Format bounds, such as `warning above 0.5, bad above 2`."""
+    """Format bounds, as in `warning above 0.5, bad above 2`."""
     side = "above" if rule.above else "below"
     levels = ((rule.mild, bounds.warning), ("bad", bounds.bad))
     return ", ".join(f"{level} {side} {value_text(bound, rule.format)}" for level, bound in levels if bound is not None)

@@ -1,4 +1,4 @@
-"""Reading a run's history from a bounded number of rows, regardless of the run's length."""
+"""Reading a run's history from a number of rows that doesn't depend on the run's length."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,16 +20,15 @@ from workers.contract.wire.names import EventKind
 SYSTEM_S = 600.0
 SYSTEM_STEPS = 8
 SYSTEM_ROWS = 2000
-"""Machine metrics are read for SYSTEM_S or SYSTEM_STEPS, whichever is longer, but at most this many rows."""
+"""Maximum number of rows of machine metrics, which are read for SYSTEM_S or SYSTEM_STEPS, whichever is longer."""
 NEW_STEPS = 1000
-"""Steps whose solved completions are added at each assessment."""
 GROUPS = 4
 COMPLETIONS = 24
-"""Completions read per step, from at most as many prompt groups."""
+"""Maximum number of completions read per step, from at most GROUPS prompt groups."""
 
 
 def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
-    """Read the history. Raises ContractError if the spec can no longer be read."""
+    """Return the run's history and update its memory. Raises ContractError if the spec can no longer be read."""
     ranks = tuple((attempt.placement or {}).get("gpus") or ())
     history = History(config_of(spec_of(run), attempt.gpus, ranks), {}, step=run.step, capacity=_capacity(attempt))
     history.reported = frozenset(run.last_metrics)
@@ -50,16 +49,18 @@ def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
 
 
 def _train(run: Run, updates: int) -> tuple[list[Row], int]:
-    """Read the newest lines, with earlier generations if most lines are updates, and the seq of the oldest."""
+    """Return the newest lines and the seq of the oldest. If most lines are updates, earlier generations are added."""
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False).order_by("-seq")
     newest = _lines(rows[:RECENT])
     recent = [row for _, row in newest]
     oldest = newest[0][0] if newest else 0
-    missing = RECENT - past.generations(recent)
-    if updates <= 1 or len(recent) < RECENT or missing <= 0:
+    missing_count = RECENT - past.generations(recent)
+    if updates <= 1 or len(recent) < RECENT or missing_count <= 0:
         return recent, oldest
-    earlier = _lines(rows.filter(seq__lt=oldest, values__has_key=past.GENERATED)[:missing])
-    return past.with_generations(recent, (row for _, row in earlier)), earlier[0][0] if earlier else oldest
+    earlier_lines = _lines(rows.filter(seq__lt=oldest, values__has_key=past.GENERATED)[:missing_count])
+    return past.with_generations(recent, (row for _, row in earlier_lines)), earlier_lines[0][
+        0
+    ] if earlier_lines else oldest
 
 
 def _lines(rows: QuerySet[MetricRow]) -> list[tuple[int, Row]]:
@@ -73,31 +74,34 @@ def _machine(run: Run, kind: EventKind, since: float) -> list[Row]:
 
 
 def _steps_ago(history: History) -> float:
-    """Compute the time from which to read machine metrics: the newest SYSTEM_STEPS, and at least SYSTEM_S."""
+    """Return the time from which to read machine metrics: SYSTEM_STEPS ago, and at least SYSTEM_S seconds ago."""
     column = history.get("loss") or history.get("reward")
     return 0.0 if column is None else float(min(column.t[-1] - SYSTEM_S, column.t[-SYSTEM_STEPS:][0]))
 
 
 def _lengthen(history: History, run: Run, oldest: int) -> None:
-    """Prepend the newest chunks' values of earlier steps to columns that are shorter than the run."""
-    short = [name for name, column in history.columns.items() if len(column) < RECENT and column.step[0] > START]
-    if not short or not MetricChunk.objects.filter(run=run).exists():
+    """Prepend earlier values from the newest chunks to columns that are shorter than the run."""
+    short_columns = [
+        name for name, column in history.columns.items() if len(column) < RECENT and column.step[0] > START
+    ]
+    if not short_columns or not MetricChunk.objects.filter(run=run).exists():
         return
     span = int(RECENT * history.config.updates * run.last_seq / max(run.step, 1))
-    chunks = MetricChunk.objects.filter(run=run, metric__in=short, first_seq__lt=oldest, last_seq__gte=oldest - span)
+    chunks = MetricChunk.objects.filter(
+        run=run, metric__in=short_columns, first_seq__lt=oldest, last_seq__gte=oldest - span
+    )
     for name, count, data in chunks.order_by("metric", "-first_seq").values_list("metric", "points", "data"):
         points = Points.unpack(data, count)
         column = history.columns[name]
-        earlier = points.pick(points.step < column.step[0])
+        earlier_points = points.pick(points.step < column.step[0])
         history.columns[name] = MetricHistory(
-            np.concatenate((earlier.step.astype(np.int64), column.step))[-RECENT:],
-            np.concatenate((earlier.t, column.t))[-RECENT:],
-            np.concatenate((earlier.value, column.value))[-RECENT:],
+            np.concatenate((earlier_points.step.astype(np.int64), column.step))[-RECENT:],
+            np.concatenate((earlier_points.t, column.t))[-RECENT:],
+            np.concatenate((earlier_points.value, column.value))[-RECENT:],
         )
 
 
 def _capacity(attempt: Attempt) -> dict[str, float]:
-    """Read the MiB of the attempt's GPUs and of its host, as the host announced them."""
     inventory = attempt.host.inventory if attempt.host is not None else {}
     gpus = {gpu.get("index"): gpu.get("memory_mib") for gpu in inventory.get("gpus") or ()}
     sizes = {f"gpu/{gpu}/memory_mib": gpus.get(gpu) for gpu in attempt.gpus}
@@ -106,7 +110,7 @@ def _capacity(attempt: Attempt) -> dict[str, float]:
 
 
 def _since(run: Run, attempt: Attempt) -> float:
-    """Find when the attempt ended its first step, by the host's clock; 0 if it hasn't."""
+    """Return when the attempt completed its first step, by the host's clock, or 0 if it hasn't."""
     rows = MetricRow.objects.filter(run=run, attempt=attempt, kind=EventKind.TRAIN).order_by("seq")
     return rows.values_list("t", flat=True).first() or 0.0
 

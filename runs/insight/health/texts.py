@@ -4,34 +4,33 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-GRAM = 4
-"""Words per unit; in text without spaces, groups of four characters."""
-FEWEST = 24
-"""The minimum number of units to judge a text."""
-FEWEST_WORDS = 10
-ODD = 0.15
-"""Share of odd words; prose, code and formulas have a few per cent."""
-LONG = 80
-"""Characters of a text from which identical copies count; short answers are often the same."""
+GRAM_WORDS = 4
+"""Words per n-gram; in text without spaces, pairs of characters are used as words."""
+MIN_GRAMS = 24
+MIN_WORDS = 10
+MAX_ODD_SHARE = 0.15
+"""Share of odd words above which a text is gibberish. Prose, code and formulas have a few per cent."""
+MIN_IDENTICAL_CHARS = 80
+"""Minimum number of characters for counting identical texts, since short answers are often the same."""
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}|^[bcdfghjklmnpqrstvwxz]{5,}$|[a-z]{30}")
-LONGEST = 4000
-"""Characters read from the end, where completions degenerate."""
+MAX_CHARS = 4000
+"""Number of characters read from the end of a text, where completions degenerate."""
 
 
 def repeats(text: str) -> bool:
-    """Test whether more than half of the text repeats earlier text, in sequences of four words."""
-    tail = text[-LONGEST:]
+    """Return whether more than half of the text's four-word sequences repeat earlier ones."""
+    tail = text[-MAX_CHARS:]
     units = tail.split()
     if len(units) * 12 < len(tail):  # hardly any spaces
         units = [tail[i : i + 2] for i in range(0, len(tail) - 1, 2)]
-    grams = [tuple(units[i : i + GRAM]) for i in range(len(units) - GRAM + 1)]
-    return len(grams) >= FEWEST and len(set(grams)) < len(grams) / 2
+    grams = [tuple(units[i : i + GRAM_WORDS]) for i in range(len(units) - GRAM_WORDS + 1)]
+    return len(grams) >= MIN_GRAMS and len(set(grams)) < len(grams) / 2
 
 
 def is_gibberish(text: str) -> bool:
-    """Test whether many words are nonsense: several scripts in one word, or unpronounceable letters."""
-    words = [word for word in text[-LONGEST:].split() if any(map(str.isalpha, word))]
-    return len(words) >= FEWEST_WORDS and sum(map(_is_odd, words)) > ODD * len(words)
+    """Return whether many words are nonsense: several scripts in one word, or unpronounceable letters."""
+    words = [word for word in text[-MAX_CHARS:].split() if any(map(str.isalpha, word))]
+    return len(words) >= MIN_WORDS and sum(map(_is_odd, words)) > MAX_ODD_SHARE * len(words)
 
 
 def _is_odd(word: str) -> bool:
@@ -43,9 +42,9 @@ def _is_odd(word: str) -> bool:
 
 
 def count(texts: Iterable[str]) -> tuple[int, int, int, int, int]:
-    """Count texts: (all, repetitive, empty, identical to another, gibberish)."""
+    """Return the numbers of (all, repetitive, empty, identical, gibberish) texts."""
     sample = list(texts)
-    long = Counter(text for text in sample if len(text) >= LONG)
-    same = sum(times for times in long.values() if times > 1)
+    long_texts = Counter(text for text in sample if len(text) >= MIN_IDENTICAL_CHARS)
+    identical = sum(times for times in long_texts.values() if times > 1)
     empty = sum(not text.strip() for text in sample)
-    return len(sample), sum(map(repeats, sample)), empty, same, sum(map(is_gibberish, sample))
+    return len(sample), sum(map(repeats, sample)), empty, identical, sum(map(is_gibberish, sample))

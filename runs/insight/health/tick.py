@@ -1,4 +1,4 @@
-"""Assessing active and recently ended runs: the assessment is stored in the run, and changes become events."""
+"""Assessment of active and recently ended runs: it is stored with the run, and changes are recorded as events."""
 
 import logging
 import time
@@ -16,8 +16,8 @@ from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
 from runs.insight.health import history as past
-from runs.insight.health.assess import MACHINE, Finding, alerts, assess, news
-from runs.insight.health.judging.machine_signals import SHORTEST_S
+from runs.insight.health.assess import MACHINE_RULES, Finding, alerts, assess, news
+from runs.insight.health.judging.machine_signals import MIN_PAUSE_S
 from runs.insight.health.presets import Preset, Presets
 from runs.insight.health.reading import read
 from workers.contract.wire.documents import ContractError
@@ -27,18 +27,16 @@ log = logging.getLogger(__name__)
 
 ACTOR = "health"
 ALERT = "alert"
-EVERY = timedelta(seconds=10)
-"""The interval between assessments of a run."""
-TOLD_EVERY = timedelta(seconds=30)
-"""The interval at which viewers get new values while the verdict and findings stay the same."""
+ASSESSMENT_INTERVAL = timedelta(seconds=10)
+VIEWER_INTERVAL = timedelta(seconds=30)
+"""Interval at which viewers get new values while the verdict and the findings stay the same."""
 BUDGET_S = 1.0
-"""Seconds per round; runs left over come first in the next round."""
-ENDED_FOR = timedelta(minutes=10)
-"""The time for which an ended run is still assessed: its last lines may come late."""
+LATE_LINES_PERIOD = timedelta(minutes=10)
+"""Time for which an ended run is still assessed, since its last lines may arrive late."""
 
 
 def tick(now: datetime) -> int:
-    """Assess the runs that are due. Return how many were assessed."""
+    """Assess the runs that are due and return their number."""
     presets: Presets | None = None
     until = time.monotonic() + BUDGET_S
     assessed = 0
@@ -48,7 +46,7 @@ def tick(now: datetime) -> int:
             break
         presets = presets or Presets()
         try:
-            # One run at a time: specs and memories are long, and the round may end early.
+            # Runs are read one at a time, since specs and memories are large and the round may end early.
             run = Run.objects.prefetch_related(Prefetch("attempts", attempts)).get(pk=run_id)
             assessed += look_at(run, presets.of(run), now)
         except Exception as error:  # loop boundary: one run that can't be judged must not block the others
@@ -59,9 +57,9 @@ def tick(now: datetime) -> int:
 
 
 def look_at(run: Run, preset: Preset, now: datetime, *, with_events: bool = True) -> bool:
-    """Assess one run and store the result. False: nothing to read, or another tick was first.
+    """Assess one run and store the result. Return False if the spec can't be read or another process was first.
 
-    `with_events`: record opened and closed findings as events, which raise alerts.
+    With `with_events`, opened and closed findings are recorded as events, which raise alerts.
     """
     attempt = run.latest()
     memory = run.health.get("memory") or {}
@@ -73,7 +71,7 @@ def look_at(run: Run, preset: Preset, now: datetime, *, with_events: bool = True
     if attempt.status == RunStatus.RUNNING and attempt.last_seen_at is not None:
         # Only until the supervisor's last contact: a silent host or control plane is not a stalled run.
         history.quiet_s = max(0.0, (min(now, attempt.last_seen_at) - moved_at).total_seconds())
-        if history.quiet_s > SHORTEST_S:
+        if history.quiet_s > MIN_PAUSE_S:
             history.hang = _hang(attempt, history.step)
     health = assess(history, preset, run.health, now)
     health["memory"] = {
@@ -92,8 +90,8 @@ def _hang(attempt: Attempt, step: int) -> str:
 
 
 def _due(now: datetime) -> list[str]:
-    """List active and recently ended runs with news since their last assessment, the longest waiting first."""
-    active = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - ENDED_FOR)
+    """Return active and recently ended runs with news since their last assessment, longest waiting first."""
+    active = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - LATE_LINES_PERIOD)
     current = Attempt.objects.filter(active, started_at__isnull=False).values("run_id")
     newest = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]
     runs = Run.objects.filter(pk__in=current, kind="train").order_by("pk")
@@ -110,12 +108,12 @@ def _is_due(last_seq: int, at: str | None, seen_seq: int, status: str, now: date
     if at is None:
         return True
     age = now - datetime.fromisoformat(at)
-    news = status == RunStatus.RUNNING or last_seq > seen_seq  # silence of a running run is news, too
-    return news and not timedelta(0) <= age < EVERY
+    has_news = status == RunStatus.RUNNING or last_seq > seen_seq  # a running run's silence is news too
+    return has_news and not timedelta(0) <= age < ASSESSMENT_INTERVAL
 
 
 def _moved_at(run: Run, memory: Mapping[str, Any], step: int, now: datetime) -> datetime:
-    """Compute when this step was first seen, by our own clock."""
+    """Return when the control plane first saw this step."""
     attempt = run.latest()
     if memory.get("step") == step and memory.get("attempt") == attempt.number and memory.get("moved_at"):
         return min(now, datetime.fromisoformat(memory["moved_at"]))
@@ -124,16 +122,16 @@ def _moved_at(run: Run, memory: Mapping[str, Any], step: int, now: datetime) -> 
 
 def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *, with_events: bool) -> bool:
     with transaction.atomic():
-        # Writers of events lock the attempt's row, so that event ids follow the order of commits.
+        # Writers of events lock the attempt's row so that event ids follow the order of commits.
         Attempt.objects.select_for_update().only("pk").get(pk=attempt.pk)
         before: dict[str, Any] = Run.objects.values_list("health", flat=True).get(pk=run.pk)
         if before.get("at") != run.health.get("at"):
             return False
-        telling = _shown(before) != _shown(health) or _is_old(before.get("told_at"), now)
-        health["told_at"] = now.isoformat() if telling else before["told_at"]
+        notifies_viewers = _shown(before) != _shown(health) or _is_old(before.get("told_at"), now)
+        health["told_at"] = now.isoformat() if notifies_viewers else before["told_at"]
         Run.objects.filter(pk=run.pk).update(health=health)
         written = list(_events(attempt, before, health, now)) if with_events else []
-        if written or telling:
+        if written or notifies_viewers:
             transaction.on_commit(lambda: hints.changed(run.pk))
     run.health = health
     return True
@@ -165,16 +163,16 @@ def _event(attempt: Attempt, finding: Finding, state: str, step: int, now: datet
 
 
 def _is_old(told_at: str | None, now: datetime) -> bool:
-    """Test whether the values that pages show are due for an update although the verdict is the same."""
-    return told_at is None or not timedelta(0) <= now - datetime.fromisoformat(told_at) < TOLD_EVERY
+    """Return whether the values on pages are due for an update even if the verdict is the same."""
+    return told_at is None or not timedelta(0) <= now - datetime.fromisoformat(told_at) < VIEWER_INTERVAL
 
 
 def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Select the parts of an assessment of whose changes viewers are notified at once, such as a figure's first value.
+    """Return the parts of an assessment whose changes viewers see at once, such as the first value of a check.
 
-    Figures of the machine are left out, because they come and go with its samples.
+    Checks of the machine are omitted, because their values come and go with the host's samples.
     """
     findings = [(finding["rule"], finding["level"]) for finding in health.get("findings") or ()]
-    checks = (check for check in health.get("checks") or () if check["rule"] not in MACHINE)
+    checks = (check for check in health.get("checks") or () if check["rule"] not in MACHINE_RULES)
     valued = [(check["rule"], "valued") for check in checks if check.get("value") is not None]
     return [(str(health.get("verdict")), ""), *findings, *valued]

@@ -1,4 +1,4 @@
-"""Health presets, built-in and custom, and the choice of a run's preset."""
+"""Pages of health presets, built-in and custom, and the choice of a run's preset."""
 
 from django.contrib import messages
 from django.db.models import Count
@@ -26,7 +26,7 @@ def presets(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def preset(request: HttpRequest, preset_id: int) -> HttpResponseBase:
-    """Show a preset to everyone; saving requires the operator role and a custom preset."""
+    """Show a preset, or save it if it is a custom preset and the user has the operator role."""
     row = get_object_or_404(HealthPreset, pk=preset_id)
     if request.method == "POST":
         return _change(request, row)
@@ -36,13 +36,13 @@ def preset(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 @operator_required
 def _change(request: HttpRequest, row: HealthPreset) -> HttpResponseBase:
     if row.slug is not None:
-        messages.error(request, "Built-in presets can't be changed. Clone this one and change the clone.")
+        messages.error(request, "Built-in presets can't be changed. Clone this preset and change the clone.")
         return redirect("health_preset", row.pk)
     form = PresetForm(request.POST, preset=row)
     if not form.is_valid():
         return _show(request, form, status=422)
     form.save()
-    messages.success(request, f"Preset {row.name} is saved. Runs that use it are rated again within seconds.")
+    messages.success(request, f"Saved the preset {row.name}. Runs that use it are assessed again within seconds.")
     return redirect("health_presets")
 
 
@@ -77,7 +77,7 @@ def delete(request: HttpRequest, preset_id: int) -> HttpResponseBase:
         messages.error(request, problem)
         return redirect("health_preset", row.pk)
     row.delete()
-    messages.success(request, f"Preset {row.name} is deleted. Its runs now use the default.")
+    messages.success(request, f"Deleted the preset {row.name}. Its runs now use the default preset.")
     return redirect("health_presets")
 
 
@@ -90,7 +90,6 @@ def choose(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 
 def choose_for(run: Run, row: HealthPreset) -> None:
-    """Choose a run's preset and assess the run again at once."""
     from runs.insight.health import tick  # imports numpy
 
     run.preset = None if row.is_default else row

@@ -1,4 +1,4 @@
-"""Frames for viewers: everything after a cursor, read from the store and encoded once."""
+"""Frames for viewers: everything after a cursor, read from the database and encoded once."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +11,14 @@ from runs.engine.models import Run
 from runs.engine.records import MetricRow, RunEvent
 from workers.contract.wire.names import EventKind
 
-ROWS = 2000
-"""Rows per frame; viewers further behind get several frames."""
+MAX_ROWS = 2000
 RELOAD = '{"type":"reload"}'
 
 
 @dataclass(frozen=True)
 class StreamCursor:
-    """A viewer's position: the last line (`seq`), and the last event of the control plane itself (`event`: an id, no
-    seq)."""
+    """A viewer's position: the `seq` of the last line, and the id of the last event that the control plane created
+    (`event`), since those events have no seq."""
 
     seq: int
     event: int
@@ -28,16 +27,13 @@ class StreamCursor:
 @dataclass(frozen=True)
 class StreamFrame:
     cursor: StreamCursor
-    """The viewer's position after this frame."""
     texts: tuple[str, ...] = ()
-    """The messages to send; none if nothing is new."""
     has_more: bool = False
-    """True if more rows follow than fit into one frame."""
 
 
 @dataclass
 class FrameExtras:
-    """The last frame's content other than rows; sent again only when it changes."""
+    """The content of the last frame other than rows, which is sent again only when it changes."""
 
     run: dict[str, Any] | None = None
     logs: dict[str, int] | None = None
@@ -47,21 +43,21 @@ class FrameExtras:
 def read(
     run_id: str, base: StreamCursor, sent: FrameExtras, *, with_logs: bool = False, end: StreamCursor | None = None
 ) -> StreamFrame | None:
-    """Read the frame after `base`, no further than `end`, and update `sent`. None: the run no longer exists."""
+    """Read the frame after `base` and up to `end`, and update `sent`. Return None if the run no longer exists."""
     run = queries.with_attempts(Run.objects.filter(pk=run_id)).defer("spec", "trend", "notes").first()
     if run is None:
         return None
     too_old = _too_old(run, base.seq)
-    rows = [] if too_old else queries.rows_after(run_id, base.seq, ROWS + 1)
+    rows = [] if too_old else queries.rows_after(run_id, base.seq, MAX_ROWS + 1)
     if end is not None:
         rows = [row for row in rows if row[0] <= end.seq]
-    has_more = len(rows) > ROWS
-    rows = rows[:ROWS]
-    stored = run.last_seq if end is None else end.seq
-    last = rows[-1][0] if has_more else max(stored, base.seq, *(row[0] for row in rows[-1:]))
+    has_more = len(rows) > MAX_ROWS
+    rows = rows[:MAX_ROWS]
+    stored_seq = run.last_seq if end is None else end.seq
+    last = rows[-1][0] if has_more else max(stored_seq, base.seq, *(row[0] for row in rows[-1:]))
     control_events = Q(seq=None, pk__gt=base.event) & (Q() if end is None else Q(pk__lte=end.event))
-    fresh = Q(seq__gt=base.seq, seq__lte=last) | control_events
-    events = list(RunEvent.objects.filter(fresh, run_id=run_id).select_related("attempt").order_by("pk"))
+    new_events = Q(seq__gt=base.seq, seq__lte=last) | control_events
+    events = list(RunEvent.objects.filter(new_events, run_id=run_id).select_related("attempt").order_by("pk"))
     newest = [event.pk for event in events if event.seq is None] if end is None else [end.event]
     cursor = StreamCursor(last, max([base.event, *newest]))
     extra = _changes(run, sent, with_logs)
@@ -71,16 +67,14 @@ def read(
         message = {"type": "frame", "last": last, "rows": rows, "events": views, **extra}
         texts.append(msgspec.json.encode(message).decode())
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
-        # The rows are folded away, or a resume made drawn points void: the page reloads the series.
+        # Rows were folded away, or a resume made drawn points void, so the page must reload the series.
         texts.append(RELOAD)
     return StreamFrame(cursor, tuple(texts), has_more)
 
 
 def start(run_id: str, after: int) -> tuple[StreamCursor, StreamCursor] | None:
-    """Find the cursor of a viewer that has the lines up to `after`, and the end of the store. None: no such run.
-
-    The viewer may receive an event twice (each has an id), but never misses one.
-    """
+    """Return the cursor of a viewer that has the lines up to `after`, and the newest cursor. None if there is no such
+    run. The viewer may receive an event twice, which its id reveals, but never misses one."""
     last = Run.objects.filter(pk=run_id).values_list("last_seq", flat=True).first()
     if last is None:
         return None
@@ -102,8 +96,8 @@ def _too_old(run: Run, seq: int) -> bool:
 
 
 def _changes(run: Run, sent: FrameExtras, with_logs: bool) -> dict[str, Any]:
-    """Collect changes since the last frame. `sent` is updated only once everything is read, so a failed read is
-    repeated in full."""
+    """Return what has changed since the last frame. `sent` is updated only after everything has been read, so that a
+    failed read is repeated in full."""
     extra: dict[str, Any] = {}
     summary = dict(queries.summary(run))
     if summary != sent.run:

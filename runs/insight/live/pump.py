@@ -1,7 +1,7 @@
-"""Delivery from the store to a web process's viewers: one subscription, one reader per watched run, bounded queues.
+"""Delivery from the database to a web process's viewers: one subscription, one reader per watched run, bounded queues.
 
-The asynchronous counterpart of consumers.py. A reader reads and encodes new rows once and keeps the last frames.
-Viewers take them at their own pace; one that falls behind catches up from the store to the reader's position.
+This is the asynchronous counterpart of consumers.py. A reader reads and encodes new rows once and keeps the last
+frames. Viewers read these at their own pace; one that falls behind catches up from the database to the reader.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from workers.contract.wire.names import Task
 log = logging.getLogger(__name__)
 
 FRAME_S = 0.1
-"""At most ten frames per second and run, fewer with more than VIEWERS_AT_FULL_RATE viewers."""
+"""Minimum interval between frames of a run, longer if it has more than VIEWERS_AT_FULL_RATE viewers."""
 VIEWERS_AT_FULL_RATE = 200
 LIST_S = 0.5
 FALLBACK_S = 2.0
-"""How often readers look without a hint: without Redis everything still arrives, only later."""
+"""Interval at which readers poll without a hint: without Redis everything still arrives, only later."""
 RETRY_S = 1.0
-FRAMES_KEPT = 8
-"""Frames of a run kept for its viewers; slower viewers catch up from the store."""
+MAX_KEPT_FRAMES = 8
+"""Frames of a run kept in memory; slower viewers catch up from the database."""
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ async def from_store(read: Callable[[], T]) -> T:
 
 
 class Viewer:
-    """An open run page. `send` may block for as long as the browser does."""
+    """An open run page. `send` blocks as long as the browser does."""
 
     def __init__(self, run_id: str, cursor: StreamCursor, send: Callable[[str], Awaitable[None]]) -> None:
         self.run_id = run_id
@@ -59,16 +59,15 @@ class Viewer:
         self._send = send
 
     async def run(self, reader: "Reader") -> None:
-        """Deliver frames until cancelled or until the run no longer exists."""
         while (number := await self._catch_up(reader)) is not None:
-            # In step: the reader's frames are consecutive, and this cursor is where the next one begins.
+            # The viewer has caught up: the reader's frames are consecutive, and the next one begins at this cursor.
             while (frame := await reader.frame(number)) is not None:
                 await self._deliver(frame)
                 number += 1
 
     async def _catch_up(self, reader: "Reader") -> int | None:
-        """Catch up from the store to the reader's position. Return the number of the reader's next frame. None: the run
-        no longer exists."""
+        """Catch up from the database to the reader's position. Return the number of the reader's next frame, or None if
+        the run no longer exists."""
         while True:
             end, number = reader.end, reader.count
             frame = await reader.between(self._cursor, with_logs=self.wants_logs)
@@ -89,46 +88,44 @@ class Viewer:
 
 
 class Reader:
-    """Reads one run for all its viewers and keeps the last frames, numbered; slower viewers read from the store."""
+    """Reader of one run for all its viewers. It numbers the frames and keeps the last ones."""
 
     def __init__(self, run_id: str, end: StreamCursor) -> None:
         self.run_id = run_id
         self.viewers: set[Viewer] = set()
         self.hint = asyncio.Event()
         self.end = end
-        """The end of the last frame."""
         self.count = 0
-        """The number of frames so far, and of the next one."""
-        self._frames: deque[StreamFrame] = deque(maxlen=FRAMES_KEPT)
+        """Number of frames so far, which is also the number of the next frame."""
+        self._frames: deque[StreamFrame] = deque(maxlen=MAX_KEPT_FRAMES)
         self._news = asyncio.Event()
         self._shown = FrameExtras()
         self._reads: dict[tuple[StreamCursor, StreamCursor, bool], asyncio.Task[StreamFrame | None]] = {}
 
     def logs_wanted(self) -> None:
-        """Send the log sizes again: a viewer has just opened the logs."""
+        """Send the log sizes again, for a viewer that has just opened the logs."""
         self._shown.logs = None
         self.hint.set()
 
     async def frame(self, number: int) -> StreamFrame | None:
-        """Wait for a frame by its number. None: it has been dropped."""
+        """Wait for the frame with this number and return it, or None if it has been dropped."""
         while number >= self.count:
             await self._news.wait()
         index = number - self.count + len(self._frames)
         return self._frames[index] if index >= 0 else None
 
     async def between(self, base: StreamCursor, *, with_logs: bool) -> StreamFrame | None:
-        """Read from the store what lies between `base` and the last frame's end. Concurrent identical requests (a
-        thousand pages after a restart) share one read."""
+        """Read everything between `base` and the end of the last frame from the database. Identical concurrent
+        requests, such as those of a thousand pages after a restart, share one read."""
         request = (base, end := self.end, with_logs)
         task = self._reads.get(request)
         if task is None:
-            read = partial(frames.read, self.run_id, base, FrameExtras(), with_logs=with_logs, end=end)
-            task = self._reads[request] = asyncio.get_running_loop().create_task(from_store(read))
+            read_frame = partial(frames.read, self.run_id, base, FrameExtras(), with_logs=with_logs, end=end)
+            task = self._reads[request] = asyncio.get_running_loop().create_task(from_store(read_frame))
             task.add_done_callback(lambda _: self._reads.pop(request))
-        return await asyncio.shield(task)  # one viewer's departure must not cancel the read for the others
+        return await asyncio.shield(task)  # a viewer that leaves must not cancel the read for the others
 
     async def tick(self) -> None:
-        """Wait for a hint or a timeout, then publish what is new."""
         await _wait(self.hint, FALLBACK_S)
         self.hint.clear()
         began = time.monotonic()
@@ -152,7 +149,7 @@ class Reader:
 
 
 class ListViewer:
-    """An open list of runs: receives the ids of changed runs, at most twice a second."""
+    """An open list of runs, which receives the ids of changed runs at most twice a second."""
 
     def __init__(self, send: Callable[[list[str]], Awaitable[None]]) -> None:
         self._send = send
@@ -173,14 +170,14 @@ class ListViewer:
 
 
 class SocketSignIn:
-    """A socket's signed-in user; `doubt` is set when the sign-in may have ended."""
+    """A socket's signed-in user. `doubt` is set when the sign-in may have ended."""
 
     def __init__(self, user_id: int) -> None:
         self.user_id = user_id
         self.doubt = asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until the sign-in is in doubt, or for `seconds`: hints may be lost."""
+        """Wait until the sign-in is in doubt, but at most `seconds`, because hints may be lost."""
         await _wait(self.doubt, seconds)
         self.doubt.clear()
 
@@ -192,20 +189,20 @@ class ViewerHub:
         self._readers: dict[str, Reader] = {}
         self._lists: set[ListViewer] = set()
         self.sign_ins: set[SocketSignIn] = set()
-        """Sign-ins to watch. Their sockets must also be joined as viewers, which keeps the subscription open."""
+        """Sign-ins to watch. Their sockets must also join as viewers, which keeps the subscription open."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._figures: dict[str, tuple[object, ...]] = {}
         self._joined = asyncio.Event()
 
     def join(self, viewer: Viewer, end: StreamCursor) -> Reader:
-        """Add a viewer. `end` is the end of the store at that moment: a new reader begins there."""
+        """Add a viewer and return the reader of its run. A new reader begins at `end`."""
         reader = self._readers.get(viewer.run_id)
         if reader is None:
             reader = self._readers[viewer.run_id] = Reader(viewer.run_id, end)
             self._start(f"reader {viewer.run_id}", reader.tick)
             self._joined.set()
         reader.viewers.add(viewer)
-        self._serve()
+        self._start_shared_tasks()
         return reader
 
     def leave(self, viewer: Viewer) -> None:
@@ -216,7 +213,7 @@ class ViewerHub:
         if not reader.viewers:
             del self._readers[viewer.run_id]
             self._stop(f"reader {viewer.run_id}")
-        self._rest()
+        self._stop_if_idle()
 
     def watch_logs(self, viewer: Viewer, watch: bool) -> None:
         viewer.wants_logs = watch
@@ -229,20 +226,20 @@ class ViewerHub:
             self._figures = {}
             self._joined.set()
             self._start("list", self._list_tick)
-        self._serve()
+        self._start_shared_tasks()
 
     def leave_list(self, viewer: ListViewer) -> None:
         self._lists.discard(viewer)
         if not self._lists:
             self._stop("list")
-        self._rest()
+        self._stop_if_idle()
 
-    def _serve(self) -> None:
+    def _start_shared_tasks(self) -> None:
         if "hints" not in self._tasks:
             self._start("hints", self._listen)
             self._start("watch", self._mark_watched)
 
-    def _rest(self) -> None:
+    def _stop_if_idle(self) -> None:
         if not self._readers and not self._lists:
             self._stop("hints")
             self._stop("watch")
@@ -255,7 +252,7 @@ class ViewerHub:
             task.cancel()
 
     async def _listen(self) -> None:
-        """Keep the one subscription; it ends only with an error and is then renewed."""
+        """Receive hints until an error occurs, after which the subscription is renewed."""
         if not settings.REDIS_URL:
             await asyncio.sleep(FALLBACK_S)
             return
@@ -270,9 +267,9 @@ class ViewerHub:
             for sign_in in self.sign_ins:
                 sign_in.doubt.set()
             async for message in subscription.listen():
-                self._take(message["data"])
+                self._handle_hint(message["data"])
 
-    def _take(self, data: bytes) -> None:
+    def _handle_hint(self, data: bytes) -> None:
         run_id, _, number = data.decode().partition(" ")
         if run_id == hints.PERSON:
             for sign_in in self.sign_ins:
@@ -285,7 +282,7 @@ class ViewerHub:
             viewer.offer(run_id)
 
     async def _mark_watched(self) -> None:
-        """Mark the runs with viewers here for the writers, well before the marks expire."""
+        """Mark the runs that have viewers here, so that writers send hints, well before the previous marks expire."""
         self._joined.clear()
         names = [*self._readers, *([hints.LIST] if self._lists else [])]
         if settings.REDIS_URL and names:
@@ -296,13 +293,15 @@ class ViewerHub:
                 for name in names:
                     pipe.set(hints.watch_key(name), 1, ex=hints.WATCH_EXPIRES_S, get=True)
                 before = await pipe.execute()
-            new = [name for name, mark in zip(names, before, strict=True) if mark is None and name != hints.LIST]
-            if new:
-                await from_store(lambda: wake_supervisors(new))
+            newly_watched = [
+                name for name, mark in zip(names, before, strict=True) if mark is None and name != hints.LIST
+            ]
+            if newly_watched:
+                await from_store(lambda: wake_supervisors(newly_watched))
         await _wait(self._joined, hints.WATCH_EXPIRES_S / 3)
 
     async def _list_tick(self) -> None:
-        """Poll the store for the list, in case hints were lost."""
+        """Poll the database for changed runs, in case hints were lost."""
         await asyncio.sleep(FALLBACK_S)
         now = await from_store(queries.fingerprints)
         if self._figures:
@@ -314,17 +313,17 @@ class ViewerHub:
 
 
 def wake_supervisors(run_ids: Collection[str]) -> None:
-    """Notify the hosts of these runs that they are watched, as an unwatched supervisor sends its lines seldom. The
+    """Tell the hosts of these runs that somebody is watching, because unwatched supervisors send lines less often. The
     message may be lost."""
     now = timezone.now()
     attempts = Attempt.objects.filter(run__in=run_ids, status__in=ON_HOST, claimed_at__isnull=False)
     for attempt in attempts.select_related("host").only("run_id", "number", "host"):
         if attempt.host is None or not attempt.host.is_fresh(now):
-            continue  # messages to an unreachable host would only wait
+            continue  # messages to an unreachable host would only be queued
         try:
             host_commands.send(attempt.host.name, Task.WATCH_RUN, [attempt.run_id, attempt.number])
         except host_commands.BrokerDown as error:
-            log.debug("%s is not woken: %s", attempt.pk, error)
+            log.debug("can't wake the supervisor of %s: %s", attempt.pk, error)
             return
 
 
@@ -332,7 +331,6 @@ _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, ViewerHub] = WeakKeyDictiona
 
 
 def hub() -> ViewerHub:
-    """Find or make the hub of this process and event loop."""
     return _hubs.setdefault(asyncio.get_running_loop(), ViewerHub())
 
 

@@ -1,6 +1,6 @@
-"""The charts of each section, derived from a run's frozen spec.
+"""The charts of each section of the run page, derived from the run's frozen spec.
 
-There is no chart of the KL with beta 0, of a ratio that is 1 by construction, or of vLLM's gap without its correction.
+With beta 0 there is no chart of the KL. A figure that is constant or not measured in a run has a note.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,8 +17,8 @@ from workers.rewards.library import LIBRARY
 
 Range = tuple[float | None, float | None]
 
-FEW = 6
-"""Components that fit among the other reward charts."""
+MAX_INLINE_COMPONENTS = 6
+"""Maximum number of components whose charts are shown among the other reward charts."""
 STEP_PARTS = {
     "generation": "generation",
     "rewards": "rewards",
@@ -26,23 +26,23 @@ STEP_PARTS = {
     "update": "update",
     "weight_sync": "weights to vLLM",
 }
-"""Timed parts of a step (time/<part>_s) -> their labels."""
-MANY = 12
-"""Above this many components their charts are folded; the summary chart stays."""
+"""Timed part of a step (time/<part>_s) -> its label."""
+MAX_UNFOLDED_COMPONENTS = 12
+"""Number of components above which their charts are folded; the summary chart stays visible."""
 
 
 def beta(spec: RunSpec) -> float:
-    # TRL's default is 0: no reference model is loaded and no KL is logged.
+    # TRL's default is 0, with which no reference model is loaded and no KL is logged.
     return float(spec.grpo.get("beta") or 0.0)
 
 
 def updates_per_batch(spec: RunSpec) -> int:
-    """Count the optimizer steps per batch of completions. With 1 the policy has not moved when the ratio is read."""
+    """Return the number of optimizer steps per batch of completions. With 1, the policy ratio is 1 by construction."""
     return Batch.of(spec.grpo, spec.hardware.processes).steps_per_generated
 
 
 def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
-    """Choose the lines of clipped shares. Not every loss clips, and TRL names the metric after the loss."""
+    """Return the lines for shares of clipped tokens. Not every loss clips, and TRL's metric depends on the loss."""
     loss_type = str(spec.grpo.get("loss_type") or "")
     if loss_type == "cispo":
         return (ChartLine("cispo_clip_ratio", "all", "c1"),)
@@ -56,13 +56,13 @@ def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
 
 
 def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
-    """Plan the charts of the trainer's metrics. `names`: the reported metrics."""
+    """Plan the charts of the trainer's metrics. `names` are the metrics reported so far."""
     components = tuple(_components(spec))
-    few = len(components) <= FEW
-    totals, failed = (*_reward(spec), *_other_rewards(spec)), tuple(_failed(spec, names))
-    yield ChartGroup("Reward", (*totals, *(components if few else ()), _zero_spread(), *failed))
-    if not few:
-        yield ChartGroup("Reward components", components, folded=len(components) > MANY)
+    are_inline = len(components) <= MAX_INLINE_COMPONENTS
+    totals, failure_charts = (*_reward(spec), *_other_rewards(spec)), tuple(_failed(spec, names))
+    yield ChartGroup("Reward", (*totals, *(components if are_inline else ()), _zero_spread(), *failure_charts))
+    if not are_inline:
+        yield ChartGroup("Reward components", components, folded=len(components) > MAX_UNFOLDED_COMPONENTS)
     if spec.prompts.on:
         yield ChartGroup("Choice of prompts", tuple(_prompts(spec)))
     yield ChartGroup("Policy", tuple(_policy(spec)))
@@ -71,7 +71,6 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
 
 
 def of_rollout(spec: RunSpec) -> Iterator[ChartGroup]:
-    """Plan the charts of vLLM's metrics, and of the gap between its policy and the trainer's."""
     if spec.hardware.rollout is not Rollout.TRANSFORMERS:
         yield ChartGroup("Sampling", _sampling(spec))
     if spec.hardware.rollout is Rollout.SERVER:
@@ -96,8 +95,8 @@ def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> ChartGroup:
 def _reward(spec: RunSpec) -> Iterator[Chart]:
     low, high = _total_range(spec)
     total = ChartLine("reward", "reward", "c8", band="reward_std", evaluation="eval_reward", low=low, high=high)
-    chosen = ". Only of the groups trained on, so compare runs by evaluations" if spec.prompts.on else ""
-    hint = f"Weighted sum of the components; the band is one deviation{chosen}"
+    selection_note = ". Includes only the groups trained on, so compare runs by evaluations" if spec.prompts.on else ""
+    hint = f"Weighted sum of the components; the band is one standard deviation{selection_note}"
     yield Chart("reward", "Reward, total", (total,), help=hint)
     if len(spec.rewards) > 1:
         parts = tuple(
@@ -110,7 +109,7 @@ def _reward(spec: RunSpec) -> Iterator[Chart]:
 def _other_rewards(spec: RunSpec) -> Iterator[Chart]:
     if not spec.eval_rewards:
         return
-    hint = "Weighted sum of the rewards that only evaluations compute, on the held-out rows; never trained on"
+    hint = "Weighted sum, on held-out rows, of the rewards that are only evaluated and never trained on"
     yield Chart.single("other-reward", "Evaluation, other rewards", OTHER_REWARD, "total", "c8", help=hint)
     parts = tuple(
         ChartLine(f"eval_rewards/{reward.name}/mean", reward.name, colour(i))
@@ -134,7 +133,7 @@ def _range(reward: RewardSpec) -> Range:
 
 
 def _total_range(spec: RunSpec) -> Range:
-    """Add up the ranges of the weighted components; open if one component's is."""
+    """Return the sum of the weighted components' ranges, or (None, None) if the range of a component is open."""
     low = high = 0.0
     for reward, weight in zip(spec.rewards, outcome_weights(spec.rewards), strict=True):
         bottom, top = _range(reward)
@@ -147,13 +146,13 @@ def _total_range(spec: RunSpec) -> Range:
 
 def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
     if lines := lines_of(((f"rewards/{reward.name}/failed", reward.name) for reward in spec.rewards), names):
-        hint = "Share of a batch's completions on which a component failed and gave no score"
+        hint = "Share of a batch's completions on which a component failed, so they have no score from it"
         yield Chart("failed", "Scoring failures", lines, format="percent", zero=True, help=hint)
 
 
 def _zero_spread() -> Chart:
     zero = (ChartLine("frac_reward_zero_std", "zero variance", "c6"),)
-    hint = "Share of the prompt groups trained on whose completions all got the same reward"
+    hint = "Share of the prompt groups trained on in which all completions got the same reward"
     return Chart("zero-spread", "Zero-variance groups", zero, format="percent", zero=True, help=hint)
 
 
@@ -163,12 +162,12 @@ def _zero_spread() -> Chart:
 def _prompts(spec: RunSpec) -> Iterator[Chart]:
     if spec.prompts.extra_rounds:
         yield from _replaced(spec)
-    hint = "Shares of the training prompts: known to teach, by their recent groups; known to teach little; never seen"
+    hint = "Training prompts whose recent groups teach, whose recent groups teach little, and that were never seen"
     yield _by_kind("prompts-known", "What the prompts teach", prompts.share_of_prompts, hint)
     if spec.prompts.by_difficulty:
-        hint = "Shares of the next draws, by weight"
-        yield _by_kind("prompts-drawn", "Drawn prompts", prompts.share_of_draws, hint)
-    hint = "Mean of the recent rewards of all prompts seen, each counted once; includes replaced groups"
+        hint = "Expected shares of the next sampled prompts, by weight"
+        yield _by_kind("prompts-drawn", "Sampled prompts", prompts.share_of_draws, hint)
+    hint = "Mean recent reward over all prompts seen, each counted is_on_policy; includes replaced groups"
     yield Chart.single("prompts-reward", "Reward of all prompts seen", prompts.MEAN_REWARD, "reward", "c8", help=hint)
 
 
@@ -182,16 +181,18 @@ def _by_kind(name: str, title: str, metric: Callable[[str], str], hint: str) -> 
 
 
 def _replaced(spec: RunSpec) -> Iterator[Chart]:
-    of = f"the component {spec.prompts.spread_in}" if spec.prompts.spread_in else "the total reward"
+    spread_of = f"the component {spec.prompts.spread_in}" if spec.prompts.spread_in else "the total reward"
     groups = (ChartLine(prompts.DRAWN_WITHOUT, "before", "c3"), ChartLine(prompts.WITHOUT_SPREAD, "after", "c6"))
-    hint = f"Share of groups without spread in {of}: among those drawn, and among those trained on after replacement"
-    yield Chart("prompts-replaced", "Without spread, before and after", groups, format="percent", zero=True, help=hint)
+    hint = (
+        f"Share of groups without spread in {spread_of}: before replacement, and after it among the groups trained on"
+    )
+    yield Chart("prompts-replaced", "Groups without spread", groups, format="percent", zero=True, help=hint)
     single = partial(Chart.single, zero=True)
-    hint = "Completion tokens of each generation's extra rounds, used or not"
+    hint = "Completion tokens generated in the extra rounds of each generation, used or not"
     yield single("prompts-extra", "Extra generation", prompts.EXTRA_TOKENS, "tokens", "c2", format="tokens", help=hint)
-    hint = f"Extra rounds of each generation, at most {spec.prompts.extra_rounds}"
+    hint = f"Extra rounds per generation, at most {spec.prompts.extra_rounds}"
     yield single("prompts-rounds", "Extra rounds", prompts.EXTRA_ROUNDS, "rounds", "c2", help=hint)
-    hint = "Prompts of each generation whose group has spread"
+    hint = "Prompts per generation whose group has spread"
     yield single("prompts-effective", "Effective prompts", prompts.EFFECTIVE, "prompts", "c1", help=hint)
 
 
@@ -201,18 +202,18 @@ def _replaced(spec: RunSpec) -> Iterator[Chart]:
 def _policy(spec: RunSpec) -> Iterator[Chart]:
     if beta(spec):
         yield Chart.single("kl", "KL to the reference", "kl", "KL", "c1", zero=True)
-    once = updates_per_batch(spec) <= 1
+    is_on_policy = updates_per_batch(spec) <= 1
     if lines := clipped(spec):
-        note = "0 by construction: one update per batch." if once else ""
+        note = "0 by construction, because there is one update per batch." if is_on_policy else ""
         yield Chart("clip", "Clipped tokens", lines, format="percent", zero=True, note=note)
-    note = "n/a: one update per batch, so the ratio is 1 by construction." if once else ""
+    note = "1 by construction, because there is one update per batch." if is_on_policy else ""
     yield Chart.single("ratio", "Policy ratio", "mean_ratio", "ratio", "c1", note=note)
-    yield Chart.single("entropy", "Entropy", "entropy", "entropy", "c1", help="Mean token entropy, nats")
+    yield Chart.single("entropy", "Entropy", "entropy", "entropy", "c1", help="Mean token entropy, in nats")
     loss: tuple[ChartLine, ...] = (ChartLine("loss", "loss", "c1"),)
     if spec.grpo.get("entropy_coef") or spec.grpo.get("use_adaptive_entropy"):
         loss = (*loss, ChartLine("policy_loss", "without entropy bonus", "c2"))
-    yield Chart("loss", "Loss", loss, help="Near 0 is normal for GRPO: watch the reward")
-    yield Chart.single("grad", "Gradient norm", "grad_norm", "norm", "c1", zero=True, help="Before it is clipped")
+    yield Chart("loss", "Loss", loss, help="Values near 0 are normal for GRPO: watch the reward instead")
+    yield Chart.single("grad", "Gradient norm", "grad_norm", "norm", "c1", zero=True, help="Norm before clipping")
     yield Chart.single("lr", "Learning rate", "learning_rate", "rate", "c1", zero=True)
 
 
@@ -230,13 +231,13 @@ def _completions() -> tuple[Chart, ...]:
         ChartLine("completions/mean_terminated_length", "mean", "c1"),
         ChartLine("completions/min_terminated_length", "min", "c2"),
     )
-    cut = (ChartLine("completions/clipped_ratio", "cut", "c6"),)
-    hint = "Tokens of the completions that ended normally; 0 where none did"
-    cut_hint = "Share of completions cut at the length limit"
+    truncated = (ChartLine("completions/clipped_ratio", "truncated", "c6"),)
+    hint = "Tokens of the completions that ended normally; 0 if none did"
+    truncated_hint = "Share of completions truncated at the length limit"
     return (
-        Chart("length", "Length", length, format="tokens", zero=True, help="Tokens of a completion"),
+        Chart("length", "Length", length, format="tokens", zero=True, help="Tokens per completion"),
         Chart("length-ended", "Length (completed)", ended, format="tokens", zero=True, help=hint),
-        Chart("truncated", "Truncated", cut, format="percent", zero=True, help=cut_hint),
+        Chart("truncated", "Truncated", truncated, format="percent", zero=True, help=truncated_hint),
     )
 
 
@@ -245,8 +246,8 @@ def _completions() -> tuple[Chart, ...]:
 
 def _reward_times(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
     lines = lines_of(((reward_time(reward.name), reward.name) for reward in spec.rewards), names)
-    if len(lines) > 1:  # a single one is the rewards' part of the step
-        hint = "Seconds that each reward takes for a batch, on the trainer's first rank"
+    if len(lines) > 1:  # a single reward has the time of all rewards
+        hint = "Seconds per batch for each reward, on the trainer's first rank"
         yield Chart("reward-time", "Time of each reward", lines, format="seconds", zero=True, help=hint)
 
 
@@ -255,7 +256,7 @@ def _speed(spec: RunSpec) -> Iterator[Chart]:
     split = lines_of((f"time/{part}_s", label) for part, label in STEP_PARTS.items())
     if spec.hardware.rollout is Rollout.TRANSFORMERS:
         split = split[:-1]  # no weights are sent
-    hint = "Seconds within each step, on the trainer's first rank"
+    hint = "Seconds per part of a step, on the trainer's first rank"
     yield Chart("step-split", "Where a step's time goes", split, format="seconds", zero=True, stack=True, help=hint)
     yield Chart.single("tokens", "Tokens per second", "tokens_per_second", "tok/s", "c3", format="rate", zero=True)
 
@@ -267,7 +268,7 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
     ratio = "sampling/importance_sampling_ratio"
     gap = "sampling/sampling_logp_difference"
     off = spec.grpo.get("vllm_importance_sampling_correction") is False
-    note = "Not measured: the correction of vLLM's sampling is off." if off else ""
+    note = "Not measured, because the correction of vLLM's sampling is off." if off else ""
     gaps = (ChartLine(f"{gap}/mean", "mean", "c1"), ChartLine(f"{gap}/max", "max", "c2"))
     ratios = (
         ChartLine(f"{ratio}/max", "max", "c2"),
@@ -286,23 +287,23 @@ def _corrected(spec: RunSpec, note: str) -> Chart:
     mode = str(spec.grpo.get("vllm_importance_sampling_mode", "sequence_mask"))
     unit = "Completions" if mode.startswith("sequence") else "Tokens"
     if mode.endswith("_mask"):
-        line = ChartLine("sampling/share_masked", "left out", "c6")
-        hint = "Their importance ratio is above the cap, so the loss ignores them"
+        line = ChartLine("sampling/share_masked", "masked", "c6")
+        hint = "The importance ratio is above the cap, so the loss ignores these"
     else:
         line = ChartLine(overlapping.TRUNCATED, "truncated", "c6")
-        hint = "Their importance ratio is beyond a bound, so the loss uses the bound"
+        hint = "The importance ratio is beyond a bound, so the loss uses the bound instead"
     id_, title = line.metric.replace("/share_", "-"), f"{unit} {line.label} by the correction"
     return Chart(id_, title, (line,), format="percent", zero=True, help=hint, note=note)
 
 
 def _ahead() -> tuple[Chart, ...]:
     stale = (ChartLine(overlapping.STALENESS, "mean", "c1"),)
-    hint = "Optimizer steps between the weights that sampled a batch and those that first train on it"
+    hint = "Optimizer steps between generating a batch and first training on it"
     times = (
         ChartLine(overlapping.AHEAD_SECONDS, "generated in", "c2"),
         ChartLine("time/generation_s", "waited for", "c1"),
     )
-    why = "Time of vLLM for a batch generated ahead, and the trainer's remaining wait for it"
+    why = "Time that vLLM takes to generate a batch ahead, and the time that the trainer still waits for it"
     return (
         Chart("sampling-staleness", "Staleness", stale, zero=True, help=hint),
         Chart("sampling-ahead", "Generation ahead", times, format="seconds", zero=True, help=why),
@@ -320,7 +321,7 @@ def _servers() -> tuple[Chart, ...]:
     )
     cache = (ChartLine("vllm/kv_cache_percent", "used", "c1"),)
     hits = (ChartLine("vllm/prefix_hit_percent", "hits", "c3"),)
-    hint = "Share of the prompts' tokens that were already in the server's cache"
+    hint = "Share of prompt tokens that were already in the server's cache"
     return (
         Chart("vllm-requests", "Requests", requests, zero=True, x="time"),
         Chart("vllm-tokens", "Tokens per second of vLLM", speed, format="rate", zero=True, x="time"),
@@ -332,8 +333,8 @@ def _servers() -> tuple[Chart, ...]:
 # --- the machine -----------------------------------------------------------------------------------------------
 
 
-SAMPLED = "Sampled every 2 seconds, so a shorter peak may be missing"
-SLEEPS = "The trainer's own peak isn't drawn, because torch also counts memory that the sleeping vLLM has released"
+SAMPLING_HINT = "Sampled every 2 seconds, so shorter peaks may be missing"
+SLEEP_NOTE = "The trainer's peak isn't shown, because torch also counts memory that the sleeping vLLM has released"
 
 
 def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
@@ -347,12 +348,12 @@ def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
     ):
         lines = lines_of((f"gpu/{gpu}/{name}", f"GPU {gpu}") for gpu in gpus)
         memory = id_ == "gpu-memory"
-        help_text, note = SAMPLED if memory else "", SLEEPS if memory and sleeps else ""
+        help_text, note = SAMPLING_HINT if memory else "", SLEEP_NOTE if memory and sleeps else ""
         yield Chart(id_, title, lines, format=unit, zero=True, x="time", help=help_text, note=note)
 
 
 def _ranks(spec: RunSpec) -> Iterator[Chart]:
     ranks = range(max(1, spec.hardware.processes))
     lines = lines_of((f"memory/rank{rank}/reserved_mib", f"rank {rank}") for rank in ranks)
-    hint = "The peak of torch's reserved memory so far, for each rank"
+    hint = "Peak of torch's reserved memory so far, for each rank"
     yield Chart("rank-memory", "Trainer's peak memory", lines, format="mib", zero=True, help=hint)

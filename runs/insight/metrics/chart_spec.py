@@ -1,4 +1,4 @@
-"""The definition of the run page's charts: lines, bounds, texts. Data only; the browser draws them."""
+"""Data structures that define the run page's charts, which the browser draws."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ COLOURS = 8
 
 
 def colour(number: int) -> str:
-    """Pick a palette colour by its number, from 0."""
     return f"c{number % COLOURS + 1}"
 
 
@@ -20,16 +19,15 @@ class ChartLine:
     band: str = ""
     """Metric of the standard deviation, drawn as a band around the line."""
     evaluation: str = ""
-    """The same figure on the held-out rows, drawn as points."""
+    """The same metric on held-out rows, drawn as points."""
     low: float | None = None
     high: float | None = None
-    """The range of possible values, which limits the band. None: open."""
+    """Upper end of the range of possible values, which limits the band and starts at `low`; None if open."""
     weight: float = 1.0
-    """Factor applied to the values for drawing."""
 
 
 def lines_of(labels: Iterable[tuple[str, str]], names: Container[str] | None = None) -> tuple[ChartLine, ...]:
-    """Make a line for each (metric, label), in the colour of its position; only for metrics among `names`, if given."""
+    """Return a line for each (metric, label), coloured by position. If `names` is given, skip other metrics."""
     return tuple(
         ChartLine(metric, label, colour(i))
         for i, (metric, label) in enumerate(labels)
@@ -39,12 +37,11 @@ def lines_of(labels: Iterable[tuple[str, str]], names: Container[str] | None = N
 
 @dataclass(frozen=True)
 class ChartBound:
-    """A faint, labelled line: the value from which the run's health suffers."""
+    """A bound of a health rule, drawn as a faint line with a label."""
 
     value: float
     name: str
     level: str
-    """warning | bad"""
 
 
 @dataclass(frozen=True)
@@ -53,22 +50,19 @@ class Chart:
     title: str
     lines: tuple[ChartLine, ...]
     format: str = "number"
-    """number, percent (of a share), percent100, seconds, tokens, mib, watts, rate"""
+    """number, percent (of a share), percent100, seconds, tokens, mib, watts or rate"""
     zero: bool = False
-    """The y axis starts at 0, because 0 means something here."""
+    """Whether the y axis starts at 0, because 0 is meaningful for these metrics."""
     x: str = "step"
     """step | time"""
     bounds: tuple[ChartBound, ...] = ()
-    """Filled in by runs.insight.health.drawn, from the run's preset."""
     log: bool = False
     note: str = ""
     help: str = ""
     stack: bool = False
-    """The lines are parts of a whole, stacked."""
 
     @classmethod
     def single(cls, id_: str, title: str, metric: str, label: str, colour: str, **fields: Any) -> "Chart":
-        """Make a chart of one line. `fields`: further ones of the chart."""
         return cls(id_, title, (ChartLine(metric, label, colour),), **fields)
 
 
@@ -77,16 +71,12 @@ class ChartGroup:
     title: str
     charts: tuple[Chart, ...]
     folded: bool = False
-    """Folded until opened, because it has many charts of detail."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A figure of the headline row."""
-
     metric: str
     label: str
     format: str = "number"
     help: str = ""
     note: str = ""
-    """Shown instead of a figure that is constant in this run."""

@@ -1,4 +1,4 @@
-"""Folding raw rows into chunks of about 1,000 points per metric, and removing what a resume made void."""
+"""Folding raw rows into chunks of about 1,000 points per metric, and removing points that a resume made void."""
 
 import time
 from bisect import bisect_left
@@ -24,29 +24,28 @@ if TYPE_CHECKING:
 
 CHUNK_POINTS = 1000
 FOLD_ROWS = 1000
-"""Fold once this many rows wait; fewer are cheap to read raw."""
+"""Minimum number of waiting rows for folding; fewer are cheap to read raw."""
 BATCH_ROWS = 1000
-"""Rows per transaction: meanwhile SQLite lets no one else write."""
+"""Rows folded per transaction, during which SQLite blocks other writers."""
 PAUSE_S = 0.01
-"""Pause between transactions, so that waiting writers get in."""
+"""Seconds between transactions, so that waiting writers get their turn."""
 KEEP_ROWS = 2000
-"""Newest raw rows kept after folding, for the cursors of reconnecting viewers."""
+"""Number of newest raw rows kept after folding, for the cursors of reconnecting viewers."""
 KEEP_STEPS = 300
-"""Newest steps whose timings are kept."""
 
-LINES_COME_FOR = timedelta(days=7)
-"""Runs are still folded this long after their end, since a returning host hands over late lines. Rows that arrive even
-later stay unfolded."""
+LATE_LINES_PERIOD = timedelta(days=7)
+"""Time after a run's end for which it is still folded, since a host that reconnects sends late lines. Rows that arrive
+even later stay unfolded."""
 
 Row = tuple[int, int | None, float, dict[str, float]]
 """(seq, step, t, values)"""
 
 
 def fold_all(batches: int = 50) -> int:
-    """Fold waiting rows of all runs that may have some, in at most `batches` transactions. Return their number."""
-    recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LINES_COME_FOR))
-    waiting = Run.every.filter(pk__in=recent.order_by().values("run_id"))
-    due = waiting.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
+    """Fold waiting rows of all runs in at most `batches` transactions, and return the number of transactions."""
+    recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LATE_LINES_PERIOD))
+    waiting_runs = Run.every.filter(pk__in=recent.order_by().values("run_id"))
+    due = waiting_runs.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
     folded = 0
     for run_id in list(due.values_list("pk", flat=True)):
         while folded < batches and fold(run_id):
@@ -56,14 +55,14 @@ def fold_all(batches: int = 50) -> int:
 
 
 def fold(run_id: str, *, at_least: int = FOLD_ROWS) -> bool:
-    """Fold one batch of a run's waiting rows. False: too few rows wait, or a concurrent fold was first."""
+    """Fold one batch of a run's waiting rows. Return False if too few are waiting or another process was first."""
     with transaction.atomic():
         run = Run.every.select_for_update().get(pk=run_id)
-        waiting = MetricRow.objects.filter(run=run, seq__gt=run.folded_seq).order_by("seq")
-        rows = list(waiting.values_list("seq", "step", "t", "values", "superseded")[:BATCH_ROWS])
+        waiting_rows = MetricRow.objects.filter(run=run, seq__gt=run.folded_seq).order_by("seq")
+        rows = list(waiting_rows.values_list("seq", "step", "t", "values", "superseded")[:BATCH_ROWS])
         if run.last_seq - run.folded_seq < at_least or (rows and len(rows) < at_least):
             return False
-        # Without rows there are only events in between; the marker still moves, so that they aren't read again.
+        # Without rows, there are only events in between; the marker still moves so that they aren't read again.
         last_seq = rows[-1][0] if rows else run.last_seq
         if not Run.every.filter(pk=run_id, folded_seq=run.folded_seq).update(folded_seq=last_seq):
             return False
@@ -73,7 +72,7 @@ def fold(run_id: str, *, at_least: int = FOLD_ROWS) -> bool:
 
 
 def add(run_id: str, rows: Sequence[Row]) -> None:
-    """Append rows to the chunks of their metrics, inside the caller's transaction."""
+    """Append rows to the chunks of their metrics, within the caller's transaction."""
     columns: dict[str, list[tuple[int, int | None, float, float]]] = {}
     for seq, step, t, values in rows:
         for name, value in values.items():
@@ -82,8 +81,8 @@ def add(run_id: str, rows: Sequence[Row]) -> None:
         chunk.metric: chunk
         for chunk in MetricChunk.objects.filter(run_id=run_id, metric__in=columns, points__lt=CHUNK_POINTS)
     }
-    changed: list[MetricChunk] = []
-    fresh: list[MetricChunk] = []
+    changed_chunks: list[MetricChunk] = []
+    new_chunks: list[MetricChunk] = []
     for name, points in columns.items():
         chunk = open_chunks.get(name)
         ordered = Points.of(points)
@@ -91,38 +90,38 @@ def add(run_id: str, rows: Sequence[Row]) -> None:
         if chunk is not None and chunk.last_seq < points[0][0]:
             ordered = join([Points.unpack(chunk.data, chunk.points), ordered])
             _fill(chunk, ordered.pick(slice(CHUNK_POINTS)))
-            changed.append(chunk)
+            changed_chunks.append(chunk)
             ordered = ordered.pick(slice(CHUNK_POINTS, None))
         for start in range(0, len(ordered), CHUNK_POINTS):
             new = MetricChunk(run_id=run_id, metric=name)
             _fill(new, ordered.pick(slice(start, start + CHUNK_POINTS)))
-            fresh.append(new)
-    MetricChunk.objects.bulk_update(changed, ["first_seq", "last_seq", "points", "data"], batch_size=100)
-    _draw(changed + MetricChunk.objects.bulk_create(fresh, batch_size=100))
+            new_chunks.append(new)
+    MetricChunk.objects.bulk_update(changed_chunks, ["first_seq", "last_seq", "points", "data"], batch_size=100)
+    _draw(changed_chunks + MetricChunk.objects.bulk_create(new_chunks, batch_size=100))
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """Mark the points after `step` of earlier attempts as void: `attempt` resumed from there.
+    """Make the points of earlier attempts after `step`, from which `attempt` resumed, void: mark rows, delete the rest.
 
-    Runs in the transaction of the lines that report the resume, so it touches only void points: in a long run that goes
-    back a little, a chunk or two per metric. Steps never decrease within the valid points, since earlier resumes' void
-    points are deleted. So from a metric's first void point on all points are void, up to the start of `attempt`.
+    This runs in the transaction of the lines that report the resume, so it only touches chunks with void points: one or
+    two per metric if a long run goes back a little. Steps never decrease within the valid points, since the void points
+    of earlier resumes are deleted. So all points from a metric's first void point to the start of `attempt` are void.
     """
     before = attempt.first_seq
     if before is None:
         return
-    earlier = Q(run_id=attempt.run_id, seq__lt=before, step__gt=step)
-    MetricRow.objects.filter(earlier).update(superseded=True)
-    StepSpans.objects.filter(earlier).delete()
+    void_condition = Q(run_id=attempt.run_id, seq__lt=before, step__gt=step)
+    MetricRow.objects.filter(void_condition).update(superseded=True)
+    StepSpans.objects.filter(void_condition).delete()
     chunks = MetricChunk.objects.filter(run_id=attempt.run_id, first_seq__lt=before)
-    beyond = chunks.filter(last_seq__gt=_last_valid(chunks, step)).order_by("metric", "first_seq")
-    cut: list[MetricChunk] = []
-    void: list[int] = []
-    for _, of_metric in groupby(beyond.values_list("metric", "pk", "last_seq"), key=itemgetter(0)):
+    void_chunks = chunks.filter(last_seq__gt=_last_valid(chunks, step)).order_by("metric", "first_seq")
+    shortened_chunks: list[MetricChunk] = []
+    void_ids: list[int] = []
+    for _, of_metric in groupby(void_chunks.values_list("metric", "pk", "last_seq"), key=itemgetter(0)):
         since = False
         for _, pk, last_seq in of_metric:
             if since and last_seq < before:
-                void.append(pk)
+                void_ids.append(pk)
                 continue
             chunk = MetricChunk.objects.get(pk=pk)
             points = Points.unpack(chunk.data, chunk.points)
@@ -131,24 +130,24 @@ def supersede(attempt: Attempt, step: int) -> None:
             valid = (points.step <= step) | (points.seq >= before)
             since = since or not valid.all()
             if not valid.any():
-                void.append(pk)
+                void_ids.append(pk)
             elif not valid.all():
                 _fill(chunk, points.pick(valid))
-                cut.append(chunk)
-    for start in range(0, len(void), 500):
-        batch = void[start : start + 500]
+                shortened_chunks.append(chunk)
+    for start in range(0, len(void_ids), 500):
+        batch = void_ids[start : start + 500]
         ChunkOutline.objects.filter(chunk__in=batch).delete()
         MetricChunk.objects.filter(pk__in=batch).only("pk").delete()
-    MetricChunk.objects.bulk_update(cut, ["first_seq", "last_seq", "points", "data"], batch_size=100)
-    _draw(cut)
+    MetricChunk.objects.bulk_update(shortened_chunks, ["first_seq", "last_seq", "points", "data"], batch_size=100)
+    _draw(shortened_chunks)
 
 
 def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
-    """Find a seq up to which no point is after `step`, by bisection in the metric with the most chunks. 0: unknown."""
+    """Return a seq up to which no point is after `step`, or 0 if unknown, by bisection in the longest metric."""
     for metric, count in list(chunks.values_list("metric").annotate(count=Count("pk")).order_by("-count", "metric")):
         ends = list(chunks.filter(metric=metric).order_by("last_seq").values_list("pk", flat=True))
-        last = _steps_of(ends[-1])[1]
-        if not (last >= 0).any():
+        last_steps = _steps_of(ends[-1])[1]
+        if not (last_steps >= 0).any():
             continue
         # The chunk before the first one that ends later: the gap between the two is checked as well.
         index = bisect_left(ends, True, hi=count, key=lambda pk: bool((_steps_of(pk)[1] > step).any()))

@@ -1,7 +1,7 @@
-"""Peak memory per GPU of a run, split by use. Pure arithmetic.
+"""Peak memory of each of a run's GPUs, split by use. Pure arithmetic.
 
-The trainer reports what torch reserved in each rank; a vLLM server takes its share of the whole card at the start; the
-rest of the measured peak is CUDA contexts, NCCL buffers and memory in use before.
+The trainer reports what torch reserved in each rank, and a vLLM server takes its share of the GPU's memory at its
+start. The rest of the measured peak is CUDA contexts, NCCL buffers and memory that was already in use.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,16 @@ from controlplane.catalogue.hardware.inventory import number
 from workers.contract.run.hardware import HardwareSpec, Rollout
 from workers.contract.run.spec import Placement
 
-CLOSE = 0.9
+CLOSE_SHARE = 0.9
 
 
 @dataclass(frozen=True)
 class GpuPeak:
     index: int
     memory_mib: float
-    """The card's total memory."""
     peak_mib: float
     trainer_mib: float = 0.0
-    """Reserved by torch in the trainer's ranks on this GPU."""
+    """Memory that torch reserved in the trainer's ranks on this GPU."""
     vllm_mib: float = 0.0
     """vLLM's share, reserved at its start whether needed or not."""
 
@@ -32,7 +31,6 @@ class GpuPeak:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """Segments of the memory bar."""
         segments = (
             ("trainer", self.trainer_mib, "c1"),
             ("vLLM's share", self.vllm_mib, "c2"),
@@ -49,8 +47,8 @@ def of_run(
     reserved: Mapping[int, float],
     sizes: Mapping[int, float],
 ) -> list[GpuPeak]:
-    """Split the peaks of a run's GPUs, in MiB. `measured`: GPU -> peak usage; `reserved`: rank -> peak reserved by
-    torch; `sizes`: GPU -> its memory."""
+    """Split each GPU's peak memory into its parts, in MiB. `measured` maps a GPU to its peak usage, `reserved` a rank
+    to torch's peak of reserved memory, and `sizes` a GPU to its total memory."""
     peaks = []
     ranks = dict(zip(placement.gpus, range(hardware.processes), strict=False))
     for index in placement.every_gpu:
@@ -59,11 +57,11 @@ def of_run(
             continue
         trainer = reserved.get(ranks.get(index, -1), 0.0)
         size = max(sizes.get(index, 0.0), peak)
-        # Samples miss short peaks, unlike torch, which exceeds the card's memory only if vLLM sleeps.
+        # Unlike torch, samples miss short peaks. Torch's figure exceeds the GPU's memory only if vLLM sleeps.
         peak = max(peak, trainer) if trainer <= size else peak
         trainer = min(trainer, peak)
         share = _share(hardware, index in placement.server_gpus) * size
-        if hardware.rollout == Rollout.COLOCATE and peak < trainer + CLOSE * share:
+        if hardware.rollout == Rollout.COLOCATE and peak < trainer + CLOSE_SHARE * share:
             # With vLLM in the trainer's process, torch's reserved memory includes its share.
             vllm = min(share, trainer)
             trainer -= vllm
@@ -74,7 +72,7 @@ def of_run(
 
 
 def with_receipt(in_use: Mapping[int, float], receipt: Mapping[str, Any] | None) -> dict[int, float]:
-    """Combine the peaks in MiB by GPU from samples and from the receipt, which misses no peak."""
+    """Return each GPU's peak in MiB, from samples and from the kill receipt, which misses no peak."""
     peaks = dict(in_use)
     for gpu in (receipt or {}).get("gpus") or ():
         index, peak = str(gpu.get("gpu", "")), number(gpu.get("peak_mib"))
@@ -84,7 +82,7 @@ def with_receipt(in_use: Mapping[int, float], receipt: Mapping[str, Any] | None)
 
 
 def _share(hardware: HardwareSpec, serves: bool) -> float:
-    """Compute the share of a GPU's memory taken by a vLLM that this run started there."""
+    """Return the share of a GPU's memory that a vLLM started by this run takes there."""
     if hardware.rollout == Rollout.COLOCATE:
         return hardware.colocate_memory_utilization
     server = hardware.vllm_server

@@ -1,6 +1,6 @@
 """The run page's charts and tiles, derived from the frozen spec and the metrics reported so far.
 
-The page reserves their space before any number arrives.
+The page reserves space for them before any number arrives.
 """
 
 import re
@@ -23,30 +23,28 @@ MARKED = frozenset(
     {"status", "requested", "resumed", "alert", EventKind.CHECKPOINT, EventKind.NOTE, EventKind.PROCESS_EXITED}
     | {EventKind.REWARD_FAILED, EventKind.TRAINED, EventKind.METRICS_LEFT_OUT, EventKind.HANG, EventKind.LIMIT}
 )
-"""Event kinds that charts mark on the x axis."""
 DERIVED = {"tokens_per_second": "num_tokens"}
-"""Figures that the browser computes -> the metrics that they derive from."""
+"""Metric that the browser computes -> the metric that it is derived from."""
 LIMITS = "limits/"
-"""Prefix of metrics about used limits, which the run's page shows as bars."""
+"""Prefix of metrics about limits, which the run page shows as bars."""
 _NO_CHART = frozenset(
     {"epoch", "num_tokens", "total_flos", "train_loss", "train_runtime"}
     | {f"{of}_{rate}_per_second" for of in ("train", "eval") for rate in ("samples", "steps")}
     | {"eval_runtime", "eval_num_tokens", "eval_epoch", "job/done"}
 )
-"""Bookkeeping metrics of the trainer."""
 
 
 def plan_of(run: Run) -> list[ChartGroup]:
-    """Plan a run's charts: those of its spec, and charts of all other reported metrics."""
+    """Plan a run's charts: those that its spec implies, followed by charts of all other reported metrics."""
     try:
         planned = plan(spec_of(run), gpus_of(run), run.last_metrics)
-    except ContractError:  # a spec of another version: the numbers are shown all the same
+    except ContractError:  # the spec is of another version, but its metrics are still shown
         planned = [chart_catalogue.of_machine(None, gpus_of(run))]
     return [*planned, *unforeseen(run.last_metrics, planned)]
 
 
 def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
-    """List the chart groups in reading order; a job has only the machine group. `names`: the reported metrics."""
+    """Return the chart groups in reading order. A job has only the machine group. `names` are the reported metrics."""
     if spec.kind in KINDS:
         return [chart_catalogue.of_machine(spec, gpus)]
     training = [*chart_catalogue.of_training(spec, names), *episode_charts.of_episodes(spec, names)]
@@ -54,17 +52,17 @@ def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -
 
 
 def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list[ChartGroup]:
-    """Make charts of the metrics that no planned chart shows. Metrics with a common prefix share a chart.
+    """Return charts of the metrics that no planned chart shows. Metrics with a common prefix share a chart.
 
-    Those of evaluations are folded, since most repeat other charts on the held-out rows.
+    Charts of evaluation metrics are folded, since most of them repeat other charts on held-out rows.
     """
-    drawn = {*metrics(planned), *_NO_CHART}
+    drawn_metrics = {*metrics(planned), *_NO_CHART}
     families = _families(planned)
     prefixes: dict[str, list[str]] = {}
-    for name in sorted(name for name in set(names) - drawn if not name.startswith(LIMITS)):
+    for name in sorted(name for name in set(names) - drawn_metrics if not name.startswith(LIMITS)):
         prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
-    taken: set[str] = set()
-    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, taken, families)]
+    used_ids: set[str] = set()
+    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, used_ids, families)]
     evaluations = tuple(chart for chart in charts if chart.lines[0].metric.startswith("eval_"))
     training = tuple(chart for chart in charts if chart not in evaluations)
     groups = (ChartGroup("Other", training), ChartGroup("Other evaluation metrics", evaluations, folded=True))
@@ -72,7 +70,7 @@ def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list
 
 
 def _families(planned: Sequence[ChartGroup]) -> dict[str, str]:
-    """Map each prefix that one planned chart alone has to the chart's title."""
+    """Return the chart title for each metric prefix that only one planned chart has."""
     titles: dict[str, set[str]] = {}
     for chart in (chart for group in planned for chart in group.charts):
         for line in chart.lines:
@@ -80,15 +78,15 @@ def _families(planned: Sequence[ChartGroup]) -> dict[str, str]:
     return {prefix: min(of) for prefix, of in titles.items() if prefix and len(of) == 1}
 
 
-def _alike(prefix: str, names: list[str], taken: set[str], families: Mapping[str, str]) -> Iterator[Chart]:
+def _alike(prefix: str, names: list[str], used_ids: set[str], families: Mapping[str, str]) -> Iterator[Chart]:
     for start in range(0, len(names), COLOURS):
         batch = names[start : start + COLOURS]
         lines = lines_of((name, name.removeprefix(prefix).strip("/") or name) for name in batch)
         title = prefix if len(names) > len(lines) or len(lines) > 1 else lines[0].metric
         numbered = f"{title} ({start // COLOURS + 1})" if len(names) > COLOURS else title
         slug = "other-" + re.sub(r"[^a-z0-9]+", "-", numbered.lower()).strip("-")
-        unique = next(s for n in range(len(taken) + 1) if (s := f"{slug}-{n}" if n else slug) not in taken)
-        taken.add(unique)
+        unique = next(s for n in range(len(used_ids) + 1) if (s := f"{slug}-{n}" if n else slug) not in used_ids)
+        used_ids.add(unique)
         x = "step" if kind_of(prefix) == "train" else "time"
         if family := families.get(prefix):
             label = lines[0].label.replace("_", " ") if len(lines) == 1 else "other figures"
@@ -97,18 +95,17 @@ def _alike(prefix: str, names: list[str], taken: set[str], families: Mapping[str
 
 
 def gpus_of(run: Run) -> tuple[int, ...]:
-    """List the GPUs of all attempts, the latest attempt's first: a resume may have moved the run."""
+    """Return the GPUs of all attempts, starting with the latest attempt, since a resume may have moved the run."""
     attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
     return tuple(dict.fromkeys(gpu for attempt in attempts for gpu in attempt.gpus))
 
 
 def as_json(groups: Sequence[ChartGroup]) -> list[dict[str, Any]]:
-    """Convert the charts to one JSON document for the page's script."""
     return [{**asdict(chart), "group": group.title} for group in groups for chart in group.charts]
 
 
 def recorded(groups: Sequence[ChartGroup], names: Container[str]) -> list[ChartGroup]:
-    """Select the charts with a line among these metrics; groups without one are left out."""
+    """Return the charts that have a line among these metrics, without empty groups."""
 
     def is_recorded(chart: Chart) -> bool:
         return any(DERIVED.get(line.metric, line.metric) in names for line in chart.lines)
@@ -118,14 +115,13 @@ def recorded(groups: Sequence[ChartGroup], names: Container[str]) -> list[ChartG
 
 
 def metrics(groups: Sequence[ChartGroup]) -> list[str]:
-    """List all metrics of the charts, without duplicates, in order."""
     lines = [line for group in groups for chart in group.charts for line in chart.lines]
     names = (name for line in lines for name in (line.metric, line.band, line.evaluation) if name)
     return list(dict.fromkeys(DERIVED.get(name, name) for name in names))
 
 
 def labels(groups: Sequence[ChartGroup]) -> dict[str, str]:
-    """Name each metric of the charts: by its chart's title, with the line's label if it has several lines."""
+    """Return a label for each metric: its chart's title, and the line's label if the chart has several lines."""
     charts = sorted((chart for group in groups for chart in group.charts), key=lambda chart: len(chart.lines))
     names: dict[str, str] = {}
     for chart in charts:
@@ -141,7 +137,7 @@ def labels(groups: Sequence[ChartGroup]) -> dict[str, str]:
 
 
 def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
-    """Plan the headline row. A tile whose figure is constant by construction has a note instead."""
+    """Plan the headline row. A tile whose value is constant by construction has a note instead."""
     row = [
         Tile("reward", "Reward", help="Weighted sum of the components, mean over the batch"),
         Tile("kl", "KL", help="Distance from the reference model", note="" if beta(spec) else "off: β is 0"),
@@ -152,9 +148,11 @@ def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
             "frac_reward_zero_std",
             "Zero-variance",
             "percent",
-            help="Share of prompt groups whose completions all got the same reward: nothing is learnt from them",
+            help="Share of prompt groups in which all completions got the same reward, so nothing is learned from them",
         ),
-        Tile("tokens_per_second", "Speed", "rate", help="Prompt and completion tokens of a step over its time"),
+        Tile(
+            "tokens_per_second", "Speed", "rate", help="Prompt and completion tokens of a step divided by its duration"
+        ),
     ]
     if gpus:
         name = f"gpu/{gpus[0]}/memory_mib"
@@ -168,6 +166,6 @@ def _clip_tile(spec: RunSpec) -> Tile:
     lines = chart_catalogue.clipped(spec)
     hint = "Share of tokens whose ratio was clipped"
     if not lines:
-        return Tile("", "Clipped", help=hint, note="this loss clips nothing")
-    note = "0: one update a batch" if spec.ahead else "0: on-policy"
+        return Tile("", "Clipped", help=hint, note="this loss doesn't clip")
+    note = "0: one update per batch" if spec.ahead else "0: on-policy"
     return Tile(lines[0].metric, "Clipped", "percent", help=hint, note=note if updates_per_batch(spec) <= 1 else "")

@@ -1,7 +1,7 @@
-"""The points of a chart: packed chunks and the raw tail, downsampled so that spikes stay visible.
+"""The points of charts, read from packed chunks and raw rows and downsampled so that spikes stay visible.
 
 A long history is read as the outlines of its chunks, and as whole chunks only where outlines are too coarse for the
-request. So no answer reads more than about a hundred chunks per metric, however long the run is.
+request. So no request reads more than about a hundred chunks per metric, however long the run is.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 NO_STEP = -1
 _ROW = [("seq", "<i8"), ("step", "<i4"), ("t", "<f8"), ("value", "<f8")]
 ROW_BYTES = 28
-EXTREMES = 20
-"""The highest and lowest points of a downsampled series: this many of each are always kept."""
+KEPT_EXTREMES = 20
+"""Number of highest points, and of lowest points, that a downsampled series always keeps."""
 OUTLINED = 32
-"""Stretches per chunk; each keeps its lowest and highest point."""
+"""Number of stretches per chunk whose lowest and highest points form the outline."""
 TOKENS = "num_tokens"
-"""The metric with the number of tokens so far."""
-READ_AT_ONCE = 500
+READ_BATCH = 500
 _VALUES = msgspec.json.Decoder(dict[str, float | None])
 
 
@@ -38,10 +37,9 @@ class Series(TypedDict):
     t: list[float]
     value: list[float]
     tokens: NotRequired[list[float]]
-    """The number of tokens at each point, if the x axis is tokens."""
 
 
-class SeriesAnswer(TypedDict):
+class SeriesResponse(TypedDict):
     last: int
     series: dict[str, Series]
 
@@ -55,10 +53,10 @@ class Metric(TypedDict):
 
 @dataclass(frozen=True)
 class Window:
-    """A window of the x axis; None leaves that side open."""
+    """A range of the x axis; None leaves a side open."""
 
     x: str = ""
-    """step | tokens | time; empty: step"""
+    """step, tokens or time; "" means step"""
     low: float | None = None
     high: float | None = None
 
@@ -102,16 +100,16 @@ class Points:
         import numpy as np
 
         raw = bytes(data)
-        at = [0, 8 * points, 12 * points, 20 * points]
+        offsets = [0, 8 * points, 12 * points, 20 * points]
         kinds = ("<i8", "<i4", "<f8", "<f8")
-        return cls(*(np.frombuffer(raw, kind, points, start) for kind, start in zip(kinds, at, strict=True)))
+        return cls(*(np.frombuffer(raw, kind, points, start) for kind, start in zip(kinds, offsets, strict=True)))
 
     def pack(self) -> bytes:
         return b"".join(column.tobytes() for column in self.columns)
 
     @classmethod
     def unpack_rows(cls, parts: "Sequence[bytes | memoryview[int]]") -> "Points":
-        """Unpack several `pack_rows` at once: rows can be concatenated as bytes, columns can't."""
+        """Unpack the results of several `pack_rows` at once: unlike columns, rows can be concatenated as bytes."""
         import numpy as np
 
         rows = np.frombuffer(b"".join(parts), np.dtype(_ROW))
@@ -130,13 +128,13 @@ class Points:
 
 
 def join(parts: Iterable[Points]) -> Points:
-    """Join parts, ordered by seq, without duplicates (late lines form chunks of their own)."""
+    """Join parts, ordered by seq and without duplicates, which occur because late lines form separate chunks."""
     import numpy as np
 
-    full = [part.columns for part in parts if len(part)]
-    if not full:
+    non_empty = [part.columns for part in parts if len(part)]
+    if not non_empty:
         return Points.of([])
-    joined = Points(*(full[0] if len(full) == 1 else map(np.concatenate, zip(*full, strict=True))))
+    joined = Points(*(non_empty[0] if len(non_empty) == 1 else map(np.concatenate, zip(*non_empty, strict=True))))
     if bool((np.diff(joined.seq) > 0).all()):
         return joined
     return joined.pick(np.unique(joined.seq, return_index=True)[1])
@@ -145,26 +143,26 @@ def join(parts: Iterable[Points]) -> Points:
 def thin(points: Points, count: int) -> Points:
     """Downsample to at most `count` points that keep the shape.
 
-    Each stretch keeps its minimum and maximum and, unless there are too many, two spikes in one stretch: a spike of a
-    single step stays visible.
+    The minimum and maximum of each stretch and the highest and lowest points overall are kept, so that even a spike of
+    a single step stays visible.
     """
     if len(points) <= count:
         return points
     import numpy as np
     from tsdownsample import MinMaxLTTBDownsampler
 
-    values = np.require(points.value, requirements=("C", "A"))  # columns of a chunk may lie at any address
+    values = np.require(points.value, requirements=("C", "A"))  # columns of a chunk may be unaligned
     sampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]  # its constructor is not annotated
-    extremes = min(EXTREMES, count // 8)
-    chosen = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)
+    extremes = min(KEPT_EXTREMES, count // 8)
+    chosen_indices = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)
     if extremes:
         order = np.argpartition(values, (extremes, len(values) - extremes - 1))
-        chosen = np.union1d(chosen, np.concatenate([order[:extremes], order[-extremes:]]))
-    return points.pick(chosen)
+        chosen_indices = np.union1d(chosen_indices, np.concatenate([order[:extremes], order[-extremes:]]))
+    return points.pick(chosen_indices)
 
 
 def outline(points: Points) -> Points:
-    """Reduce points to the minimum and maximum of each of OUTLINED stretches, and both ends."""
+    """Reduce points to the minimum and maximum of each of OUTLINED stretches and the two end points."""
     if len(points) <= 2 * OUTLINED:
         return points
     import numpy as np
@@ -176,8 +174,8 @@ def outline(points: Points) -> Points:
     return points.pick(np.unique(np.minimum(np.concatenate(extremes), len(points) - 1)))
 
 
-def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesAnswer:
-    """Read each metric's history within the window, in at most `points` points, and the seq from which the socket
+def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesResponse:
+    """Return each metric's history within the window, in at most `points` points, and the seq after which the socket
     continues."""
     # The order of the reads matters: a fold in between moves rows into chunks, never back.
     last: int = Run.objects.values_list("last_seq", flat=True).get(pk=run.pk)
@@ -191,17 +189,16 @@ def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window 
     _read_details(run, requests)
     return {
         "last": max(last, *(int(points.seq[-1]) for points in tail.values() if len(points)), 0),
-        "series": {name: _plain(request.answer(), window, clock) for name, request in requests.items()},
+        "series": {name: _to_json(request.result(), window, clock) for name, request in requests.items()},
     }
 
 
 def reported(run: Run) -> list[str]:
-    """List the names of all metrics that the run has reported, without a query."""
+    """Return the names of all metrics that the run has reported, without a query."""
     return sorted(run.last_metrics)
 
 
 def metrics(run: Run) -> list[Metric]:
-    """List all metrics of the run with their numbers of points."""
     unfolded = tails([run.pk], None)
     totals = MetricChunk.objects.filter(run=run).values_list("metric").annotate(Sum("points")).order_by("metric")
     counts: dict[str, int] = dict(totals)
@@ -211,7 +208,6 @@ def metrics(run: Run) -> list[Metric]:
 
 
 def kind_of(metric: str) -> str:
-    """Derive the source of a metric from its name."""
     group = metric.partition("/")[0]
     return {"gpu": "system", "host": "system", "vllm": "vllm"}.get(group, "train")
 
@@ -225,16 +221,16 @@ class _Chunk:
     last: int
     points: int
     outline: bytes
-    """Points.pack_rows; empty for chunks older than outlines."""
+    """Result of Points.pack_rows, or b"" for chunks that have no outline yet."""
 
 
 def tails(runs: Sequence[str], names: Sequence[str] | None) -> dict[tuple[str, str], Points]:
-    """Read the rows not folded yet by (run, metric); for `names` None, of all metrics."""
+    """Return the points of rows not folded yet, by (run, metric). If `names` is None, read all metrics."""
     by_key: dict[tuple[str, str], list[tuple[int, int | None, float, float]]] = {}
     rows = MetricRow.objects.filter(run__in=runs, seq__gt=F("run__folded_seq"), superseded=False).order_by("run", "seq")
-    # As text: the driver's own JSON decoding takes several times as long, and a thousand rows may wait here.
+    # Read as text, because the driver's JSON decoding takes several times as long and there may be a thousand rows.
     texts = rows.annotate(text=Cast("values", TextField())).values_list("run_id", "seq", "step", "t", "text")
-    for run_id, seq, step, t, text in texts.iterator(READ_AT_ONCE):
+    for run_id, seq, step, t, text in texts.iterator(READ_BATCH):
         values = _VALUES.decode(text)
         for name in values if names is None else names:
             if (value := values.get(name)) is not None:
@@ -244,7 +240,7 @@ def tails(runs: Sequence[str], names: Sequence[str] | None) -> dict[tuple[str, s
 
 def _chunks(run: Run, names: Sequence[str]) -> dict[str, list[_Chunk]]:
     by_metric: dict[str, list[_Chunk]] = {name: [] for name in names}
-    # Tuples, not model instances, which take several times as long to create as to read.
+    # Tuples instead of model instances, which take several times as long to create as to read.
     stored = MetricChunk.objects.filter(run=run, metric__in=names).order_by("metric", "first_seq")
     rows = stored.values_list("metric", "first_seq", "last_seq", "points", "outline__data")
     for name, first, last, points, data in rows:
@@ -257,7 +253,7 @@ def _outlines(chunks: Iterable[_Chunk]) -> Points:
 
 
 def _read_details(run: Run, requests: "Mapping[str, _MetricRequest]") -> None:
-    """Read the chunks whose outlines are too coarse: one query for all metrics."""
+    """Read the chunks whose outlines are too coarse, in one query for all metrics."""
     needs = {name: request.needs for name, request in requests.items() if request.needs}
     if not needs:
         return
@@ -268,17 +264,19 @@ def _read_details(run: Run, requests: "Mapping[str, _MetricRequest]") -> None:
 
 
 class _MetricRequest:
-    """A request for one metric: its outline if that is fine enough, otherwise the seqs of the chunks it needs."""
+    """A request for one metric: its outline if fine enough, otherwise the seqs of the chunks to read."""
 
     def __init__(self, chunks: list[_Chunk], tail: Points, window: Window, clock: "_ProgressClock", count: int) -> None:
         self.details: list[Points] = []
         self._tail, self._window, self._clock, self._count = tail, window, clock, count
-        self._outline = self._cut(join([_outlines(chunks), tail]))
+        self._outline = self._clip_to_window(join([_outlines(chunks), tail]))
         self.needs = self._missing(chunks)
-        """(first, last) seq; None: the outline is enough."""
+        """(first, last) seq of the chunks to read, or None if the outline is fine enough."""
 
-    def answer(self) -> Points:
-        return thin(self._cut(join([*self.details, self._tail])) if self.needs else self._outline, self._count)
+    def result(self) -> Points:
+        return thin(
+            self._clip_to_window(join([*self.details, self._tail])) if self.needs else self._outline, self._count
+        )
 
     def _missing(self, chunks: list[_Chunk]) -> tuple[int, int] | None:
         if not all(chunk.outline for chunk in chunks):
@@ -286,17 +284,17 @@ class _MetricRequest:
         if not len(self._outline) or len(self._outline) >= 2 * self._count:
             return None
         low, high = int(self._outline.seq[0]), int(self._outline.seq[-1])
-        inside = [chunk for chunk in chunks if chunk.last >= low and chunk.first <= high]
-        complete = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in inside)
-        return None if complete else (inside[0].first, inside[-1].last)
+        visible_chunks = [chunk for chunk in chunks if chunk.last >= low and chunk.first <= high]
+        complete = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in visible_chunks)
+        return None if complete else (visible_chunks[0].first, visible_chunks[-1].last)
 
-    def _cut(self, points: Points) -> Points:
-        """Cut the points to the window and one neighbour on each side, since lines continue to the chart's edge."""
+    def _clip_to_window(self, points: Points) -> Points:
+        """Return the points within the window and one neighbour on each side, so that lines reach the chart's edge."""
         if self._window.whole or not len(points):
             return points
         import numpy as np
 
-        # A clock that was set back would put points out of order.
+        # Points would be out of order if the clock had been set back.
         x = np.maximum.accumulate(self._clock.x(points, self._window.x))
         low, high = self._window.low, self._window.high
         start = 0 if low is None else int(np.searchsorted(x, low, "left"))
@@ -306,10 +304,9 @@ class _MetricRequest:
 
 @dataclass(frozen=True)
 class _ProgressClock:
-    """Training progress by seq, for machine metrics, which have neither steps nor tokens."""
+    """Converter from seq to training progress, for machine metrics, which have neither steps nor tokens."""
 
     counted: Points
-    """The numbers of tokens so far."""
 
     def x(self, points: Points, of: str) -> "NDArray[np.float64]":
         if of == "time":
@@ -332,14 +329,14 @@ class _ProgressClock:
         return np.where(points.step == NO_STEP, filled, points.step)
 
 
-def _plain(points: Points, window: Window, clock: _ProgressClock) -> Series:
+def _to_json(points: Points, window: Window, clock: _ProgressClock) -> Series:
     steps = clock.steps(points) if window.x == "step" else points.step
-    answer: Series = {
+    columns: Series = {
         "seq": points.seq.tolist(),
         "step": [None if step == NO_STEP else step for step in steps.tolist()],
         "t": points.t.tolist(),
         "value": points.value.tolist(),
     }
     if window.x == "tokens":
-        answer["tokens"] = clock.tokens(points).tolist()
-    return answer
+        columns["tokens"] = clock.tokens(points).tolist()
+    return columns

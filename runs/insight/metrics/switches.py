@@ -1,7 +1,7 @@
-"""Optional ways to speed up a run, and the duration of a step with each of them the other way, by its measured phases.
+"""Settings that speed up a run, and how long a step would take with each of them toggled, estimated from its phases.
 
-The durations are estimates: phases that overlap now would run one after the other, and the reverse. They ignore the
-effects of sharing a machine.
+The estimates assume that phases that now overlap would run one after the other, and the other way round. They ignore
+the effects of sharing a machine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +27,8 @@ from workers.contract.wire.names import StepPart
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import waits
 
-WORTH_SAYING = 1.1
-"""The speed-up from which a switch is recommended."""
-TRAINING = frozenset({StepPart.LOGPS, StepPart.UPDATE, OPTIMIZER})
+MIN_SPEEDUP = 1.1
+TRAINING_PHASES = frozenset({StepPart.LOGPS, StepPart.UPDATE, OPTIMIZER})
 
 
 @dataclass(frozen=True)
@@ -37,19 +36,19 @@ class Switch:
     name: str
     on: bool
     other_s: float | None
-    """Seconds of the step with the switch the other way; None: unknown."""
+    """Seconds that the step would take with the switch toggled, or None if unknown."""
     words: str
-    """Its effect on this step, or the effect that it would have."""
+    """Sentence about the switch's effect on this step, or about the effect that it would have."""
     advice: str = ""
-    """A recommendation to turn it on; empty if that isn't worth it."""
+    """A recommendation to turn the switch on, or "" if that isn't worth it."""
 
 
 def of(spec: RunSpec, placement: Mapping[str, Any], spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
-    """Judge the switches that a run can have by a step's spans. `placement`: the attempt's."""
+    """Yield the switches that a run can have, judged by a step's spans. `placement` is that of the step's attempt."""
     yield from _ahead(spec, spans, seconds)
-    yield from _beside(spec, spans, seconds)
+    yield from _concurrent_rewards(spec, spans, seconds)
     if "warm" in placement and spec.hardware.vllm_server is not None:
-        yield Switch("Warm server", bool(placement["warm"]), None, "It shortens the start, but no step.")
+        yield Switch("Warm server", bool(placement["warm"]), None, "It shortens the start but not the steps.")
     if spec.prompts.extra_rounds:
         yield _rounds(spans, seconds)
 
@@ -58,54 +57,55 @@ def _ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Swi
     if spec.hardware.rollout is not Rollout.SERVER:
         return
     generating = [span for span in spans if span.lane.startswith(SERVER) and span.phase == StepPart.GENERATION]
-    training = [span for span in spans if span.lane == TRAINER and span.phase in TRAINING]
+    training = [span for span in spans if span.lane == TRAINER and span.phase in TRAINING_PHASES]
     shared = overlap(generating, training)
     name = "One step ahead"
     if getattr(spec, "ahead", shared > 0.01 * seconds):
-        yield _on(name, seconds, shared, "generation during training")
+        yield _switch_on(name, seconds, shared, "generation during training")
         return
-    saved = min(union(generating), union(training))
-    effect = "It would overlap generation with training: about {step} a step."
-    advice = "One step ahead would overlap generation with training: about {times:.1f} times the steps."
-    yield _off(name, seconds, saved, effect, advice)
+    saved_s = min(union(generating), union(training))
+    effect = "It would overlap generation with training: about {step} per step."
+    advice = "One step ahead would overlap generation with training, which is about {times:.1f} times as fast."
+    yield _switch_off(name, seconds, saved_s, effect, advice)
 
 
-def _beside(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
-    waiting = [f"{REWARD}{reward.name}" for reward in spec.rewards if waits(LIBRARY[reward.function])]
-    if not waiting or (not spec.rewards_beside and rewards_problem(spec.hardware, spec.episodes) is not None):
+def _concurrent_rewards(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
+    waiting_lanes = [f"{REWARD}{reward.name}" for reward in spec.rewards if waits(LIBRARY[reward.function])]
+    if not waiting_lanes or (not spec.rewards_beside and rewards_problem(spec.hardware, spec.episodes) is not None):
         return
-    scoring = [span for span in spans if span.lane in waiting]
+    scoring = [span for span in spans if span.lane in waiting_lanes]
     generating = [span for span in spans if span.phase == StepPart.GENERATION]
     name = "Rewards beside generation"
     if spec.rewards_beside:
         # Scoring during generation would otherwise have delayed the step afterwards.
-        yield _on(name, seconds, overlap(scoring, generating), "scoring during generation")
+        yield _switch_on(name, seconds, overlap(scoring, generating), "scoring during generation")
         return
-    saved = min(union(scoring), union(generating), union(span for span in spans if span.lane == REWARDS))
-    effect = "It would score groups while others are generated: {step} a step at best."
+    saved_s = min(union(scoring), union(generating), union(span for span in spans if span.lane == REWARDS))
+    effect = "It would score groups while others are generated: {step} per step at best."
     advice = (
-        f"The step waits {duration(union(scoring))} for rewards: scoring each group as soon as it is complete would "
-        "give up to {times:.1f} times the steps."
+        f"The step waits {duration(union(scoring))} for rewards. Scoring each group as soon as it is complete would be "
+        "up to {times:.1f} times as fast."
     )
-    yield _off(name, seconds, saved, effect, advice)
+    yield _switch_off(name, seconds, saved_s, effect, advice)
 
 
-def _on(name: str, seconds: float, overlap_s: float, activity: str) -> Switch:
+def _switch_on(name: str, seconds: float, overlap_s: float, activity: str) -> Switch:
     without = seconds + overlap_s
-    words = f"{duration(overlap_s)} of {activity}; a step would take {duration(without)} without."
+    words = f"{duration(overlap_s)} of {activity}; without it, a step would take {duration(without)}."
     return Switch(name, True, without, words)
 
 
-def _off(name: str, seconds: float, saved: float, effect: str, advice: str) -> Switch:
-    """Make a switch that is off. `effect`: with {step}, its duration; `advice`: with {times}, the speed-up."""
+def _switch_off(name: str, seconds: float, saved: float, effect: str, advice: str) -> Switch:
+    """Create a switch that is off. `effect` has a placeholder {step} for the step's duration, `advice` {times} for the
+    speed-up."""
     shorter = seconds - saved
     times = seconds / shorter if shorter > 0 else 1.0
-    recommended = advice.format(times=times) if times >= WORTH_SAYING else ""
+    recommended = advice.format(times=times) if times >= MIN_SPEEDUP else ""
     return Switch(name, False, shorter, effect.format(step=duration(shorter)), recommended)
 
 
 def _rounds(spans: Sequence[Span], seconds: float) -> Switch:
     extra = union(span for span in spans if span.lane == EXTRA)
     without = seconds - extra
-    words = f"Extra rounds took {duration(extra)}; without, a step would take {duration(without)} and teach less."
+    words = f"Extra rounds took {duration(extra)}; without them, a step would take {duration(without)} and teach less."
     return Switch("Dynamic sampling", True, without, words if extra else "No extra round was needed in this step.")

@@ -1,7 +1,7 @@
-"""A run's reward in a few points, updated as rewards arrive.
+"""A run's reward trend in a few points, updated as rewards arrive.
 
-Each point is the mean of an equal number of consecutive rewards; the last one may have fewer. That number is a power of
-two that doubles when there are too many points, so only the points and the count are stored.
+Each point is the mean of an equal number of consecutive rewards; the last point may have fewer. That number is a power
+of two and doubles when there are too many points, so only the points and the number of rewards are stored.
 """
 
 import sys
@@ -17,13 +17,13 @@ REWARD = "reward"
 
 
 def extended(run: Run, rewards: Sequence[float]) -> dict[str, Any]:
-    """Compute the values of the run's columns after further rewards."""
+    """Return the new values of the run's trend columns after adding rewards."""
     points, count = grown(run.trend, run.trend_of, rewards)
     return {"trend": points, "trend_of": count, "reward_ends": _ends([*run.reward_ends, *rewards])}
 
 
 def rebuilt(run: Run) -> dict[str, Any]:
-    """Compute the values of the run's columns from all stored rewards, after a resume has made some void."""
+    """Return the values of the run's trend columns, computed from all stored rewards after a resume made some void."""
     rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]["value"]
     width = _width(len(rewards))
     points = [mean(rewards[at : at + width]) for at in range(0, len(rewards), width)]
@@ -31,7 +31,7 @@ def rebuilt(run: Run) -> dict[str, Any]:
 
 
 def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple[list[float], int]:
-    """Extend the trend of `count` rewards by further ones. Return its points and the new count."""
+    """Add rewards to the trend of `count` earlier ones. Return its points and the new number of rewards."""
     points = list(trend)
     width = _width(count)
     if len(points) != -(-count // width):
@@ -40,10 +40,10 @@ def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple
         if count == MAX_POINTS * width:
             points = [a / 2 + b / 2 for a, b in zip(points[::2], points[1::2], strict=True)]
             width *= 2
-        before = count % width
-        if before:
+        remainder = count % width
+        if remainder:
             # Divided before summing: the sum of the largest rewards would be infinite.
-            points[-1] = points[-1] * (before / (before + 1)) + reward / (before + 1)
+            points[-1] = points[-1] * (remainder / (remainder + 1)) + reward / (remainder + 1)
         else:
             points.append(reward)
         count += 1
@@ -55,7 +55,6 @@ def _ends(rewards: list[float]) -> list[float]:
 
 
 def _width(count: int) -> int:
-    """Count the rewards per point."""
     width = 1
     while count > MAX_POINTS * width:
         width *= 2

@@ -21,12 +21,12 @@ POINTS = 500
 MAX_POINTS = 5000
 ALL = "*"
 AXES = ("step", "tokens", "time")
-WORTH_PACKING = 1024
+MIN_COMPRESSED_BYTES = 1024
 
 
 @require_safe
 def series(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Answer with the points of `metrics=a,b` or `*`, by default those of the charts. `x`, `from` and `to` select a
+    """Return the points of `metrics=a,b` or `*`, by default of the charts' metrics. `x`, `from` and `to` select a
     window."""
     run = queries.run_for(request, run_id)
     requested = request.GET.get("metrics", "")
@@ -38,21 +38,20 @@ def series(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def points_of(request: HttpRequest, run: Run, names: Sequence[str]) -> HttpResponse:
-    """Answer with the points of these metrics, in the number and the window of the address."""
+    """Return the points of these metrics, with the number of points and the window that the URL requests."""
     points, x = whole(request, "points", POINTS, 2, MAX_POINTS), request.GET.get("x", "")
     window = numbers.Window(x if x in AXES else "", _number(request, "from"), _number(request, "to"))
-    return _packed(request, numbers.series(run, names, points, window))
+    return _compressed_json(request, numbers.series(run, names, points, window))
 
 
 @require_safe
 def metrics(request: HttpRequest, run_id: str) -> HttpResponse:
-    """List all metrics of the run: name, source, number of points."""
-    return _packed(request, {"metrics": numbers.metrics(queries.run_for(request, run_id))})
+    return _compressed_json(request, {"metrics": numbers.metrics(queries.run_for(request, run_id))})
 
 
 @require_safe
 def waterfall(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show the phases of a step on one time axis, as a part of the page: of `step`, or else of a median recent step."""
+    """Show the phases of `step`, or of a median recent step, on one time axis, as a part of the page."""
     run = queries.run_for(request, run_id)
     step = whole(request, "step", -1, -1, 2**31 - 1)
     view = steps.of_run(run, None if step < 0 else step)
@@ -67,12 +66,12 @@ def _number(request: HttpRequest, name: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _packed(request: HttpRequest, answer: object) -> HttpResponse:
-    """Answer with compressed JSON. Django's encoder and gzip would take longer than reading the numbers."""
-    body = msgspec.json.encode(answer)
-    packs = len(body) >= WORTH_PACKING and "gzip" in request.headers.get("Accept-Encoding", "")
-    response = HttpResponse(gzip.compress(body, 1) if packs else body, content_type="application/json")
+def _compressed_json(request: HttpRequest, payload: object) -> HttpResponse:
+    """Return a response with compressed JSON. Django's encoder and gzip would take longer than reading the numbers."""
+    body = msgspec.json.encode(payload)
+    compresses = len(body) >= MIN_COMPRESSED_BYTES and "gzip" in request.headers.get("Accept-Encoding", "")
+    response = HttpResponse(gzip.compress(body, 1) if compresses else body, content_type="application/json")
     patch_vary_headers(response, ["Accept-Encoding"])
-    if packs:
+    if compresses:
         response["Content-Encoding"] = "gzip"
     return response

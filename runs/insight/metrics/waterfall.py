@@ -1,7 +1,7 @@
-"""One step of a run on one time axis: when each phase began and ended, which processes were idle, and advice.
+"""One step of a run on a time axis: when each phase began and ended, which processes were idle, and advice.
 
-It is read from the timings that the trainer reports (`StepSpans`). Lanes may overlap: a server's generation of the next
-batch belongs to the step that trains on the current one.
+It is based on the timings that the trainer reports (`StepSpans`). Lanes may overlap, since a server's generation of the
+next batch belongs to the step that trains on the current batch.
 """
 
 import json
@@ -23,12 +23,11 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StepPart
 
-OFFERED = 100
-"""Newest steps to choose from."""
-LATEST = 20
-"""Newest steps whose median is shown if no step is chosen."""
-FEWEST_SAMPLES = 2
-"""Samples of a GPU within the step that its use needs at least."""
+MAX_OFFERED_STEPS = 100
+LATEST_STEPS = 20
+"""Number of newest steps whose median is shown if no step is chosen."""
+MIN_SAMPLES = 2
+"""Minimum number of samples of a GPU within the step for showing its utilization."""
 PHASES: dict[str, tuple[str, str]] = {
     StepPart.GENERATION: ("generation", "c1"),
     StepPart.REWARDS: ("rewards", "c2"),
@@ -61,9 +60,8 @@ class Lane:
     label: str
     bars: tuple[WaterfallBar, ...]
     busy: float
-    """Seconds in which it worked."""
     idle: float | None
-    """The share of the step in which it was idle; None for lanes that needn't be busy."""
+    """Share of the step for which the lane was idle; None for lanes that needn't be busy."""
     gaps: tuple[tuple[float, float], ...] = ()
     """Idle periods: (start, seconds)."""
 
@@ -74,13 +72,11 @@ class Lane:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The use of the trainer's or vLLM's GPUs within the step."""
+    """Utilization of the trainer's or vLLM's GPUs within the step."""
 
     label: str
     mean: float
-    """Percent."""
     t: tuple[float, ...]
-    """Seconds from the step's beginning."""
     percent: tuple[float, ...]
 
 
@@ -92,14 +88,12 @@ class StepView:
     began: float
     seconds: float
     spans: tuple[Span, ...]
-    among: int
-    """The number of steps whose median it is; 0: it was chosen."""
+    median_of: int
+    """Number of steps of which this one is the median, or 0 if it was chosen."""
     left_out: int
-    """The number of recent steps that generated nothing, which the median leaves out."""
+    """Number of recent steps that generated nothing, which the median excludes."""
     offered: tuple[int, ...]
-    """Steps to choose from, newest first."""
     placement: dict[str, Any] = field(default_factory=dict)
-    """The placement of the step's attempt."""
     gpus: tuple[GpuUse, ...] = ()
 
     @cached_property
@@ -116,13 +110,12 @@ class StepView:
 
     @property
     def phases(self) -> list[tuple[str, str]]:
-        """The legend as (name, colour); reward components are named by their lanes instead."""
+        """Legend as (name, colour), without reward components, whose lanes have their names."""
         lanes = [lane for lane in self.lanes if not lane.key.startswith(REWARD)]
         return list(dict.fromkeys((bar.phase, bar.colour) for lane in lanes for bar in lane.bars))
 
     @property
     def rows(self) -> Iterator[tuple[Lane, WaterfallBar]]:
-        """The rows of the table."""
         for lane in self.lanes:
             for bar in lane.bars:
                 yield lane, bar
@@ -132,12 +125,11 @@ class StepView:
         return json.dumps(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
-        """Collect the data for the drawing and the HTTP API."""
         return {
             "step": self.step,
             "began": self.began,
             "seconds": self.seconds,
-            "median_of": self.among,
+            "median_of": self.median_of,
             "lanes": [
                 {
                     "key": lane.key,
@@ -157,23 +149,23 @@ class StepView:
 
 
 def of_run(run: Run, step: int | None = None) -> StepView | None:
-    """Read the view of a step, or of the median of the latest steps that generate. None if it is unknown."""
+    """Return the view of a step, or of the median of the latest steps that generate; None if there is no such step."""
     records = StepSpans.objects.filter(run=run).order_by("-seq")
-    offered = list(records.values_list("step", flat=True)[:OFFERED])
+    offered = list(records.values_list("step", flat=True)[:MAX_OFFERED_STEPS])
     if not offered:
         return None
-    among = left_out = 0
+    median_of = left_out = 0
     if step is not None:
         record = records.filter(step=step).first()
     else:
-        latest = [spans for spans in records[:LATEST] if spans.step > 1] or list(records[:LATEST])
+        latest = [spans for spans in records[:LATEST_STEPS] if spans.step > 1] or list(records[:LATEST_STEPS])
         # Steps that reuse a batch are shorter, and nothing waits in them.
         generating = [
             spans for spans in latest if any(phase == StepPart.GENERATION for _, phase, _, _ in spans.spans)
         ] or latest
-        left_out, among = len(latest) - len(generating), len(generating)
-        middle = statistics.median_low(spans.seconds for spans in generating)
-        record = next(spans for spans in generating if spans.seconds == middle)
+        left_out, median_of = len(latest) - len(generating), len(generating)
+        median_seconds = statistics.median_low(spans.seconds for spans in generating)
+        record = next(spans for spans in generating if spans.seconds == median_seconds)
     if record is None:
         return None
     spec = None
@@ -181,7 +173,7 @@ def of_run(run: Run, step: int | None = None) -> StepView | None:
         spec = spec_of(run)
     spans, steps = tuple(Span(*span) for span in record.spans), tuple(dict.fromkeys(offered))
     placement = record.attempt.placement or {}
-    view = StepView(run, spec, record.step, record.began, record.seconds, spans, among, left_out, steps, placement)
+    view = StepView(run, spec, record.step, record.began, record.seconds, spans, median_of, left_out, steps, placement)
     return replace(view, gpus=tuple(_gpus(view)))
 
 
@@ -213,7 +205,7 @@ def _gaps(spans: Sequence[Span], seconds: float) -> Iterator[tuple[float, float]
 
 
 def _order(key: str) -> tuple[int, str]:
-    """Rank a lane: servers, the trainer, then the rewards that it waits for."""
+    """Return a lane's sort key: servers come first, then the trainer, then the rewards that it waits for."""
     kinds = (key.startswith(SERVER), key == TRAINER, key == REWARDS, key.startswith(REWARD), True)
     return kinds.index(True), key
 
@@ -234,7 +226,7 @@ def _bar(span: Span, of_reward: str) -> WaterfallBar:
 
 
 def _gpus(view: StepView) -> Iterator[GpuUse]:
-    """Read the use of the trainer's GPUs and of the servers', as far as they were sampled within the step."""
+    """Yield the utilization of the trainer's and the servers' GPUs, if they were sampled within the step."""
     sides = {"the trainer’s GPUs": view.placement.get("gpus"), "vLLM’s GPUs": view.placement.get("server_gpus")}
     names = {gpu: f"gpu/{gpu}/util_percent" for gpus in sides.values() for gpu in gpus or ()}
     if not names:
@@ -249,13 +241,13 @@ def _gpus(view: StepView) -> Iterator[GpuUse]:
             for t, value in zip(column["t"], column["value"], strict=True)
             if 0 <= t - view.began <= view.seconds
         )
-        if len(points) >= FEWEST_SAMPLES * max(1, len(columns)):
+        if len(points) >= MIN_SAMPLES * max(1, len(columns)):
             t, percent = zip(*_means(points), strict=True)
             yield GpuUse(label, statistics.fmean(value for _, value in points), t, percent)
 
 
 def _means(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Average the use over the side's GPUs at each moment."""
+    """Average the utilization over all GPUs at each moment."""
     by_moment: dict[float, list[float]] = {}
     for t, value in points:
         by_moment.setdefault(round(t, 2), []).append(value)
@@ -276,7 +268,7 @@ def _sentences(view: StepView) -> Iterator[str]:
         yield f"Idle: {', '.join(idle)}."
     if view.gpus:
         use = " and ".join(f"{use.label} {use.mean:.0f}%" for use in view.gpus)
-        yield f"Sampled use: {use}."
+        yield f"Sampled utilization: {use}."
     for switch in view.switches:
         if switch.advice:
             yield switch.advice

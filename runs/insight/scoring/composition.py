@@ -1,4 +1,4 @@
-"""The reward config in the editor's form, saved or not: the basis of playground and replay scores."""
+"""The reward config in the editor's form, saved or not, which the playground and replays score with."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,16 +15,13 @@ from workers.contract.run.spec import RewardSpec
 @dataclass(frozen=True)
 class EditorState:
     specs: list[RewardSpec]
-    """Valid components."""
     problems: list[tuple[str, list[str]]]
-    """Invalid components: name and errors."""
     aggregation: str
     positions: list[int] = field(default_factory=list)
-    """The position of each spec among all rows of the form, from 0, which determines its colour."""
+    """The position of each spec among all rows of the form, counting from 0. It determines the colour."""
 
 
 def posted(request: HttpRequest) -> EditorState:
-    """Read the posted form of the editor."""
     specs: list[RewardSpec] = []
     problems: list[tuple[str, list[str]]] = []
     positions = []
@@ -44,7 +41,7 @@ def posted(request: HttpRequest) -> EditorState:
 
 
 def _sentences(errors: Any) -> list[str]:
-    """Write a form's errors as sentences, with the field's name unless they concern the whole form."""
+    """Return a form's errors as sentences that start with the field's name unless they concern the whole form."""
     return [
         error if field == "__all__" else f"{field.removeprefix('p_').replace('_', ' ')}: {error}"
         for field, list_ in errors.items()

@@ -1,4 +1,4 @@
-"""Scoring completions by a config's components, with outcomes; shared by the playground and the replay."""
+"""Scoring completions with a config's components, for the playground and replays."""
 
 import time
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Cost, Failure, Reward, Row, Scores, turns_of
 from workers.rewards.scoring import score
 
-WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
-"""Parameters that limit waiting for servers and running code, in seconds."""
-ONLY_TRAINER = "Only the trainer can score it, because it depends on the running model."
-ASKS = "It calls another server, so it is scored only on request."
+TIMEOUT_PARAMS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
+"""Parameters with time limits in seconds, for requests to servers and for running code."""
+ONLY_TRAINER = "Only the trainer can compute this component, because it depends on the running model."
+ASKS = "This component calls another server, so it is computed only on request."
 
 
 class How(StrEnum):
@@ -25,7 +25,6 @@ class How(StrEnum):
 
     SCORED = "scored"
     RECORDED = "recorded"
-    """Taken from the run, which has the same component."""
     TRAINER = "trainer"
     ASKS = "asks"
     UNAVAILABLE = "unavailable"
@@ -34,22 +33,18 @@ class How(StrEnum):
 
 @dataclass(frozen=True)
 class ComponentScores:
-    """One component's scores of a batch."""
-
     spec: RewardSpec
     reward: Reward
     values: list[float | None]
-    """One per completion; None where it doesn't apply, failed, or was not scored."""
+    """One score per completion; None if the component doesn't apply, failed or was not computed."""
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float | None = None
     how: How = How.SCORED
     why: str = ""
-    """The reason why scores are missing."""
 
     @property
     def counts(self) -> bool:
-        """True if the component counts in the totals."""
         return self.how in (How.SCORED, How.RECORDED)
 
 
@@ -62,10 +57,10 @@ def column(
     ask: bool = False,
     recorded: list[float | None] | None = None,
 ) -> ComponentScores:
-    """Score completions by one component. rows[i] belongs to completions[i]. `ask`: allow rewards that call other
-    servers.
+    """Score completions with one component, where rows[i] belongs to completions[i].
 
-    `recorded`: the same component's scores in the run, used where it can't or may not be scored here.
+    `ask` allows rewards that call other servers. `recorded` are the same component's scores in the run, used if the
+    component can't or may not be computed here.
     """
     reward = LIBRARY[spec.function]
     unscored = partial(ComponentScores, spec, reward, [None] * len(completions))
@@ -82,7 +77,7 @@ def column(
     params = _params(reward, spec, turn)
     scores = _scores(spec, reward, completions, rows, params, turn)
     seconds = time.perf_counter() - started
-    if scores.failures and turn.over and _is_cut(reward, spec, params):
+    if scores.failures and turn.over and _had_less_time(reward, spec, params):
         turn.late = True
     if turn.unavailable:
         return unscored(how=How.UNAVAILABLE, why=turn.unavailable)
@@ -102,7 +97,7 @@ def _scores(
     params: dict[str, Any],
     turn: TrialTurn,
 ) -> Scores:
-    """Score whole completions, or take the mean over each completion's turns, as in the run's chart."""
+    """Score whole completions, or average the scores of each completion's turns, as the run's chart does."""
     if not spec.per_turn:
         return score(reward, completions, rows, params, turn.tools)
     split_up = list(map(turns_of, completions))
@@ -124,17 +119,18 @@ def _scores(
 
 
 def _params(reward: Reward, spec: RewardSpec, turn: TrialTurn) -> dict[str, Any]:
-    """Lower the time limits among the component's parameters to the page's remaining time, so that endless code doesn't
-    block others."""
-    waits = WAITS.get(reward.cost)
-    if waits is None:
+    """Return the component's parameters with time limits capped at the page's remaining time."""
+    timeouts = TIMEOUT_PARAMS.get(reward.cost)
+    if timeouts is None:
         return dict(spec.params)
     remaining = max(1.0, turn.until - time.monotonic())
-    full = reward.defaults() | spec.params
-    return full | {name: min(full[name], remaining) for name in waits if name in full}
+    all_params = reward.defaults() | spec.params
+    return all_params | {name: min(all_params[name], remaining) for name in timeouts if name in all_params}
 
 
-def _is_cut(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
-    """Test whether code had less time than its limit, so that failures may be due to the page."""
-    full = reward.defaults() | spec.params
-    return reward.cost is Cost.SANDBOX and any(params.get(name) != full.get(name) for name in WAITS[Cost.SANDBOX])
+def _had_less_time(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
+    """Return whether code had less time than its own limit, so that failures may be due to the page."""
+    all_params = reward.defaults() | spec.params
+    return reward.cost is Cost.SANDBOX and any(
+        params.get(name) != all_params.get(name) for name in TIMEOUT_PARAMS[Cost.SANDBOX]
+    )

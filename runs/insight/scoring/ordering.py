@@ -1,29 +1,28 @@
-"""Ranks within a group, and the agreement of pairs between two scorings."""
+"""Ranks within a group, and how far two scorings agree on the order of pairs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-PAIRED = 128
-"""The number of a group's completions that are compared pairwise."""
+MAX_PAIRED = 128
 TOLERANCE = 1e-6
-"""Totals closer than this count as equal: the run computed in single precision."""
+"""Relative difference up to which totals count as equal, because the run computed in single precision."""
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Pairs of a group's completions that have totals in both scorings."""
+    """Numbers of pairs of a group's completions that have totals in both scorings."""
 
     all: int = 0
     turned: int = 0
-    """The order is inverted."""
+    """Pairs whose order is reversed."""
     untied: int = 0
-    """Ties that are now broken."""
+    """Pairs that were tied and no longer are."""
     made_equal: int = 0
 
 
 def ranks(totals: Sequence[float | None]) -> list[int | None]:
-    """Rank totals, from 1 for the highest; equal totals share the better rank."""
+    """Rank totals, where 1 is the highest. Equal totals share the better rank."""
     ranked: list[int | None] = [None] * len(totals)
     ordered = sorted(((total, index) for index, total in enumerate(totals) if total is not None), reverse=True)
     for at, (total, index) in enumerate(ordered):
@@ -33,8 +32,8 @@ def ranks(totals: Sequence[float | None]) -> list[int | None]:
 
 
 def pairs(before: Sequence[float | None], now: Sequence[float | None]) -> PairCounts:
-    """Compare the completions that have totals in both scorings, each with each."""
-    scored = [(b, n) for b, n in zip(before, now, strict=True) if b is not None and n is not None][:PAIRED]
+    """Compare all pairs of completions that have totals in both scorings."""
+    scored = [(b, n) for b, n in zip(before, now, strict=True) if b is not None and n is not None][:MAX_PAIRED]
     orders = [(order(b1, b2), order(n1, n2)) for (b1, n1), (b2, n2) in combinations(scored, 2)]
     return PairCounts(
         all=len(orders),
@@ -45,7 +44,7 @@ def pairs(before: Sequence[float | None], now: Sequence[float | None]) -> PairCo
 
 
 def order(first: float, second: float) -> int:
-    """Compare two totals. 1: the first is higher, -1: lower, 0: equal."""
+    """Compare two totals. Return 1 if the first is higher, -1 if it is lower, and 0 if they are equal."""
     if abs(first - second) <= TOLERANCE * max(1.0, abs(first), abs(second)):
         return 0
     return 1 if first > second else -1

@@ -1,4 +1,4 @@
-"""Dataset rows as the trainer passes them to rewards, in full even if a page shows less."""
+"""Dataset rows as the trainer passes them to rewards: complete, even if a page shows less."""
 
 import threading
 from collections import OrderedDict
@@ -13,41 +13,41 @@ from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
 from workers.contract.run.dataset import row_for_rewards
 
 MAX_BYTES = 16 * 2**20
-"""Bytes of the rows that one request reads."""
-KEPT = 64
-"""Rows kept in memory after reading their files."""
-LARGEST_KEPT = 2**20
-MADE_UP = {"row": 0, "prompt": [{"role": "user", "content": "What is 6 times 7?"}], "answer": "42", "test_cases": []}
-"""The example row while there is no dataset."""
+"""Maximum number of bytes of rows that one request reads."""
+MAX_CACHED_ROWS = 64
+MAX_CACHED_CHARS = 2**20
+EXAMPLE_ROW = {
+    "row": 0,
+    "prompt": [{"role": "user", "content": "What is 6 times 7?"}],
+    "answer": "42",
+    "test_cases": [],
+}
 
 
 @dataclass(frozen=True)
 class RowSearch:
     rows: dict[int, dict[str, Any]]
     problem: str = ""
-    """The reason why some rows are missing, for people."""
 
 
 @dataclass(frozen=True)
 class RowPlace:
-    """A row by its position in the version."""
+    """A row and its position in the dataset version."""
 
     row: dict[str, Any]
     index: int = 0
-    """The position, from 0."""
     count: int = 1
-    """The version's number of rows."""
     problem: str = ""
 
 
 def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
-    """Read the existing rows with these ids at once."""
+    """Read the rows with these numbers in one pass, and return those that exist."""
     cached = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
-    missing = [number for number in set(numbers) if number not in cached]
-    if not missing:
+    missing_numbers = [number for number in set(numbers) if number not in cached]
+    if not missing_numbers:
         return RowSearch(cached)
     try:
-        result = browsing.exact(version, missing, MAX_BYTES)
+        result = browsing.exact(version, missing_numbers, MAX_BYTES)
     except DatasetError as error:
         return RowSearch(cached, f"The rows of {version} can't be read: {error}")
     rows = {row["row_id"]: row_for_rewards(row, row["metadata"], chat=result["chat"]) for row in result["rows"]}
@@ -58,22 +58,22 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     return RowSearch(cached | rows, problem)
 
 
-def at(version: DatasetVersion | None, index: int) -> RowPlace:
-    """Read the row at a position; positions wrap around. A made-up row if the version has none."""
-    short, index, count = _short(version, index)
-    if version is None or short is None:
-        return RowPlace(dict(MADE_UP))
+def row_at(version: DatasetVersion | None, index: int) -> RowPlace:
+    """Return the row at a position, which wraps around. Return an example row if there is no version or no rows."""
+    preview, index, count = _read_preview(version, index)
+    if version is None or preview is None:
+        return RowPlace(dict(EXAMPLE_ROW))
     problem = ""
-    if _may_be_cut(short):
-        search = by_number(version, [short["row_id"]])
-        if short["row_id"] in search.rows:
-            return RowPlace(search.rows[short["row_id"]], index, count)
+    if _may_be_incomplete(preview):
+        search = by_number(version, [preview["row_id"]])
+        if preview["row_id"] in search.rows:
+            return RowPlace(search.rows[preview["row_id"]], index, count)
         problem = search.problem
-    if "prompt" not in short:
-        example = {**MADE_UP, "row": short["row_id"]}
-        return RowPlace(example, index, count, f"{problem} An example row is shown instead.")
-    row = row_for_rewards(short, short["metadata"], chat=bool(version.mapping.get("chat", True)))
-    return RowPlace(row, index, count, problem and f"{problem} What is shown may be cut.")
+    if "prompt" not in preview:
+        example = {**EXAMPLE_ROW, "row": preview["row_id"]}
+        return RowPlace(example, index, count, f"{problem} An example row is used instead.")
+    row = row_for_rewards(preview, preview["metadata"], chat=bool(version.mapping.get("chat", True)))
+    return RowPlace(row, index, count, problem and f"{problem} The row may be truncated.")
 
 
 def shown_prompt(row: Mapping[str, Any]) -> str:
@@ -81,8 +81,9 @@ def shown_prompt(row: Mapping[str, Any]) -> str:
     return prompt if isinstance(prompt, str) else prompt_text(prompt)
 
 
-def _short(version: DatasetVersion | None, index: int) -> tuple[dict[str, Any] | None, int, int]:
-    """Read a row as the version's pages show it, or from the import report if the files are missing."""
+def _read_preview(version: DatasetVersion | None, index: int) -> tuple[dict[str, Any] | None, int, int]:
+    """Return a row as the version's pages show it, with its index and the number of rows; if the files are missing,
+    use the preview rows of the import report."""
     if version is None:
         return None, 0, 0
     count = max(1, version.rows)
@@ -94,8 +95,8 @@ def _short(version: DatasetVersion | None, index: int) -> tuple[dict[str, Any] |
     return row, index % count, count
 
 
-def _may_be_cut(row: Mapping[str, Any]) -> bool:
-    """Test whether a shortened row may be incomplete: too large, or with a cut or cleaned text or list in it."""
+def _may_be_incomplete(row: Mapping[str, Any]) -> bool:
+    """Return whether a shortened row may be incomplete, because it is too large or has truncated values."""
     if "too_large" in row:
         return True
     return any(isinstance(part, list) and len(part) >= 20 for part in _parts(row)) or any(
@@ -111,7 +112,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 class _Cache:
-    """Recently used rows of versions, which never change."""
+    """Cache of recently used rows. Versions never change, so entries stay valid."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()
@@ -124,11 +125,11 @@ class _Cache:
             return self._rows.get(key)
 
     def put(self, key: tuple[str, int], row: dict[str, Any]) -> None:
-        if len(str(row)) > LARGEST_KEPT:
+        if len(str(row)) > MAX_CACHED_CHARS:
             return
         with self._lock:
             self._rows[key] = row
-            while len(self._rows) > KEPT:
+            while len(self._rows) > MAX_CACHED_ROWS:
                 self._rows.popitem(last=False)
 
 

@@ -1,4 +1,4 @@
-"""Trying rewards on completions of one row: their scores, and the advantages that training would use."""
+"""Trying out rewards on completions of one row: their scores, and the advantages that training would compute."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviat
 from workers.rewards.reward import Completion
 
 SECONDS = 15.0
-"""Seconds that one request may evaluate; a running evaluation still ends by its own limits."""
+"""Seconds after which a request starts no further scoring. Scoring that is running ends by its own time limits."""
 
-ASKING = 60.0
-"""Seconds for requests that call another server."""
+ASKING_SECONDS = 60.0
+"""The same limit for requests that call other servers."""
 
 
 @dataclass(frozen=True)
@@ -28,33 +28,28 @@ class ScoredCompletion:
 
 @dataclass(frozen=True)
 class Cell:
-    """One component's score of one completion."""
-
     value: float | None
     note: str = ""
     failed: str = ""
 
     @property
     def trouble(self) -> str:
-        """The failure of the score, or its note."""
         return self.failed or self.note
 
 
 @dataclass(frozen=True)
 class ScoredComponent:
-    """A component with its figures over the group."""
-
     column: ComponentScores
     mean: float | None
     deviation: float | None
     share: float | None
-    """Its share of the variance of the totals; all shares add up to 1. None: no variance."""
+    """The component's share of the variance of the totals, or None if there is no variance. Shares add up to 1."""
     in_total: bool = True
-    """True if its weight counts in the totals (workers.contract.run.spec.outcome_weights)."""
+    """True if the component is part of the totals (workers.contract.run.spec.outcome_weights)."""
 
     @property
     def apart(self) -> bool:
-        """True if it scores turns, and the totals are those of other components."""
+        """True if the component scores turns and is not part of the totals."""
         return self.column.spec.per_turn and not self.in_total
 
     @property
@@ -63,7 +58,6 @@ class ScoredComponent:
 
     @property
     def share_width(self) -> float:
-        """Width of a bar, 0 to 100."""
         return round(100 * min(1.0, max(0.0, self.share or 0.0)), 1)
 
 
@@ -81,7 +75,6 @@ class PlaygroundTrial:
 
     @property
     def missing(self) -> list[ComponentScores]:
-        """Components that are missing from the totals."""
         return [scored.column for scored in self.columns if not scored.column.counts]
 
     @property
@@ -90,12 +83,11 @@ class PlaygroundTrial:
 
     @property
     def widest(self) -> float:
-        """The largest absolute advantage."""
         return max((abs(scored.advantage) for scored in self.group), default=0.0)
 
     @property
     def flat(self) -> bool:
-        """True if nothing can be learned from this group."""
+        """True if no completion has an advantage, so nothing can be learned from this group."""
         return not any(scored.advantage for scored in self.group)
 
 
@@ -108,7 +100,7 @@ def try_on(
     own: TrialTurn | None = None,
     ask: bool = False,
 ) -> PlaygroundTrial:
-    """Score one group and compute advantages as the trainer does, scaled by the group's own deviation."""
+    """Score one group and compute its advantages as the trainer does, scaled by the group's standard deviation."""
     own = own or turn(SECONDS)
     group = [Completion(text) if isinstance(text, str) else text for text in completions]
     columns = [column(spec, group, [row] * len(group), own, ask=ask) for spec in specs]
@@ -134,10 +126,8 @@ def try_on(
 
 
 def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
-    """Compute each component's share of a group's variance: its covariance with the sum, over the sum's variance.
-
-    A negative share means that the component works against the others.
-    """
+    """Return each component's share of a group's variance: its covariance with the sum divided by the variance of the
+    sum. A component with a negative share works against the others."""
     weights = outcome_weights([scores.spec for scores in columns])
     parts = [_contributions(scores, weight, aggregation) for scores, weight in zip(columns, weights, strict=True)]
     if not parts or not parts[0]:
@@ -153,10 +143,10 @@ def _contributions(scores: ComponentScores, weight: float, aggregation: str) -> 
     values = scores.values
     if aggregation == AGGREGATIONS[0]:
         return [weight * (value or 0.0) for value in values]
-    middle, spread = mean(values), deviation(values)
-    if middle is None or spread is None:
+    average, spread = mean(values), deviation(values)
+    if average is None or spread is None:
         return [0.0] * len(values)
-    return [0.0 if value is None else weight * (value - middle) / (spread + EPSILON) for value in values]
+    return [0.0 if value is None else weight * (value - average) / (spread + EPSILON) for value in values]
 
 
 def _covariance(xs: Sequence[float], ys: Sequence[float]) -> float:

@@ -127,7 +127,7 @@ def _table(chosen: Chosen) -> dict[str, Any]:
             "run": run,
             "look": looks[run.pk],
             "s": queries.summary(run, now, {}),
-            "took": comparison.took(run, now),
+            "took": comparison.run_cost(run, now),
             "tokens": run.last_metrics.get("num_tokens"),
             "without": ",".join(other_run.pk for other_run in chosen.runs if other_run is not run),
         }

@@ -169,7 +169,7 @@ def stored_row(group: SampleRow) -> dict[str, Any]:
 def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
     versions = ready_versions(request)
     version = versions.filter(pk=number(fields.get("version")) or 0).first() or versions.first()
-    place = rows.at(version, number(fields.get("sample")) or 0)
+    place = rows.row_at(version, number(fields.get("sample")) or 0)
     return CompletionSource(
         SourceKind.DATASET,
         place.row,
@@ -195,7 +195,7 @@ def _of_hand(fields: Mapping[str, Any]) -> CompletionSource:
 
 
 def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
-    source = CompletionSource(SourceKind.RUN, dict(rows.MADE_UP), "", [])
+    source = CompletionSource(SourceKind.RUN, dict(rows.EXAMPLE_ROW), "", [])
     run_id = str(fields.get("run") or "")
     if not run_id:
         return source

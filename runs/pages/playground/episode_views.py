@@ -21,14 +21,7 @@ from controlplane.catalogue.versioned.queries import offered_versions, version_f
 from controlplane.platform.accounts.roles import admin_required, operator_required
 from runs.insight.scoring import rows
 from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn
-from runs.pages.playground.episode_play import (
-    MAX_CALLS,
-    MAX_TEXT_CHARS,
-    SECONDS,
-    NotWritten,
-    Play,
-    WrittenMove,
-)
+from runs.pages.playground.episode_play import MAX_CALLS, MAX_TEXT_CHARS, SECONDS, NotWritten, Play, WrittenMove
 from runs.pages.playground.model_turn import PlayerForm
 from workers.environments import signature
 from workers.environments.entry import ToolDescription
@@ -209,9 +202,9 @@ def _row(request: HttpRequest) -> rows.RowPlace:
     chosen = request.POST.get("dataset_version", "")
     if chosen:
         version = ready_versions(request).filter(pk=_whole(chosen)).first()
-        return rows.at(version, _whole(request.POST.get("place")))
+        return rows.row_at(version, _whole(request.POST.get("place")))
     prompt, answer = (request.POST.get(name, "")[:MAX_TEXT_CHARS] for name in ("prompt", "row_answer"))
-    row = {**rows.MADE_UP, "prompt": [{"role": "user", "content": prompt}], "answer": answer or None}
+    row = {**rows.EXAMPLE_ROW, "prompt": [{"role": "user", "content": prompt}], "answer": answer or None}
     return rows.RowPlace(row)
 
 

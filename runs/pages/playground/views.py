@@ -53,7 +53,8 @@ def try_out(request: HttpRequest) -> HttpResponse:
     page = request.POST.get("page", "")[:32]
     ask = bool(request.POST.get("ask"))
     scoring_turn = turns.turn(
-        scoring.ASKING if ask else scoring.SECONDS, requester=f"{request.session.session_key}.{page}" if page else ""
+        scoring.ASKING_SECONDS if ask else scoring.SECONDS,
+        requester=f"{request.session.session_key}.{page}" if page else "",
     )
     trial = scoring.try_on(
         config.specs,

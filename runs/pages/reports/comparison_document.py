@@ -9,14 +9,15 @@ from runs.engine.models import Run
 from runs.engine.sentences import counted
 from runs.insight.comparing import comparison
 from runs.insight.comparing.comparison import ComparedMetric, SettingDifference
-from runs.insight.comparing.curves import Final, curves, finals
+from runs.insight.comparing.curves import FinalValues, curves, finals
 from runs.pages.reports import charts, pictures
 from runs.pages.reports.markdown import archive, facts, image, plain, sections, table
 from runs.pages.reports.run_document import FINALS, ended, figure, moment, settings_table, status, steps
 
 POINTS = 400
 SEED = "grpo.seed"
-Finals = dict[str, dict[str, Final]]
+Finals = dict[str, dict[str, FinalValues]]
+"""metric -> run"""
 Groups = list[tuple[str, list[Run]]]
 """Groups as (settings, runs), whose runs have the same settings except for the seed."""
 
@@ -80,7 +81,7 @@ def _names(runs: Sequence[Run]) -> dict[str, str]:
 def _rows(runs: Sequence[Run], now: datetime) -> list[list[str]]:
     rows = []
     for run in runs:
-        attempt, took = run.latest(), comparison.took(run, now)
+        attempt, took = run.latest(), comparison.run_cost(run, now)
         time, cost = NOTHING if took.seconds is None else duration(took.seconds), took.cost or NOTHING
         rows.append([plain(run.name), f"`{run.pk}`", status(attempt), steps(run), time, sig(took.gpu_hours), cost])
     return rows

@@ -12,7 +12,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.sentences import of_attempt, placement_text
 from runs.engine.states import FINAL
 from runs.insight.comparing import comparison
-from runs.insight.comparing.curves import Final, finals
+from runs.insight.comparing.curves import FinalValues, finals
 from runs.insight.evaluations import results
 from runs.insight.health.drawn import with_bounds
 from runs.insight.health.page import card
@@ -55,7 +55,8 @@ def figure(value: float | None, form: str) -> str:
     return strip_tags(str(number)) + (unit if value is not None else "")
 
 
-def ended(final: Final, form: str) -> list[str]:
+def ended(final: FinalValues, form: str) -> list[str]:
+    """Format the cells under FINALS."""
     best = NOTHING if final["best"] is None else figure(final["best"], form)
     return [figure(final["last"], form), figure(final["mean"], form), best]
 
@@ -78,7 +79,7 @@ def settings_table(differing: Iterable[comparison.SettingDifference], names: Ite
 
 
 def _head(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
-    attempt, took = run.latest(), comparison.took(run, now)
+    attempt, took = run.latest(), comparison.run_cost(run, now)
     yield "Status", status(attempt)
     yield "Run", f"`{run.pk}`, by {plain(run.owner.get_username())}"
     yield "Steps", steps(run)

@@ -56,7 +56,7 @@ def _group(
         label, address = value or "no tag", query.address(group="", tag=value) if value else ""
     else:
         column = columns.column(query.group)
-        label = comparison.ABSENT if value is None else comparison.text(value)
+        label = comparison.ABSENT_TEXT if value is None else comparison.text(value)
         address = query.address(group="", having=f"{column.name}={json.dumps(value)}")
     reward, gains, *newest = [Spread.of(values) for values in zip(*(figures for _, figures in runs), strict=True)]
     ids = [pk for pk, _ in runs]

@@ -133,7 +133,7 @@ def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
     """Render the form with a prompt from the run's dataset version."""
     model = catalogue.model_for(request, event_id)
     version = model.run.dataset_version
-    dataset_row = rows.at(version, whole(request, "place", 0, 0, 10**9))
+    dataset_row = rows.row_at(version, whole(request, "place", 0, 0, 10**9))
     # Settings of the form survive a change of prompt.
     typed = {name: request.GET[name] for name in ("temperature", "max_tokens", "seed") if name in request.GET}
     context = _about(request, model) | {

@@ -144,7 +144,7 @@ def test_a_refusal_says_what_where_and_what_to_do(terminal: Terminal) -> None:
     assert "num_generations" in text
     assert terminal("runs", "get", "rnothing") == (
         1,
-        "There is no run rnothing. (path) It may have been deleted. List what there is.\n",
+        "There is no run rnothing. (path) It may have been deleted. List the existing objects.\n",
     )
 
 

@@ -28,7 +28,7 @@ def test_the_reference_page_has_each_operation_with_the_fields_of_its_body_and_a
     sent = {part.title: [field.name for field in part.fields] for part in launch.parts}
     assert sent["Headers"] == ["Idempotency-Key"]
     assert "priority" in sent["Body"]
-    assert "launched" in sent["Answer 200, 201"]
+    assert "launched" in sent["Response 200, 201"]
 
 
 def test_every_parameter_of_a_query_has_its_sentence():

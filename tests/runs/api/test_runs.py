@@ -41,7 +41,7 @@ def test_seeds_and_a_grid_launch_a_group_once_and_one_run_is_no_group():
     refused = [program.post("run-groups", {"spec": spec, "set": wrong}) for wrong in ({}, {"grid": "beta: -1, 0.1"})]
     assert [answer.status_code for answer in refused] == [422, 422]
     assert refused[1].json()["error"]["what"] == "“-1” for beta: At least 0."
-    assert program.post("runs", several).json()["error"]["what"] == "These settings make several runs."
+    assert program.post("runs", several).json()["error"]["what"] == "These settings describe several runs."
     stopped = program.post("preflight", {"spec": spec, "set": {"grid": "num_generations: 8, 7"}}).json()
     assert (stopped["launchable"], stopped["findings"][0]["field"]) == (False, "grid")
     assert Run.objects.count() == 5

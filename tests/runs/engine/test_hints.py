@@ -112,7 +112,7 @@ def test_a_verdict_that_changed_is_said_to_everybody_and_one_that_stayed_is_not(
     while hints.get_message(timeout=0.2):
         pass
     now = timezone.now()
-    assert [health.tick(now), health.tick(now + health.EVERY)] == [1, 1]
+    assert [health.tick(now), health.tick(now + health.ASSESSMENT_INTERVAL)] == [1, 1]
     got, more = hints.get_message(timeout=5), hints.get_message(timeout=0.2)
     hints.close()
     assert got is not None

@@ -1,4 +1,4 @@
-"""Signals of the rules about completions: their lengths, and signs of decay in their text."""
+"""Signals of the health rules about completions: their lengths, and signs of decay in their text."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,7 @@ from controlplane.platform.templatetags.figures import significant
 from runs.insight.health.history import History, Text, rolling_mean
 from runs.insight.health.judging.signal import Of, Signal, rolled, rolled_early, run_lengths
 
-TEXTS = 8
-"""The minimum number of completions to judge."""
+MIN_TEXTS = 8
 LENGTH = "completions/mean_length"
 
 
@@ -17,26 +16,25 @@ def _length_cap(history: History) -> Signal | None:
     lengths, mark = rolled(history.get(LENGTH), rolling_mean, 10), history.marks.get(LENGTH)
     if lengths is None or mark is None:
         return None
-    grown = lengths.value >= 1.25 * mark.start
+    has_grown = lengths.value >= 1.25 * mark.start
     fields = {"start": significant(mark.start), "now": significant(float(lengths.value[-1]))}
-    return Signal(lengths.at, np.where(grown, lengths.value / history.config.cap, 0.0), fields)
+    return Signal(lengths.at, np.where(has_grown, lengths.value / history.config.cap, 0.0), fields)
 
 
 def _texts(sign: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
-    """Compute the share of the newest completions with a sign of decay, minus the first completions' share, since
-    answers such as grids repeat by nature."""
+    """Return a function for the share of the newest completions with a sign of decay, beyond the first ones' share."""
 
     def of(history: History) -> Signal | None:
         newest = [text for text in history.texts if text.read][-40:]
-        if sum(text.read for text in newest[-3:]) < TEXTS:
+        if sum(text.read for text in newest[-3:]) < MIN_TEXTS:
             return None
         read = np.array([text.read for text in newest], dtype=float)
         count = np.array([sign(text) for text in newest], dtype=float)
         window = min(3, len(newest))
         share = rolling_mean(count, window) / rolling_mean(read, window)
         first = history.first_texts
-        usual = sign(first) / first.read if beyond_usual and first is not None else 0.0
-        return Signal(np.array([text.step for text in newest[window - 1 :]]), np.maximum(share - usual, 0.0))
+        usual_share = sign(first) / first.read if beyond_usual and first is not None else 0.0
+        return Signal(np.array([text.step for text in newest[window - 1 :]]), np.maximum(share - usual_share, 0.0))
 
     return of
 
@@ -45,9 +43,9 @@ def _length_collapse(history: History) -> Signal | None:
     lengths, mark = rolled(history.get(LENGTH), rolling_mean, 10), history.marks.get(LENGTH)
     if lengths is None or mark is None:
         return None
-    usual = max(mark.start, mark.best)
-    fields = {"now": significant(float(lengths.value[-1])), "usual": significant(usual)}
-    return Signal(lengths.at, lengths.value / max(usual, 1.0), fields)
+    usual_length = max(mark.start, mark.best)
+    fields = {"now": significant(float(lengths.value[-1])), "usual": significant(usual_length)}
+    return Signal(lengths.at, lengths.value / max(usual_length, 1.0), fields)
 
 
 def _truncation(history: History) -> Signal | None:
@@ -57,16 +55,16 @@ def _truncation(history: History) -> Signal | None:
         return None
     masked = ", and are ignored (mask_truncated_completions)" if history.config.mask_truncated else ""
     fields = {"cap": f"{history.config.cap:,}", "masked": masked}
-    whole = run_lengths(column.value >= 0.99)[-len(share.value) :] >= 5
-    return Signal(share.at, share.value, fields, whole)
+    is_certain = run_lengths(column.value >= 0.99)[-len(share.value) :] >= 5
+    return Signal(share.at, share.value, fields, is_certain)
 
 
 OF: dict[str, Of] = {
     "length_cap": _length_cap,
     "length_collapse": _length_collapse,
     "repetition": _texts(lambda text: text.repeated),
-    "identical": _texts(lambda text: text.same),
-    "gibberish": _texts(lambda text: text.odd),
+    "identical": _texts(lambda text: text.identical),
+    "gibberish": _texts(lambda text: text.gibberish),
     "empty": _texts(lambda text: text.empty, beyond_usual=False),
     "truncation": _truncation,
 }

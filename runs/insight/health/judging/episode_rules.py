@@ -1,4 +1,4 @@
-"""Rules about episodes: tools that fail, are never called or are called uselessly, and truncated episodes."""
+"""Health rules about episodes: tools that fail, are never called or are called uselessly, and truncated episodes."""
 
 from runs.insight.health.config import Config
 from runs.insight.health.judging.rule import DECAY, DIVERGENCE, OWN, HealthRule, share_rule
@@ -6,7 +6,7 @@ from workers.contract.run import gateway
 from workers.contract.run.episodes import CALLS, CUT
 
 GROUPS_MINUTES = 15.0
-"""Time in which environments that request completions should complete a batch."""
+"""Minutes within which environments that request completions should complete a batch."""
 
 
 def _no_episodes(config: Config) -> str:
@@ -20,14 +20,15 @@ def _no_tools(config: Config) -> str:
 RULES: dict[str, HealthRule] = {
     "tools_failing": share_rule(
         title="Tool fails",
-        about="Share of a tool's calls that fail, over 10 generations with 20 calls or more (the tool that fails most)",
+        about="Share of a tool's calls that fail, over 10 generations with at least 20 calls (for the tool that fails "
+        "most often)",
         warning=0.5,
         bad=0.9,
         hold=30,
-        source=f"The thresholds are {OWN}: wrong arguments are usual while a model learns to call, and become fewer.",
+        source=f"The thresholds are {OWN}: wrong arguments are usual while a model learns to call, and become rarer.",
         means="{tool} fails in {value} of its calls: the model reads errors instead of results.",
-        try_="Read failed calls. Wrong arguments: explain them in the tool’s description. Time-outs: check what it "
-        "waits for. Not available: check the host.",
+        try_="Read failed calls. If arguments are wrong, explain them in the tool’s description. If calls time out, "
+        "check what the tool is waiting for. If the tool is not available, check the host.",
         metric="tools/{tool_name}/failed",
         unless=_no_episodes,
         follows=(*DIVERGENCE, "gibberish"),
@@ -35,14 +36,15 @@ RULES: dict[str, HealthRule] = {
     ),
     "tools_unused": HealthRule(
         title="Tools are not used",
-        about="Calls of tools per episode, mean over 20 generations",
+        about="Tool calls per episode, mean over 20 generations",
         above=False,
         warning=0.02,
         hold=100,
-        source=f"The threshold is {OWN}: one call in 50 episodes is chance, and after so many steps not a start.",
+        source=f"The threshold is {OWN}: one call in 50 episodes is chance, and no sign of progress after so many "
+        "steps.",
         means="The model hardly calls its tools: {value} calls per episode.",
-        try_="Check whether the prompt says when to call. Reward correct calls, or raise the temperature: a model that "
-        "never calls can't learn to.",
+        try_="Check whether the prompt says when to call tools. Reward correct calls, or raise the temperature: a "
+        "model that never calls its tools can't learn to.",
         solved="The model hardly calls its tools ({value} calls per episode), with the reward near its maximum.",
         metric=CALLS,
         unless=_no_tools,
@@ -51,13 +53,14 @@ RULES: dict[str, HealthRule] = {
     ),
     "tool_spam": share_rule(
         title="Useless calls up to the limit",
-        about="Calls as a share of the maximum that the limits allow, mean over 10 generations, while the reward has "
-        "not risen for 60",
+        about="Calls as a share of the maximum that the limits allow, mean over 10 generations, if the reward has not "
+        "risen for 60 generations",
         warning=0.9,
         hold=30,
-        source=f"The threshold is {OWN}: useful calls lead to an answer, and so stay below the limit.",
-        means="Episodes have {calls} calls in {turns} turns, {value} of the maximum, and the reward doesn't rise.",
-        try_="Read them. If calls themselves are rewarded, reward their results; subtract a little for each call.",
+        source=f"The threshold is {OWN}: useful calls lead to an answer, so they stay below the limit.",
+        means="Episodes have {calls} calls in {turns} turns, {value} of the maximum, and the reward isn't rising.",
+        try_="Read these episodes. If calls themselves are rewarded, reward their results instead, and subtract a "
+        "little for each call.",
         solved="Episodes have {calls} calls in {turns} turns, {value} of the maximum, with the reward near its "
         "maximum.",
         metric=CALLS,
@@ -66,15 +69,15 @@ RULES: dict[str, HealthRule] = {
         find="s.sort=-turn_count",
     ),
     "episodes_cut": share_rule(
-        title="Episodes cut",
-        about="Share of episodes cut by a limit of turns, time or length, mean over 10 generations",
+        title="Episodes truncated",
+        about="Share of episodes truncated by a limit on turns, time or length, mean over 10 generations",
         warning=0.5,
         bad=0.9,
         hold=30,
         source=f"The thresholds are {OWN}: a model that is new to its tools may use up all turns for a while.",
-        means="{value} of the episodes are cut by a limit before they end, so their outcome can't be correct.",
-        try_="See how they end. Out of turns: allow more, or state their number in the prompt. Out of time: use faster "
-        "tools. Cut by length: {longer}, or shorten results.",
+        means="{value} of the episodes reach a limit before they end, so their outcome can't be correct.",
+        try_="Check how episodes end. If they run out of turns, allow more, or state the limit in the prompt. If they "
+        "run out of time, use faster tools. If they are too long, {longer}, or shorten results.",
         metric=CUT,
         drawn=True,
         unless=_no_episodes,
@@ -83,22 +86,22 @@ RULES: dict[str, HealthRule] = {
     ),
     "no_agents": HealthRule(
         title="No agent takes tasks",
-        about="Minutes that the trainer has waited without an agent that has an open session",
+        about="Minutes that the trainer has waited without any agent having an open session",
         warning=3.0,
         bad=30.0,
         hold=0,
         calm=0,
         source=f"The thresholds are {OWN}: working agents take the next task within seconds.",
         means="The trainer has waited {waited} for its episodes, and no agent has had an open session for {quiet}.",
-        try_="Start agents with the address and the key on this page. If they run, check the endpoint’s answers: 401 "
-        "means a wrong key. A stop saves the last step’s checkpoint.",
+        try_="Start agents with the address and the key on this page. If they are running, check the endpoint’s "
+        "responses: 401 means that the key is wrong. Stopping the run saves a checkpoint of the last step.",
         metric=gateway.WAITS,
         unless=lambda config: "" if config.driven_by == gateway.AGENTS else "No agents drive the run.",
     ),
     "no_groups": HealthRule(
         title="No environment sends groups",
         about="Minutes that the trainer has waited without a request from an environment; if environments do send "
-        f"requests, only the minutes beyond the first {GROUPS_MINUTES:g}",
+        f"requests, only the minutes after the first {GROUPS_MINUTES:g}",
         warning=3.0,
         bad=30.0,
         hold=0,
@@ -106,9 +109,9 @@ RULES: dict[str, HealthRule] = {
         source=f"The thresholds are {OWN}: working environments send requests within seconds, but some batches take "
         "long.",
         means="The trainer has waited {waited} for a batch of groups. {asked}",
-        try_="Check the environment’s own log. API not reachable: it needs the API’s address on this page, from the "
-        "run’s host. Groups of equal scores: environments drop them, so no batch fills up.",
+        try_="Check the environment’s log. If the API is unreachable, use the API’s address on this page, from the "
+        "run’s host. If all scores in a group are equal, environments drop the group, so no batch fills up.",
         metric=gateway.WAITS,
-        unless=lambda config: "" if config.driven_by == gateway.ATROPOS else "No environments of Atropos feed the run.",
+        unless=lambda config: "" if config.driven_by == gateway.ATROPOS else "No Atropos environments feed the run.",
     ),
 }

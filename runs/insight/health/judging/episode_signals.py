@@ -1,4 +1,4 @@
-"""Signals of the rules about episodes."""
+"""Signals of the health rules about episodes."""
 
 from urllib.parse import quote
 
@@ -14,16 +14,15 @@ from workers.contract.run import gateway
 from workers.contract.run.episodes import CALLS, CUT, TURNS_MEAN, tool_metric
 
 WINDOW = 10
-FEWEST_CALLS = 20
-"""Calls in a window that a share needs at least."""
-STILL = 60
-"""Generations in which a learning run's reward rises."""
-RISEN = 2.0
-"""A rise is significant from this many standard errors on."""
+MIN_CALLS = 20
+STILL_GENERATIONS = 60
+"""Number of generations within which a learning run's reward rises."""
+RISE_ERRORS = 2.0
+"""Number of standard errors from which a rise is significant."""
 
 
 def _failing(history: History, tool: str) -> Signal | None:
-    """Compute the share of a tool's calls that fail, with steps weighted by their calls."""
+    """Compute the share of a tool's calls that fail, weighting steps by their number of calls."""
     calls, failed = history.get(tool_metric(tool, "calls")), history.get(tool_metric(tool, "failed"))
     if calls is None or failed is None:
         return None
@@ -33,15 +32,15 @@ def _failing(history: History, tool: str) -> Signal | None:
     count = calls.value[of_calls] * max(history.config.completions, 1)
     called = rolling_mean(count, WINDOW)
     failures = rolling_mean(count * failed.value[of_failed], WINDOW)
-    enough = called * WINDOW >= FEWEST_CALLS
-    share = np.where(enough, failures / np.maximum(called, 1e-9), 0.0)
+    has_enough_calls = called * WINDOW >= MIN_CALLS
+    share = np.where(has_enough_calls, failures / np.maximum(called, 1e-9), 0.0)
     fields = {"tool": f"“{tool}”", "tool_name": tool, "tool_quoted": quote(tool)}
     return Signal(steps[WINDOW - 1 :], share, fields)
 
 
 def _tool_spam(history: History) -> Signal | None:
-    """Compute calls as a share of the allowed maximum; 0 while the reward rises."""
-    calls, turns, reward = (history.get(name, STILL + ROLL + 1) for name in (CALLS, TURNS_MEAN, "reward"))
+    """Compute calls as a share of the allowed maximum, or 0 while the reward is rising."""
+    calls, turns, reward = (history.get(name, STILL_GENERATIONS + ROLL + 1) for name in (CALLS, TURNS_MEAN, "reward"))
     config = history.config
     if calls is None or turns is None or reward is None or not config.call_limit:
         return None
@@ -49,40 +48,40 @@ def _tool_spam(history: History) -> Signal | None:
     in_calls, in_turns = (rolling_mean(column.value[-size:], WINDOW) for column in (calls, turns))
     # With one call per turn, a call in every turn but the last is normal.
     allowed = in_turns * config.call_limit if config.call_limit > 1 else np.full_like(in_turns, config.turn_limit)
-    still = _still(reward, size)
-    share = (in_calls / np.maximum(allowed, 1e-9))[-len(still) :]
+    not_rising = _has_not_risen(reward, size)
+    share = (in_calls / np.maximum(allowed, 1e-9))[-len(not_rising) :]
     fields = {"calls": significant(float(in_calls[-1])), "turns": significant(float(in_turns[-1]))}
-    return Signal(calls.step[-len(still) :], np.where(still, share, 0.0), fields)
+    return Signal(calls.step[-len(not_rising) :], np.where(not_rising, share, 0.0), fields)
 
 
-def _still(reward: MetricHistory, size: int) -> NDArray[np.bool_]:
-    """Mark each of the newest generations in whose last STILL ones the reward has not risen."""
+def _has_not_risen(reward: MetricHistory, size: int) -> NDArray[np.bool_]:
+    """Return for each of the newest generations whether the reward has not risen for STILL_GENERATIONS."""
     means = rolling_mean(reward.value[-size:], ROLL)
     error = noise(reward.value) / np.sqrt(ROLL) * np.sqrt(2)
-    still: NDArray[np.bool_] = means[STILL:] - means[:-STILL] <= RISEN * error
-    return still
+    not_rising: NDArray[np.bool_] = means[STILL_GENERATIONS:] - means[:-STILL_GENERATIONS] <= RISE_ERRORS * error
+    return not_rising
 
 
 def _no_agents(history: History) -> Signal | None:
-    if (waits := _waits(history)) is None:
+    if (wait_times := _waits(history)) is None:
         return None
-    waited_s, quiet_s = waits
+    waited_s, quiet_s = wait_times
     return _minutes(history, quiet_s, waited=duration(waited_s), quiet=duration(quiet_s))
 
 
 def _no_groups(history: History) -> Signal | None:
-    if (waits := _waits(history)) is None:
+    if (wait_times := _waits(history)) is None:
         return None
-    waited_s, quiet_s = waits
-    sentence, beyond = f"No environment has requested a completion for {duration(quiet_s)}.", quiet_s
+    waited_s, quiet_s = wait_times
+    sentence, counted_s = f"No environment has requested a completion for {duration(quiet_s)}.", quiet_s
     if (overdue := waited_s - GROUPS_MINUTES * 60) > quiet_s:
-        sentence, beyond = "Environments request completions, but their groups fill no batch.", overdue
-    return _minutes(history, beyond, waited=duration(waited_s), asked=sentence)
+        sentence, counted_s = "Environments request completions, but their groups don't fill a batch.", overdue
+    return _minutes(history, counted_s, waited=duration(waited_s), asked=sentence)
 
 
 def _waits(history: History) -> tuple[float, float] | None:
-    """Read for how many seconds the trainer has waited for the programs that drive its episodes, and how many of them
-    passed without a request. None: unknown, or the wait has ended."""
+    """Return the seconds that the trainer has waited for the programs that drive its episodes, and the seconds without
+    a request from them; None if unknown or if the trainer is no longer waiting."""
     waits, quiet = history.get(gateway.WAITS), history.get(gateway.QUIET)
     if waits is None or quiet is None or not history.quiet_s:
         return None

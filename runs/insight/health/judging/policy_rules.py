@@ -1,4 +1,4 @@
-"""Rules about the policy's updates: divergence, entropy, gradients."""
+"""Health rules about the policy's updates: divergence, entropy, gradients."""
 
 from runs.insight.health.config import Config
 from runs.insight.health.judging.rule import ATROPOS, AXOLOTL, OWN, HealthRule, share_rule
@@ -10,18 +10,18 @@ def _one_update(config: Config) -> str:
 
 def _clips_nothing(config: Config) -> str:
     if config.loss in ("sapo", "vespo"):
-        return f"The loss {config.loss} clips nothing."
+        return f"The loss {config.loss} doesn't clip."
     return _one_update(config)
 
 
 def _one_policy(config: Config) -> str:
-    return "" if config.corrected else "The trainer generates completions itself, or no correction is on."
+    return "" if config.corrected else "The trainer generates completions itself, or the correction is off."
 
 
 def _no_mask(config: Config) -> str:
     if reason := _one_policy(config):
         return reason
-    return "" if config.correction.endswith("mask") else "The correction truncates weights and leaves nothing out."
+    return "" if config.correction.endswith("mask") else "The correction truncates weights and doesn't mask anything."
 
 
 def _masked_ratio(config: Config) -> str:
@@ -37,21 +37,21 @@ RULES: dict[str, HealthRule] = {
         about="Median KL to the reference model over 10 steps",
         warning=0.5,
         bad=2.0,
-        source=f"{ATROPOS}: drifting above 0.5. {AXOLOTL}: 0 to 0.5 is good, above 2 is bad.",
-        means="The policy stays {value} nats away from the reference model: it may be losing what it knew.",
-        try_="{lower_rate}, or {higher_beta} so that the distance costs more.",
+        source=f"{ATROPOS}: drifting above 0.5. {AXOLOTL}: 0 to 0.5 is good; above 2 is bad.",
+        means="The policy stays {value} nats away from the reference model: it may be losing earlier abilities.",
+        try_="{lower_rate}, or {higher_beta} so that the distance is penalized more.",
         metric="kl",
         drawn=True,
-        unless=lambda config: "" if config.beta else "β is 0: there is no reference model, so no KL.",
+        unless=lambda config: "" if config.beta else "β is 0, so there is no reference model and no KL.",
         follows=("not_finite", "stale", "ratio", "clip", "grad_high"),
         field="learning_rate",
     ),
     "clip": share_rule(
         title="Clipped tokens",
-        about="Share of tokens whose ratio was clipped, mean over 20 steps (without each batch’s first update)",
+        about="Share of tokens whose ratio was clipped, mean over 20 steps (excluding each batch’s first update)",
         warning=0.3,
         bad=0.5,
-        source=f"{ATROPOS}: healthy below 0.3, too high a learning rate above 0.5. {AXOLOTL}: 0.1 and 0.3.",
+        source=f"{ATROPOS}: healthy below 0.3; above 0.5 the learning rate is too high. {AXOLOTL}: 0.1 and 0.3.",
         means="{value} of the tokens are clipped: the updates on a batch go beyond the clip range.",
         try_="{lower_rate}, or make fewer updates on each batch ({updates}: num_iterations, steps_per_generation).",
         metric="clip_ratio/region_mean",
@@ -63,13 +63,13 @@ RULES: dict[str, HealthRule] = {
     ),
     "ratio": HealthRule(
         title="Policy ratio",
-        about="How far the mean ratio of new to old probability is from 1, over 20 steps (without each batch’s first "
-        "update)",
+        about="Distance of the mean ratio of new to old probabilities from 1, over 20 steps (excluding each batch’s "
+        "first update)",
         warning=0.2,
         bad=0.5,
         source=f"{ATROPOS}: 0.8 to 1.2; far from 1 the policy has changed too much. The second threshold is {OWN}.",
-        means="The ratio of new to old probability is {value} away from 1: each batch changes the policy a lot.",
-        try_="{lower_rate} or the number of updates on a batch ({updates}); check the gradient norm, too.",
+        means="The ratio of new to old probabilities is {value} away from 1: each batch changes the policy a lot.",
+        try_="{lower_rate}, or make fewer updates on each batch ({updates}); also check the gradient norm.",
         metric="mean_ratio",
         drawn=True,
         around=1.0,
@@ -82,22 +82,23 @@ RULES: dict[str, HealthRule] = {
         above=False,
         warning=0.05,
         bad=0.01,
-        source=f"{AXOLOTL}: 0.05 to 0.5 is usual, below 0.01 it has collapsed.",
-        means="The entropy is {value} nats: the policy hardly explores, so groups lose their spread.",
+        source=f"{AXOLOTL}: 0.05 to 0.5 is usual; below 0.01 it has collapsed.",
+        means="The entropy is {value} nats: the policy hardly explores, so rewards within groups become equal.",
         try_="Raise the temperature or epsilon_high, add an entropy bonus (entropy_coef), or {lower_rate}.",
-        solved="The entropy is {value} nats with the reward near its maximum: the policy is sure, and mostly right.",
+        solved="The entropy is {value} nats with the reward near its maximum: the policy is sure and mostly right.",
         metric="entropy",
         drawn=True,
         field="learning_rate",
     ),
     "entropy_rise": HealthRule(
         title="Entropy rising",
-        about="Median token entropy over 10 steps, relative to the lowest usual value (from 0.5 nats on)",
+        about="Median token entropy over 10 steps, relative to the lowest usual value (only above 0.5 nats)",
         warning=3.0,
         format="times",
         minimum=1.0,
-        source=f"The threshold is {OWN}. Guides differ on its level: {AXOLOTL} to 0.5, TRL’s targets 2 to 10 nats.",
-        means="The entropy is {now} nats, {value} its usual {usual}: completions may be turning into noise.",
+        source=f"The threshold is {OWN}. Guides differ on the level: up to 0.5 nats in {AXOLOTL}, 2 to 10 nats as "
+        "TRL’s targets.",
+        means="The entropy is {now} nats, {value} the usual {usual}: completions may be turning into noise.",
         try_="Read some completions; then {lower_rate}, or {higher_beta}.",
         metric="entropy",
         follows=("not_finite", "kl", "stale", "grad_high", "loss"),
@@ -108,33 +109,34 @@ RULES: dict[str, HealthRule] = {
         title="Entropy stays high",
         about="Median token entropy over 10 steps, in nats",
         hold=50,
-        source="Off unless a preset sets it: guides contradict each other here.",
+        source="Off unless a preset sets it, because guides contradict each other here.",
         means="The entropy stays at {value} nats.",
-        try_="Lower the temperature, or wait: with long completions TRL’s own targets are 2 to 10 nats.",
+        try_="Lower the temperature, or wait: TRL’s own targets for long completions are 2 to 10 nats.",
         metric="entropy",
         drawn=True,
     ),
     "stale": HealthRule(
         title="Sampling/training mismatch",
-        about="Mean gap of log-probabilities between vLLM and the trainer, median over 10 steps",
+        about="Mean difference in log-probabilities between vLLM and the trainer, median over 10 steps",
         warning=0.1,
         bad=1.0,
-        source=f"{AXOLOTL}: below 0.1 is good, above 1 the two have diverged.",
-        means="vLLM and the trainer differ by {value} nats a token: completions come from a different policy.",
-        try_="Check the weight updates; use the same dtype and attention for both; make fewer updates between "
-        "generations, and don’t generate one step ahead.",
+        source=f"{AXOLOTL}: below 0.1 is good; above 1 the two have diverged.",
+        means="vLLM and the trainer differ by {value} nats per token: completions come from a different policy.",
+        try_="Check the weight updates. Use the same dtype and attention implementation for both. Make fewer updates "
+        "between generations, and don’t generate one step ahead.",
         metric="sampling/sampling_logp_difference/mean",
         drawn=True,
         unless=_one_policy,
     ),
     "masked": HealthRule(
-        title="Completions left out",
-        about="Share of completions or tokens that vLLM's correction leaves out, median over 10 steps",
+        title="Completions masked",
+        about="Share of completions or tokens that the correction of vLLM's sampling masks, median over 10 steps",
         warning=0.1,
         bad=0.4,
         format="percent",
-        means="{value} of each batch is ignored: its importance ratio is above the cap, as often in long completions.",
-        try_="Set vllm_importance_sampling_mode to token_truncate, which weights each token and leaves none out.",
+        means="{value} of each batch is ignored because the importance ratio is above the cap, which is common for "
+        "long completions.",
+        try_="Set vllm_importance_sampling_mode to token_truncate, which weights each token instead of masking any.",
         metric="sampling/share_masked",
         drawn=True,
         unless=_no_mask,
@@ -143,13 +145,13 @@ RULES: dict[str, HealthRule] = {
     ),
     "stale_mean": HealthRule(
         title="Importance ratio low",
-        about="Mean importance ratio between vLLM and the trainer, median over 10 steps; masked sequences count 0",
+        about="Mean importance ratio between vLLM and the trainer, median over 10 steps; masked sequences count as 0",
         above=False,
         warning=0.7,
         bad=0.3,
-        means="The mean importance ratio is {value}: much of each batch counts little or nothing.",
-        try_="Use the same dtype and attention in vLLM and the trainer, and keep top_p at 1 and top_k off: the trainer "
-        "gives the tokens that they cut another probability.",
+        means="The mean importance ratio is {value}: much of each batch has little or no weight.",
+        try_="Use the same dtype and attention implementation in vLLM and the trainer, and keep top_p at 1 and top_k "
+        "off: with truncated sampling, the trainer computes different probabilities.",
         metric="sampling/importance_sampling_ratio/mean",
         drawn=True,
         unless=_one_policy,
@@ -161,9 +163,10 @@ RULES: dict[str, HealthRule] = {
         above=False,
         warning=0.1,
         bad=0.01,
-        source=f"{AXOLOTL}: above 0.1 is good, near 0 the samples are stale. The second threshold is {OWN}.",
+        source=f"{AXOLOTL}: above 0.1 is good; near 0 the samples are stale. The second threshold is {OWN}.",
         means="The lowest importance ratio is {value}: some completions come from an outdated policy.",
-        try_="Update vLLM’s weights more often: fewer updates between generations, and no generation one step ahead.",
+        try_="Update vLLM’s weights more often: make fewer updates between generations, and don’t generate one step "
+        "ahead.",
         metric="sampling/importance_sampling_ratio/min",
         drawn=True,
         unless=_masked_ratio,
@@ -171,14 +174,14 @@ RULES: dict[str, HealthRule] = {
     ),
     "grad_spikes": HealthRule(
         title="Gradient spikes",
-        about="Number of the last 50 steps with a gradient ten times as large as usual",
+        about="Number of steps among the last 50 with a gradient more than ten times as large as usual",
         warning=3,
         bad=10,
         hold=0,
         format="count",
-        source=f"The thresholds are {OWN}; an occasional spike is fine, as it is clipped.",
+        source=f"The thresholds are {OWN}; an occasional spike is harmless, because it is clipped.",
         means="{value} of the last 50 steps had a gradient more than ten times as large as usual, up to {largest}.",
-        try_="{lower_rate}; look for prompts with odd rewards at those steps.",
+        try_="{lower_rate}; look for prompts with unusual rewards at those steps.",
         metric="grad_norm",
         follows=("grad_high",),
         field="learning_rate",
@@ -188,7 +191,7 @@ RULES: dict[str, HealthRule] = {
         about="Median gradient norm over 20 steps",
         warning=10.0,
         bad=100.0,
-        source=f"{AXOLOTL}: 0.001 to 1 is usual, above 10 is unstable. The second threshold is {OWN}.",
+        source=f"{AXOLOTL}: 0.001 to 1 is usual; above 10 is unstable. The second threshold is {OWN}.",
         means="The gradient norm stays at {value}, while max_grad_norm is {clip}: every update is clipped heavily.",
         try_="{lower_rate}; check the scale of the rewards and scale_rewards.",
         metric="grad_norm",
@@ -201,8 +204,8 @@ RULES: dict[str, HealthRule] = {
         above=False,
         warning=1e-6,
         source=f"The threshold is {OWN}; an occasional 0 is fine.",
-        means="The gradient norm is {value}: the weights do not move.",
-        try_="Check whether groups have spread, whether any weights are trainable, and the precision.",
+        means="The gradient norm is {value}: the weights do not change.",
+        try_="Check whether rewards differ within groups, whether any weights are trainable, and the precision.",
         solved="The gradient norm is {value} with the reward near its maximum: there is nothing left to learn.",
         metric="grad_norm",
         drawn=True,
@@ -215,7 +218,7 @@ RULES: dict[str, HealthRule] = {
         bad=1e-12,
         hold=5,
         source=f"The threshold is {OWN}; a schedule may begin and end with a step at 0.",
-        means="The learning rate has been {value} for at least ten steps: the weights do not move.",
+        means="The learning rate has been {value} for at least ten steps: the weights do not change.",
         try_="Set learning_rate, and check the schedule: warm-up, minimum, and the planned number of steps.",
         metric="learning_rate",
         field="learning_rate",
@@ -225,8 +228,8 @@ RULES: dict[str, HealthRule] = {
         about="Absolute loss, median over 10 steps; about 0 is normal",
         warning=10.0,
         bad=100.0,
-        source=f"The thresholds are {OWN}. {ATROPOS} warns of an exploding or very negative loss; TRL’s is about 0.",
-        means="The absolute loss is {value}, while about 0 is normal.",
+        source=f"The thresholds are {OWN}. {ATROPOS}: warns of an exploding or very negative loss; TRL’s is about 0.",
+        means="The absolute loss is {value}; about 0 is normal.",
         try_="{lower_rate}; check the KL term and the scale of the rewards.",
         metric="loss",
         drawn=True,
@@ -236,14 +239,14 @@ RULES: dict[str, HealthRule] = {
     ),
     "not_finite": HealthRule(
         title="Loss or gradient not finite",
-        about="Number of the last 20 steps with a loss or gradient that is not finite",
+        about="Number of steps among the last 20 with a loss or gradient that is not finite",
         warning=2,
         bad=10,
         hold=0,
         format="count",
         maximum=20.0,
         source=f"The thresholds are {OWN}; one or two are usual with float16, while its loss scale adapts.",
-        means="{value} of the last 20 steps had a NaN or infinite loss or gradient: they teach nothing.",
+        means="{value} of the last 20 steps had a NaN or infinite loss or gradient: nothing is learned from them.",
         try_="Go back to an earlier checkpoint and {lower_rate}; use bfloat16 instead of float16.",
         metric="grad_norm",
         field="learning_rate",

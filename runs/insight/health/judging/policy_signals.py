@@ -1,4 +1,4 @@
-"""Signals of the rules about the policy's updates."""
+"""Signals of the health rules about the policy's updates."""
 
 import numpy as np
 
@@ -7,9 +7,9 @@ from runs.insight.health.history import ROLL, History, MetricHistory, rolling_me
 from runs.insight.health.judging.signal import Of, Signal, median, rolled
 
 MIN_ENTROPY = 0.2
-"""The lowest reference value in nats, as multiples of less mean little."""
+"""Lower bound of the usual entropy in nats, since multiples of smaller values mean little."""
 NOISY_ENTROPY = 0.5
-"""Nats from which a rise is judged."""
+"""Entropy in nats above which a rise is judged."""
 
 
 def _clip(history: History) -> Signal | None:
@@ -25,20 +25,20 @@ def _entropy_rise(history: History) -> Signal | None:
     entropy, mark = rolled(history.get("entropy"), rolling_median, 10), history.marks.get("entropy")
     if entropy is None or mark is None:
         return None
-    usual = max(min(mark.start, mark.low), MIN_ENTROPY)
-    rise = np.where(entropy.value >= NOISY_ENTROPY, entropy.value / usual, 0.0)
-    return Signal(entropy.at, rise, {"now": significant(float(entropy.value[-1])), "usual": significant(usual)})
+    usual_entropy = max(min(mark.start, mark.low), MIN_ENTROPY)
+    rise = np.where(entropy.value >= NOISY_ENTROPY, entropy.value / usual_entropy, 0.0)
+    return Signal(entropy.at, rise, {"now": significant(float(entropy.value[-1])), "usual": significant(usual_entropy)})
 
 
 def _grad_spikes(history: History) -> Signal | None:
     before, column = 50, history.get("grad_norm", 60)
     if column is None:
         return None
-    usual = rolling_median(column.value, before)[:-1]
-    later = column.value[before:]
-    spike = (later > 10 * usual) & (later > history.config.max_grad_norm)
+    usual_norm = rolling_median(column.value, before)[:-1]
+    later_norms = column.value[before:]
+    spike = (later_norms > 10 * usual_norm) & (later_norms > history.config.max_grad_norm)
     counts = np.convolve(spike, np.ones(50))[: len(spike)]
-    newest = later[-50:][spike[-50:]]
+    newest = later_norms[-50:][spike[-50:]]
     largest = float(newest.max()) if len(newest) else 0.0
     return Signal(column.step[before:], counts, {"largest": significant(largest)})
 
@@ -49,22 +49,22 @@ def _grad_high(history: History) -> Signal | None:
 
 
 def _not_finite(history: History) -> Signal | None:
-    """Count the steps that logged a learning rate but lack a loss or gradient norm, which the run logged before."""
+    """Count the steps that logged a learning rate but no loss or no gradient norm, although the run has logged both."""
     learning_rate = history.get("learning_rate", ROLL)
     if learning_rate is None:
         return None
-    missing = np.zeros(len(learning_rate), dtype=bool)
+    is_missing = np.zeros(len(learning_rate), dtype=bool)
     for name in ("loss", "grad_norm"):
         column: MetricHistory | None = history.columns.get(name)
         if column is not None:
-            missing |= ~np.isin(learning_rate.step, column.step)
+            is_missing |= ~np.isin(learning_rate.step, column.step)
         elif name in history.reported:
-            missing[:] = True
-    return Signal(learning_rate.step[ROLL - 1 :], np.round(rolling_mean(missing.astype(float), ROLL) * ROLL))
+            is_missing[:] = True
+    return Signal(learning_rate.step[ROLL - 1 :], np.round(rolling_mean(is_missing.astype(float), ROLL) * ROLL))
 
 
 def _lr_zero(history: History) -> Signal | None:
-    """Find the largest of ten learning rates, as schedules begin and end with a step at 0."""
+    """Compute the largest of ten learning rates, since schedules begin and end with a step at 0."""
     column, window = history.get("learning_rate"), 10
     if column is None or len(column) < window:
         return None

@@ -1,4 +1,4 @@
-"""Rules about rewards: progress, components, groups."""
+"""Health rules about rewards: progress, components, groups."""
 
 from runs.insight.health.config import Config
 from runs.insight.health.judging.rule import AXOLOTL, DECAY, DIVERGENCE, OWN, HealthRule, share_rule
@@ -9,22 +9,23 @@ def _no_top(config: Config) -> str:
 
 
 def _one_component(config: Config) -> str:
-    return "" if len(config.components) > 1 else "There is one reward component."
+    return "" if len(config.components) > 1 else "The run has only one reward component."
 
 
 RULES: dict[str, HealthRule] = {
     "reward_stuck": HealthRule(
         title="Reward stuck",
-        about="Steps so far, while the reward shows no trend beyond two standard errors; for runs of fewer than 900 "
-        "steps the bounds are proportional, down to a third",
+        about="Steps so far, if the reward shows no trend beyond two standard errors; for runs with fewer than 900 "
+        "steps, bounds shrink in proportion, down to a third",
         warning=300,
         bad=1000,
         hold=20,
         scale=lambda config: config.patience,
         format="steps",
-        source=f"The thresholds are {OWN}: hard tasks with a warm-up take some hundred steps to move.",
-        means="After {step} steps the reward has moved by {gain} from its start, which may be chance.",
-        try_="Try the reward on completions by hand; raise the learning rate; use easier prompts or more generations.",
+        source=f"The thresholds are {OWN}: with hard tasks and a warm-up, it takes a few hundred steps.",
+        means="After {step} steps the reward has changed by {gain}, which may be chance.",
+        try_="Try the reward on completions in the playground; raise the learning rate; use easier prompts or more "
+        "generations.",
         metric="reward",
         follows=(
             "lr_zero",
@@ -49,7 +50,7 @@ RULES: dict[str, HealthRule] = {
         format="percent",
         source=f"The thresholds are {OWN}; chance and small changes are ignored.",
         means="The reward is {now}, down from {best} at step {best_step}: {lost}.",
-        try_="Read the completions since then. Go back to a checkpoint of about step {best_step}; {lower_rate}, or "
+        try_="Read the completions since then. Go back to a checkpoint near step {best_step}; {lower_rate}, or "
         "{higher_beta}.",
         metric="reward",
         follows=(*DIVERGENCE, *DECAY, "component_failing"),
@@ -58,26 +59,26 @@ RULES: dict[str, HealthRule] = {
     ),
     "reward_saturated": share_rule(
         title="Reward at its maximum",
-        about="Mean reward over 20 generations, as a share of the maximum of its components",
+        about="Mean reward over 20 generations, as a share of the maximum that its components allow",
         mild="note",
         warning=0.97,
         hold=20,
-        means="The reward is at {value} of its maximum: little is left to learn from this data.",
+        means="The reward is at {value} of its maximum: there is little left to learn from this data.",
         try_="Stop here, or continue with harder prompts.",
         metric="reward",
         unless=_no_top,
     ),
     "component_low": HealthRule(
         title="Reward component near 0",
-        about="Mean of the lowest component over 20 generations (among those whose range starts at 0); 500 completions "
-        "at 0 suffice",
+        about="Mean of the lowest component over 20 generations (among components whose range starts at 0); 500 "
+        "completions at 0 are enough",
         above=False,
         warning=0.001,
         hold=30,
         minimum=-1e6,
         source=f"{AXOLOTL}: a component that stays at 0 is broken or too hard; it expects 0.15 within 20 steps.",
-        means="{component} gives {value}: {why}.",
-        try_="Try it on real completions on its page; give partial credit for partly correct answers.",
+        means="{component} scores {value}: {why}.",
+        try_="Try the component on real completions in the playground; give partial credit for partly correct answers.",
         metric="{metric}",
         follows=("component_failing", "component_falling", "reward_falling", "components", *DIVERGENCE, *DECAY),
         read=True,
@@ -88,8 +89,9 @@ RULES: dict[str, HealthRule] = {
         warning=0.6,
         format="percent",
         source=f"The threshold is {OWN}; chance and small changes are ignored.",
-        means="{component} gives {now}, down from {best} at step {best_step}: {lost}.",
-        try_="See which component rose meanwhile, and read the completions since then; raise its weight if it matters.",
+        means="{component} scores {now}, down from {best} at step {best_step}: {lost}.",
+        try_="Check which component rose in the same period, and read the completions since then. If {component} "
+        "matters, raise its weight.",
         metric="{metric}",
         unless=_one_component,
         follows=("reward_falling", "components", "component_failing", *DIVERGENCE, *DECAY),
@@ -97,14 +99,15 @@ RULES: dict[str, HealthRule] = {
     ),
     "zero_spread": share_rule(
         title="Zero-variance groups",
-        about="Share of training completions whose whole group got the same reward, mean over 20 generations",
+        about="Share of training completions in groups whose rewards are all equal, mean over 20 generations",
         warning=0.8,
         bad=0.98,
-        source=f"{AXOLOTL}: below 0.8 is fine, 1.0 on every step means no learning.",
-        means="In {value} of the training groups all completions got the same reward: nothing is learned from them.",
+        source=f"{AXOLOTL}: below 0.8 is fine; 1.0 at every step means no learning.",
+        means="In {value} of the training groups, all completions got the same reward: nothing is learned from them.",
         try_="Use prompts that are sometimes solved, more generations or a finer reward, or replace such groups "
         "(dynamic sampling).",
-        solved="{value} of the groups have no spread because the reward is near its maximum: the prompts are learned.",
+        solved="In {value} of the groups all rewards are equal because the reward is near its maximum: the prompts are "
+        "learned.",
         metric="frac_reward_zero_std",
         drawn=True,
         follows=(
@@ -134,13 +137,13 @@ RULES: dict[str, HealthRule] = {
     ),
     "component_stuck": HealthRule(
         title="Component stuck while the total rises",
-        about="Steps so far, while a component that checks answers stays low without a trend and the total has risen",
+        about="Steps so far, if a component that checks answers stays low without a trend although the total has risen",
         warning=300,
         hold=20,
         scale=lambda config: config.patience,
         format="steps",
-        source=f"The threshold is {OWN}; runs of fewer than 900 steps have it in proportion.",
-        means="The reward has risen, but {component} stays at {now}: the model learns to score without it.",
+        source=f"The threshold is {OWN}; it shrinks in proportion for runs with fewer than 900 steps.",
+        means="The reward has risen, but {component} stays at {now}: the model is learning to score without it.",
         try_="Use easier prompts, give partial credit in {component}, or lower the other components’ weights.",
         metric="reward",
         unless=_one_component,
@@ -148,54 +151,58 @@ RULES: dict[str, HealthRule] = {
     ),
     "component_failing": share_rule(
         title="Reward component fails",
-        about="Share of completions on which a component fails, mean over 10 generations (the highest component)",
+        about="Share of completions on which a component fails, mean over 10 generations (for the component that fails "
+        "most often)",
         warning=0.1,
         bad=0.4,
         hold=5,
-        source=f"The thresholds are {OWN}; beyond its own limit a run ends.",
-        means="{component} fails on {value} of the completions, which then get no score from it.",
-        try_="Read the failures in the timeline and the trainer’s log; try the component on its page.",
+        source=f"The thresholds are {OWN}; above its own limit, the run ends.",
+        means="{component} fails on {value} of the completions, which then have no score from it.",
+        try_="Read the failures in the timeline and the trainer’s log; try the component in the playground.",
         logs=True,
         metric="{metric}",
     ),
     "reward_noise": share_rule(
         title="Rewards differ only by noise",
-        about="Deviation of rewards within groups with spread, as a share of their range, mean over 20 generations",
+        about="Standard deviation of rewards within groups whose rewards differ, as a share of the reward's range, "
+        "mean over 20 generations",
         above=False,
         warning=0.01,
         means="Rewards within a group differ by {value} of their range: advantages magnify tiny differences.",
-        try_="Round the rewards, or make them finer where it counts; scale_rewards none keeps small differences small.",
+        try_="Round the rewards, or make them finer where it matters. With scale_rewards none, small differences stay "
+        "small.",
         solved="Rewards within a group differ by {value} of their range, with the reward near its maximum.",
         metric="reward_std",
         unless=_no_top,
     ),
     "eval_falling": HealthRule(
         title="Validation reward falling",
-        about="Share of the validation reward’s best gain that is lost, while the training reward is kept",
+        about="Share of the validation reward’s best gain that is lost, while the training reward has not dropped",
         warning=0.3,
         bad=0.7,
         hold=0,
         calm=1,
         format="percent",
         source=f"The thresholds are {OWN}; chance is ignored.",
-        means="The validation reward is {now}, down from {best} at step {best_step}, while the training reward "
-        "is kept: the policy memorizes its prompts, or games the reward.",
-        try_="Go back to the checkpoint of about step {best_step}. Use more prompts, fewer epochs, or a higher β.",
+        means="The validation reward is {now}, down from {best} at step {best_step}, although the training reward has "
+        "not dropped: the policy is memorizing its prompts or gaming the reward.",
+        try_="Go back to the checkpoint near step {best_step}. Use more prompts, fewer epochs, or a higher β.",
         metric="eval_reward",
         follows=("reward_falling", "component_falling", "components", *DIVERGENCE, *DECAY),
         unless=lambda config: "" if config.eval_every else "The run does not evaluate on held-out rows.",
     ),
     "solved_falling": HealthRule(
         title="Fewer solved while the total rises",
-        about="Share of the best gain in solved completions that is lost, while the reward is kept",
+        about="Share of the best gain in solved completions that is lost, while the reward has not dropped",
         warning=0.3,
         hold=0,
         calm=1,
         format="percent",
         source=f"The threshold is {OWN}; chance is ignored.",
-        means="The solved share is {now}, down from {best} at step {best_step}, though the reward is kept: "
-        "something else is rewarded.",
-        try_="See which component rose meanwhile, and read completions from both times; lower its weight.",
+        means="The solved share is {now}, down from {best} at step {best_step}, although the reward has not dropped: "
+        "the policy is earning reward for something else.",
+        try_="Check which component rose in the same period, read completions from before and after, and lower that "
+        "component’s weight.",
         metric="reward",
         unless=_no_top,
         follows=("components", "component_falling", "reward_falling", "eval_falling", *DIVERGENCE, *DECAY),

@@ -1,6 +1,6 @@
 """The health rules, in reading order.
 
-`assess` is the one interpreter; its FIGURES compute each rule's figure. The rules' own bounds are those of the mixed
+Only `assess` interprets them; its FIGURES compute each rule's value. The rules' default bounds are those of the mixed
 preset; other presets override them. The first bound opens a finding at the level `mild`, the second a bad one.
 """
 

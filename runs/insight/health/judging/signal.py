@@ -1,4 +1,4 @@
-"""Signals, the figures that rules judge over the newest steps, and common ways to compute them from a metric."""
+"""Signals, the values that rules judge over the newest steps, and common ways to compute them from a metric."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,19 +12,18 @@ from runs.insight.health.history import Floats, History, MetricHistory, rolling_
 @dataclass(frozen=True)
 class Signal:
     at: NDArray[np.int64] | Floats
-    """The step of each value."""
     value: Floats
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Further fields of the rule's sentence, from the newest value."""
+    """Additional placeholders of the rule's sentences, for the newest value."""
     sure: NDArray[np.bool_] | None = None
-    """Where the evidence is overwhelming, so that a finding opens before the rule's hold is over."""
+    """Steps with overwhelming evidence, at which a finding opens without waiting for the rule's `hold`."""
 
     def with_fields(self, **fields: str) -> "Signal":
         return replace(self, fields={**self.fields, **fields})
 
 
 Of = Callable[[History], Signal | None]
-"""Computes a rule's figure; None: there is nothing to judge yet."""
+"""A function that computes a rule's signal, or returns None if there is nothing to judge yet."""
 Roll = Callable[[Floats, int], Floats]
 
 
@@ -37,7 +36,7 @@ def median(name: str, *, window: int = 10) -> Of:
 
 
 def highest(signals: Iterable[Signal | None]) -> Signal | None:
-    """Choose the signal with the highest newest value. None if there is no signal."""
+    """Return the signal with the highest newest value, or None if there is no signal."""
     return max(filter(None, signals), key=lambda signal: float(signal.value[-1]), default=None)
 
 
@@ -48,7 +47,7 @@ def rolled(column: MetricHistory | None, roll: Roll, window: int) -> Signal | No
 
 
 def rolled_early(column: MetricHistory | None, window: int, least: int) -> Signal | None:
-    """Average over `window` values; at the beginning over all values so far, at least `least`."""
+    """Average over `window` values. At the beginning, average over all values so far, but at least `least`."""
     if column is None or len(column) < least:
         return None
     growing = [float((column.value[:n] / n).sum()) for n in range(least, min(window, len(column) + 1))]
@@ -56,6 +55,6 @@ def rolled_early(column: MetricHistory | None, window: int, least: int) -> Signa
 
 
 def run_lengths(holds: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Count the true values in a row up to each value."""
+    """Return, for each value, the number of consecutive true values that end there."""
     index = np.arange(1, len(holds) + 1)
     return index - np.maximum.accumulate(np.where(holds, 0, index))

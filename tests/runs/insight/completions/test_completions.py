@@ -73,7 +73,7 @@ def order(text: str, *words: str) -> list[str]:
 def test_a_row_says_everything_of_a_completion(attempt: Attempt) -> None:
     send(attempt, 3, completion("<b>four</b>", 1.0, advantage=-0.75, end="length", tokens=1234))
     text = page(attempt)
-    for shown in ("&lt;b&gt;four&lt;/b&gt;", "1.00", "0.50", "−0.75", "1,234", ">cut<", "Row 7", "1 of 1 solved"):
+    for shown in ("&lt;b&gt;four&lt;/b&gt;", "1.00", "0.50", "−0.75", "1,234", ">truncated<", "Row 7", "1 of 1 solved"):
         assert shown in text
     assert "right is at least 0.9" in text
 
@@ -149,7 +149,7 @@ def test_a_search_that_takes_too_long_says_how_far_it_came(attempt: Attempt, mon
     for step in (1, 2, 3):
         send(attempt, step, completion("hay"))
     text = page(attempt, every=1, q="needle")
-    assert "further back than step 3" in text
+    assert "Searching steps before 3" in text
     assert "s.before=3." in text
 
 
@@ -213,8 +213,8 @@ def test_what_is_thinned_out_is_said_to_be(attempt: Attempt) -> None:
     text = page(attempt, step=1)
     assert "not kept" in text
     assert "gone with time" not in text
-    assert ">cut<" in text
-    assert "all texts from step 3 on" in text
+    assert ">truncated<" in text
+    assert "all texts are kept from step 3 on" in text
     assert "gone with time" in page(attempt, step=3)
     for row in SampleRow.objects.all():
         page(attempt, f"completions/{row.pk}/")
@@ -255,7 +255,7 @@ def three(attempt: Attempt) -> Attempt:
 
 
 def test_the_map_tells_the_three_kinds_apart(three: Attempt) -> None:
-    assert "1 of 3 prompts are solved sometimes, 1 never, 1 always" in words(three)
+    assert "1 of 3 prompts are solved sometimes, 1 never and 1 always" in words(three)
     cells = json.loads(page(three, "prompts/map.json"))
     assert cells == {"rows": [1, 2, 3], "solved": [100, 0, 25], "visits": [2, 2, 2]}
 
@@ -263,8 +263,8 @@ def test_the_map_tells_the_three_kinds_apart(three: Attempt) -> None:
 def test_what_is_solved_at_the_last_visits_counts_unless_the_whole_run_is_chosen(three: Attempt) -> None:
     for step in (3, 4, 5):
         send(three, step, completion("a", 1.0), completion("b", 1.0), row=3)
-    assert "0 of 3 prompts are solved sometimes, 1 never, 2 always, by their last 3 visits" in words(three)
-    assert "1 of 3 prompts are solved sometimes, 1 never, 1 always, by the whole run" in words(three, by="run")
+    assert "0 of 3 prompts are solved sometimes, 1 never and 2 always, over their last 3 visits" in words(three)
+    assert "1 of 3 prompts are solved sometimes, 1 never and 1 always, over the whole run" in words(three, by="run")
     cells = [json.loads(page(three, "prompts/map.json", by=by)) for by in ("", "run")]
     assert [(each["solved"][2], each["visits"][2]) for each in cells] == [(100, 3), (70, 5)]
     exports = [json.loads(page(three, "prompts/export", by=by, **{"class": "always"})) for by in ("", "run")]
@@ -303,7 +303,7 @@ def test_rewards_without_a_top_say_so_instead_of_a_map(three: Attempt) -> None:
 
 def test_a_prompt_is_followed_through_the_run(three: Attempt) -> None:
     text = page(three, "prompts/3/")
-    assert "First solved at step 2; in all 1 of 4 completions" in text
+    assert "First solved at step 2. In total, 1 of 4 completions are solved" in text
     assert order(text, ">Step 2<", ">Step 1<") == [">Step 2<", ">Step 1<"]
     assert order(page(three, "prompts/3/", sort="oldest"), ">Step 2<", ">Step 1<") == [">Step 1<", ">Step 2<"]
     assert "Not solved yet in 2 visits" in page(three, "prompts/2/")
@@ -316,7 +316,7 @@ def test_a_prompt_that_was_not_visited_is_not_there(three: Attempt, row: str) ->
 
 def test_nothing_yet_says_what_will_be_here(attempt: Attempt) -> None:
     assert "No completions yet" in page(attempt)
-    assert "No prompt has been answered yet" in page(attempt, "prompts/")
+    assert "No prompt has completions yet" in page(attempt, "prompts/")
 
 
 def test_a_spec_of_another_age_is_no_hindrance(three: Attempt) -> None:

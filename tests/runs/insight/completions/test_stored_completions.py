@@ -49,7 +49,7 @@ def test_a_reward_that_checks_the_answer_says_what_is_solved() -> None:
 def test_without_one_every_reward_that_has_a_top_counts() -> None:
     rule = solving.of({"rewards": [LOOKS, ENDLESS, {"name": "short", "function": "length", "weight": -1}]})
     assert [bound.reward for bound in rule.bounds] == ["tags"]
-    assert "No reward compares" in rule.sentence()
+    assert "No reward checks" in rule.sentence()
 
 
 def test_a_top_is_where_the_parameters_put_it() -> None:
@@ -276,8 +276,8 @@ def test_the_tick_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_tab_says_what_is_kept() -> None:
     attempt = filled(steps=10, rows=2)
     address = f"/runs/{attempt.run_id}/completions/"
-    assert "of the newest 1,000,000 completions, and texts" in viewer().get(address).content.decode()
+    assert "for the newest 1,000,000 completions, and texts" in viewer().get(address).content.decode()
     group_retention.forget(attempt.run_id, limit=20)
-    assert "(here from step 5 on; prompts stay counted" in viewer().get(address).content.decode()
+    assert "(in this run from step 5 on; prompts are still counted" in viewer().get(address).content.decode()
     text = viewer().get(f"/runs/{attempt.run_id}/prompts/0/").content.decode()
     assert "The oldest 6 of its visits are counted but not stored." in text

@@ -65,7 +65,7 @@ def test_a_run_that_stands_still_leads_to_its_logs() -> None:
     Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=later)
     health.tick(later)
     text = card(attempt)
-    assert "No step has ended for" in text
+    assert "No step has been completed for" in text
     assert 'href="?tab=logs"' in text
 
 
@@ -83,9 +83,7 @@ def test_a_failing_tool_leads_to_its_failed_calls() -> None:
 
 def test_a_consequence_stands_below_its_cause_without_advice_of_its_own() -> None:
     text = card(trained(60, kl=5.0, grad_norm=40.0, entropy=0.4))
-    assert (
-        text.index("Large gradients") < text.index("Probably follows from “Large gradients”.") < text.index("nats away")
-    )
+    assert text.index("Large gradients") < text.index("Probably caused by “Large gradients”.") < text.index("nats away")
     assert "1 warning, 1 that probably follows" in text
     assert '<span class="level warning">warning</span>' in text
 

@@ -287,7 +287,7 @@ def waiting(driven_by: str, waits_s: float, quiet_s: float) -> dict[str, Any]:
         ("agents", 3600, 3600, "bad", "has waited 1 h"),
         ("atropos", 600, 5, "", ""),
         ("atropos", 300, 300, "warning", "No environment has requested a completion for 5 min."),
-        ("atropos", 3600, 5, "bad", "but their groups fill no batch"),
+        ("atropos", 3600, 5, "bad", "but their groups don't fill a batch"),
         ("", 9000, 9000, "", ""),
     ],
 )

@@ -32,7 +32,7 @@ def attempt() -> Attempt:
 def clock() -> Iterator[datetime]:
     """Rounds, each late enough that every run is looked at again."""
     now = timezone.now()
-    return (now + n * health.EVERY for n in range(1000))
+    return (now + n * health.ASSESSMENT_INTERVAL for n in range(1000))
 
 
 def write(attempt: Attempt, steps: int, **values: float) -> None:

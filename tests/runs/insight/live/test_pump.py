@@ -120,7 +120,7 @@ async def test_whoever_is_further_behind_than_frames_are_kept_loses_nothing(atte
 
     viewer = pump.Viewer(attempt.run_id, frames.StreamCursor(0, 0), slowly)
     pumped.tasks.append(asyncio.create_task(viewer.run(pumped.reader)))
-    last = 3 * pump.FRAMES_KEPT
+    last = 3 * pump.MAX_KEPT_FRAMES
     for seq in range(1, last + 1):
         await store(attempt, [train(seq)])
         await pumped.tick()

@@ -97,13 +97,13 @@ def test_it_reads_the_chunks_of_a_run_whose_rows_are_gone() -> None:
     ("hardware", "parts", "last", "part", "advice"),
     [
         (None, {"generation": 8.0}, {}, "generation", "On a CPU"),
-        (ONE_GPU | {"rollout": "transformers"}, {"generation": 8.0}, {}, "generation", "with vLLM"),
+        (ONE_GPU | {"rollout": "transformers"}, {"generation": 8.0}, {}, "generation", "With vLLM"),
         (
             SERVER,
             {"generation": 8.0},
             {"completions/mean_length": 200.0, "completions/max_length": 1024.0},
             "generation",
-            "longest completion: 1,024 tokens, while the mean is 200",
+            "longest completion, which has 1,024 tokens, while the mean is 200",
         ),
         (SERVER | {"server": {"gpus": 1, "enforce_eager": True}}, {"generation": 8.0}, {}, "generation", "CUDA graphs"),
         (SERVER, {"weight_sync": 3.0}, {}, "weight_sync", "steps per generation"),

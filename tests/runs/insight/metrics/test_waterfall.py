@@ -66,7 +66,7 @@ def test_lanes_their_idle_shares_and_what_one_step_ahead_would_give() -> None:
     assert len([bar for lane in view.lanes for bar in lane.bars if bar.phase == "forward and backward"]) == 2
     sentences = " ".join(view.sentences)
     assert "Idle: vLLM 50%, the trainer 60%." in sentences
-    assert "One step ahead would overlap generation with training: about 1.4 times the steps." in sentences
+    assert "One step ahead would overlap generation with training, which is about 1.4 times as fast." in sentences
     assert "The step waits 2 s for rewards" in sentences
     assert [(switch.name, switch.on, switch.other_s) for switch in view.switches] == [
         ("One step ahead", False, 7.0),
@@ -94,9 +94,9 @@ def test_the_median_of_the_steps_that_generate_is_shown_unless_one_is_chosen() -
     ]
     ingest.accept(attempt, lines)
     view = view_of(attempt)
-    assert (view.step, view.seconds, view.among, view.left_out) == (3, 11.0, 3, 3)
+    assert (view.step, view.seconds, view.median_of, view.left_out) == (3, 11.0, 3, 3)
     assert view.offered == (7, 6, 5, 4, 3, 2, 1)
-    assert (view_of(attempt, 1).seconds, view_of(attempt, 1).among) == (90.0, 0)
+    assert (view_of(attempt, 1).seconds, view_of(attempt, 1).median_of) == (90.0, 0)
     assert waterfall.of_run(view.run, 8) is None
 
 
@@ -136,7 +136,7 @@ def test_the_page_the_comparison_and_the_api_show_it() -> None:
     page = client.get(f"/runs/{attempt.run_id}/waterfall/?step=3").content.decode()
     assert "Step 3 took 10 s" in page
     assert "forward and backward" in page
-    assert "is not recorded" in client.get(f"/runs/{attempt.run_id}/waterfall/?step=9").content.decode()
+    assert "was not recorded" in client.get(f"/runs/{attempt.run_id}/waterfall/?step=9").content.decode()
     compared = client.get(f"/runs/compare/waterfalls/?runs={attempt.run_id}").content.decode()
     assert 'data-waterfall="10.0"' in compared
     program = Program(ApiScope.READ)

@@ -257,7 +257,7 @@ def test_time_goes_on_over_attempts_without_what_lay_between() -> None:
 def test_a_run_on_the_cpu_has_no_gpu_hours(client: Client) -> None:
     run = going("first")
     assert series(client, run, x="hours")["series"] == {"reward": {}}
-    assert comparison.took(run, timezone.now()).gpu_hours is None
+    assert comparison.run_cost(run, timezone.now()).gpu_hours is None
 
 
 def test_what_a_resume_made_void_is_not_drawn() -> None:

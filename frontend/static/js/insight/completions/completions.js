@@ -1,5 +1,5 @@
-// The completions tab: a step's table, a search, one group, a prompt through the run, the difficulty map. Each is a part
-// of the page that the server writes; its links (?tab=completions&s.…) are followed in place, and are the page's address.
+// The completions tab: a step's table, a search, one group, a prompt over the run, the difficulty map. The server renders
+// each of these parts. Their links (?tab=completions&s.…) are followed in place and become the page's URL.
 
 import { sayAway } from "../../pages/live/connection.js";
 import { released } from "../../pressing.js";
@@ -33,12 +33,12 @@ export class CompletionsTab {
     document.addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** The tab was opened. */
+  /** Reads the current part when the tab is opened. */
   open() {
     void this.read();
   }
 
-  /** Follows a new step, unless the user views something else or is reading.
+  /** Follows a new step, unless the user is viewing something else or reading.
    * @param {number} step */
   news(step) {
     const root = this.panel.querySelector(".completions-tab");
@@ -48,7 +48,7 @@ export class CompletionsTab {
       const chip = this.panel.querySelector("[data-news]");
       if (!(chip instanceof HTMLElement)) return;
       chip.hidden = false;
-      chip.textContent = `Step ${step} is here`;
+      chip.textContent = `Show step ${step}`;
       this.panel.querySelector("[data-following]")?.setAttribute("hidden", "");
     } else if (!this.timer) {
       this.timer = setTimeout(() => {
@@ -58,7 +58,7 @@ export class CompletionsTab {
     }
   }
 
-  /** True if changing the table now would move it under the user's eyes or pointer. */
+  /** Returns whether a change to the table would disturb the user, who is reading or pointing at it. */
   reading() {
     const held = this.panel.contains(document.activeElement) && document.activeElement !== document.body;
     const selected = getSelection();
@@ -81,7 +81,7 @@ export class CompletionsTab {
     return text ? `${path}?${text}` : path;
   }
 
-  /** @param {string} [focus]  the id of what gets the focus then */
+  /** Reads the part that the query names and shows it. @param {string} [focus]  id of the element to focus afterwards */
   async read(focus) {
     this.asking?.abort();
     const asking = (this.asking = new AbortController());
@@ -114,13 +114,13 @@ export class CompletionsTab {
     const held = document.activeElement;
     const keep = focus ?? (held instanceof HTMLElement && this.panel.contains(held) ? held.id : "");
     const typed = held instanceof HTMLInputElement && held.id === keep ? { value: held.value, at: held.selectionStart } : null;
-    // Parsed as a document of its own and moved over: scripts in it would not run, and there are none.
+    // Parsed as a separate document whose nodes are moved here; scripts in it would not run, but there are none.
     this.panel.replaceChildren(...fresh.body.childNodes);
     if (this.unfolded) this.unfold(true);
     const place = keep ? document.getElementById(keep) : null;
     if (place) {
       place.focus({ preventScroll: !place.matches("article") });
-      // A number's or a search's caret stays in place, and text typed meanwhile is kept.
+      // The caret of a search field stays in place, and text typed since the request is kept.
       if (typed && place instanceof HTMLInputElement && place.type === "search") {
         place.value = typed.value;
         place.setSelectionRange(typed.at, typed.at);
@@ -132,14 +132,14 @@ export class CompletionsTab {
     if (further instanceof HTMLAnchorElement) this.follow(further);
   }
 
-  /** On a phone all filters are more than a screen. @param {boolean} open */
+  /** Unfolds or folds the filters, which are folded on phones. @param {boolean} open */
   unfold(open) {
     this.unfolded = open;
     this.panel.querySelector(".filters.folding")?.classList.toggle("open", open);
     this.panel.querySelector("[data-all-filters]")?.setAttribute("aria-expanded", String(open));
   }
 
-  /** Download links follow the request, even before its page arrives. */
+  /** Updates the download links to the current query, even before its page has arrived. */
   exports() {
     for (const link of this.panel.querySelectorAll("a[data-export]")) {
       const address = new URL(/** @type {HTMLAnchorElement} */ (link).href);
@@ -154,16 +154,16 @@ export class CompletionsTab {
     if (count) count.textContent = "the selected rows";
   }
 
-  /** The address names something that doesn't exist here, or not yet. */
+  /** Shows that the URL names something that doesn't exist, or doesn't exist yet. */
   missing() {
     const text = document.createElement("p");
     text.className = "banner warn";
     const link = Object.assign(document.createElement("a"), { href: "?tab=completions", textContent: "All completions" });
-    text.append("Nothing found here: the run has no such completions yet. ", link);
+    text.append("The run has no such completions, or none yet. ", link);
     this.panel.replaceChildren(text);
   }
 
-  /** Back, or forward: as the address says now. @returns {boolean} whether that is something else */
+  /** Adopts the query of the URL after the browser went back or forward. @returns {boolean} whether it has changed */
   goBack() {
     const query = ours(location.search);
     if (query.toString() === this.query.toString()) return false;
@@ -176,7 +176,7 @@ export class CompletionsTab {
   /** @param {URLSearchParams} query @param {string} [focus] */
   go(query, focus) {
     if (part(query) !== part(this.query)) {
-      // A group or a prompt is a page of its own: the browser's Back leads to where it was opened.
+      // A group or a prompt gets a history entry, so that the browser's Back returns to where it was opened.
       urlstate.push();
     }
     for (const name of new Set([...this.query.keys(), ...query.keys()])) urlstate.set(PREFIX + name, query.get(name));
@@ -203,7 +203,7 @@ export class CompletionsTab {
     if (!link || !href?.startsWith("?tab=completions") || !plain) return;
     event.preventDefault();
     if (link instanceof HTMLAnchorElement) this.follow(link);
-    else this.go(ours(href)); // in the picture of the visits links are SVG's
+    else this.go(ours(href)); // a link in the SVG chart of visits
   }
 
   /** @param {HTMLFormElement} form */
@@ -216,7 +216,7 @@ export class CompletionsTab {
       if (value) query.set(key, had ? `${had},${value}` : String(value));
     }
     if (form.id === "step-form") {
-      // Another step keeps the filter.
+      // A different step keeps the filter.
       for (const [name, value] of this.query) if (!["step", "page"].includes(name)) query.set(name, value);
     }
     this.go(query);
@@ -238,7 +238,7 @@ export class CompletionsTab {
     this.typing = setTimeout(() => field.form?.isConnected && this.submitted(field.form), TYPING_PAUSE_MS);
   }
 
-  /** [ and ]: the earlier and the later step, or group. @param {KeyboardEvent} event */
+  /** Goes to the previous or next step or group on [ and ]. @param {KeyboardEvent} event */
   key(event) {
     if (this.panel.hidden || event.ctrlKey || event.metaKey || event.altKey || !["[", "]"].includes(event.key)) return;
     if (event.target instanceof Element && event.target.closest("input, textarea, select, dialog")) return;
@@ -264,7 +264,7 @@ export class CompletionsTab {
     text.append(...parts.map((part) => Object.assign(document.createElement(tags[part.kind]), { textContent: part.text })));
     const note = document.createElement("p");
     note.className = "small muted below-2";
-    note.textContent = before === after ? "The two are identical." : NOTES[by];
+    note.textContent = before === after ? "The two completions are identical." : NOTES[by];
     place.replaceChildren(note, text);
     place.hidden = false;
     card.querySelector("[data-show-diff]")?.setAttribute("aria-expanded", "true");
@@ -273,21 +273,21 @@ export class CompletionsTab {
 
 const NOTES = {
   words: "Struck through: only in the first. Underlined: only in the second.",
-  lines: "Too different to compare by word, so compared by line. Struck through: only in the first. Underlined: only in the second.",
-  whole: "They have almost nothing in common: the first, struck through, then the second.",
+  lines: "Too different for a comparison by word, so compared by line. Struck through: only in the first. Underlined: only in the second.",
+  whole: "The two have almost nothing in common. The first is struck through; the second follows.",
 };
 
-/** A completion's words, turn by turn. @param {Element | null} part */
+/** Returns a completion's text, turn by turn. @param {Element | null} part */
 function textOf(part) {
   return [...(part?.querySelectorAll("pre.words") ?? [])].map((turn) => turn.textContent ?? "").join("\n\n");
 }
 
-/** Which part of the tab a query asks for; nothing: the table. @param {URLSearchParams} query */
+/** Returns the part of the tab that a query names, or "" for the table. @param {URLSearchParams} query */
 function part(query) {
   return ["group", "prompt", "view"].filter((name) => query.has(name)).join();
 }
 
-/** The tab's own names of a query. @param {string} search */
+/** Returns the tab's parameters in a query string, without their prefix. @param {string} search */
 function ours(search) {
   const query = new URLSearchParams();
   for (const [name, value] of new URLSearchParams(search)) {

@@ -1,5 +1,5 @@
-// The difficulty map: a canvas with a square for each prompt, coloured by the share solved. The table beside
-// it has the same data.
+// The difficulty map: a canvas with a square for each prompt, coloured by the share of solved completions. The table
+// below it has the same data.
 
 const CELLS = [14, 10, 7, 5, 4];
 const MAX_HEIGHT = 320;
@@ -21,7 +21,7 @@ export class PromptMap {
       const index = this.at(event);
       if (index >= 0 && this.data) open(this.data.rows[index]);
     });
-    // Stops observing once its element has left the page.
+    // Both stop once the map has left the page.
     this.sizes = new ResizeObserver(() => this.draw());
     this.sizes.observe(place);
     this.themes = () => (place.isConnected ? this.draw() : document.removeEventListener("themechange", this.themes));
@@ -31,7 +31,7 @@ export class PromptMap {
   async read() {
     const response = await fetch(this.place.dataset.map ?? "").catch(() => null);
     if (!response?.ok) {
-      this.say("The map can't be loaded right now; the table below has the same data.");
+      this.say("The map could not be loaded. The table below has the same data.");
       return;
     }
     this.data = await response.json();
@@ -62,7 +62,7 @@ export class PromptMap {
     }
   }
 
-  /** @param {PointerEvent | MouseEvent} event @returns {number} the prompt below the pointer, or -1 */
+  /** @param {PointerEvent | MouseEvent} event @returns {number} index of the prompt under the pointer, or -1 */
   at(event) {
     if (!this.data) return -1;
     const box = this.canvas.getBoundingClientRect();
@@ -78,13 +78,13 @@ export class PromptMap {
       return;
     }
     const visits = this.data.visits[index];
-    this.say(`Row ${this.data.rows[index]}: ${this.data.solved[index]} % solved in ${visits} visit${visits === 1 ? "" : "s"}`);
+    this.say(`Row ${this.data.rows[index]}: ${this.data.solved[index]}% solved in ${visits} visit${visits === 1 ? "" : "s"}`);
   }
 
   /** @param {string} text */
   say(text) {
     this.tip.hidden = false;
-    this.tip.textContent = text || "Hover over a square to see its prompt; click to follow it over the run.";
+    this.tip.textContent = text || "Point at a square to see its prompt. Click it to see the prompt over the run.";
   }
 }
 
@@ -93,7 +93,7 @@ export function classOf(percent) {
   return percent === 0 ? 0 : percent === 100 ? 4 : percent < 34 ? 1 : percent < 67 ? 2 : 3;
 }
 
-/** The style sheet's own, whatever the theme. @param {HTMLElement} place @returns {string[]} */
+/** Returns the classes' colours in the current theme. @param {HTMLElement} place @returns {string[]} */
 function coloursOf(place) {
   const card = place.closest(".card") ?? document;
   return CLASSES.map((name) => {

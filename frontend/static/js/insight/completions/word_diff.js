@@ -1,4 +1,4 @@
-// The differences of two texts, by words: removed and added. No DOM.
+// Differences between two texts, by word: removed and added. Doesn't use the DOM.
 
 const MAX_EDITS = 1200;
 const WORDS = /\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu;
@@ -16,7 +16,7 @@ export function wordDiff(before, after) {
   return { parts: joined([{ kind: "gone", text: before }, { kind: "new", text: after }]), by: "whole" };
 }
 
-/** Myers' greedy search, between the common beginning and end; null if the texts differ too much.
+/** Finds the differences by Myers' greedy algorithm; null if the texts differ too much.
  * @param {string[]} a @param {string[]} b @returns {Part[] | null} */
 function diff(a, b) {
   let start = 0;
@@ -53,7 +53,7 @@ function shortest(a, b) {
   return null;
 }
 
-/** Back along the way that was found. @param {string[]} a @param {string[]} b @param {Int32Array[]} trace
+/** Traces the shortest path back and returns its parts. @param {string[]} a @param {string[]} b @param {Int32Array[]} trace
  * @param {number} edits @param {number} k @returns {Part[]} */
 function walked(a, b, trace, edits, k) {
   /** @type {Part[]} */
@@ -76,7 +76,7 @@ function walked(a, b, trace, edits, k) {
   return back.reverse();
 }
 
-/** Merges neighbours of one kind, removals before additions; a lone space between two changes belongs to them.
+/** Merges neighbouring parts of the same kind, removals before additions. A single space between two changes joins them.
  * @param {Part[]} parts @returns {Part[]} */
 function joined(parts) {
   /** @type {Part[]} */

@@ -1,5 +1,5 @@
-// How the charts lie on the page: sections that fold, a filter, pinned charts first, an order of the person's own. Kept in
-// the address. Moves elements; draws nothing.
+// The arrangement of charts on the page: folding sections, a filter, pinned charts first, and the user's order, all kept in
+// the URL. Moves elements; draws nothing.
 
 import { idNow } from "./unforeseen.js";
 import * as urlstate from "../../urlstate.js";
@@ -15,21 +15,21 @@ export class Arrangement {
     this.root = root;
     /** @type {Group[]} */
     this.groups = [...root.querySelectorAll("[data-group]")].map(groupOf);
-    /** Where each belongs, and in which order they were planned. @type {Map<Chart, Group>} */
+    /** Each chart's section, in the planned order of the charts. @type {Map<Chart, Group>} */
     this.homes = new Map();
     for (const chart of charts) this.homes.set(chart, this.around(chart));
     const specs = charts.map((chart) => chart.spec);
     const ids = (/** @type {string} */ name) => [...new Set(urlstate.getList(name).map((id) => idNow(id, specs)))];
     this.pins = ids("c.pin");
     this.order = ids("c.order");
-    /** Sections that aren't open, or closed, as they were planned. */
+    /** Sections that the user has opened or closed, contrary to the plan. */
     this.turned = new Set(urlstate.getList("c.turned"));
     this.filter = urlstate.get("c.filter") ?? "";
     for (const group of this.groups) this.follow(group);
     this.lay();
   }
 
-  /** A chart that nobody planned, in a section that may be new. @param {Chart} chart
+  /** Adds an unplanned chart to a section, which may be new. @param {Chart} chart
    * @param {{title: string, folded: boolean}} section */
   add(chart, { title, folded }) {
     const group = this.groups.find((g) => g.title === title) ?? this.addGroup(title, folded);
@@ -77,8 +77,8 @@ export class Arrangement {
     this.keep();
   }
 
-  /** One place on in its section; by < 0: back. Says which chart it then stands beside. @param {Chart} chart
-   * @param {number} by @returns {Chart | null} */
+  /** Moves a chart within its section, backwards if by < 0. @param {Chart} chart
+   * @param {number} by @returns {Chart | null} its new neighbour */
   move(chart, by) {
     const row = this.inSection(chart).filter((other) => !other.element.hidden);
     const beside = row[row.indexOf(chart) + by];
@@ -87,7 +87,7 @@ export class Arrangement {
     return beside;
   }
 
-  /** Before another of its section, or after it. @param {Chart} chart @param {Chart} beside @param {boolean} after */
+  /** Puts a chart before or after another one of its section. @param {Chart} chart @param {Chart} beside @param {boolean} after */
   put(chart, beside, after) {
     if (chart === beside || this.around(chart) !== this.around(beside)) return;
     const row = this.inSection(chart).filter((other) => other !== chart);
@@ -124,7 +124,7 @@ export class Arrangement {
     return this.pins.length + this.order.length + this.turned.size > 0 || this.filter !== "";
   }
 
-  /** Moves every chart to its place. Elements in place stay, as moving would take their focus. */
+  /** Moves every chart to its place. Elements already in place aren't moved, because they would lose the focus. */
   lay() {
     const words = this.filter.split(/\s+/).filter(Boolean);
     for (const group of this.groups) {
@@ -144,7 +144,7 @@ export class Arrangement {
     if (nothing) nothing.hidden = !words.length || this.groups.some((group) => !group.element.hidden);
   }
 
-  /** What lies in a section, in order. @param {Group} group @returns {Chart[]} */
+  /** Returns the charts of a section, in order. @param {Group} group @returns {Chart[]} */
   of(group) {
     const all = [...this.homes.keys()];
     if (group.title === PINNED) return this.pins.flatMap((id) => all.filter((chart) => chart.spec.id === id));
@@ -161,7 +161,7 @@ export class Arrangement {
     return this.of(this.around(chart));
   }
 
-  /** The section that it lies in now. @param {Chart} chart @returns {Group} */
+  /** Returns the section that a chart is in now. @param {Chart} chart @returns {Group} */
   around(chart) {
     const element = chart.element.closest("[data-group]");
     return this.groups.find((group) => group.element === element) ?? this.last();
@@ -179,7 +179,7 @@ function groupOf(element) {
   };
 }
 
-/** What the filter looks at. @param {Chart} chart @param {string} section */
+/** Returns the text that the filter searches. @param {Chart} chart @param {string} section */
 function wordsOf({ spec }, section) {
   return [spec.title, section, ...spec.lines.flatMap((line) => [line.metric, line.label])].join(" ").toLowerCase();
 }

@@ -1,23 +1,22 @@
 // The axes of all charts: units and labels of x, scaling of values, and the visible range of y.
 
-/** @typedef {"step" | "tokens" | "time" | "hours"} Along  what an x axis counts; time in seconds since the run began */
+/** @typedef {"step" | "tokens" | "time" | "hours"} Along  unit of an x axis; time is in seconds since the run started */
 
 const MINUTE = 60;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
 const UNITS = /** @type {[string, number][]} */ ([["d", DAY], ["h", HOUR], ["min", MINUTE], ["s", 1]]);
-/** Between two marks of an axis of time, in seconds. */
+/** Possible intervals between the ticks of a time axis, in seconds. */
 const PACES = [1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY];
-/** Of about 45 px each, which "2 h 30 min" takes. */
+/** Maximum number of ticks on a time axis. A label such as "2 h 30 min" takes about 45 px. */
 const MARKS = { small: 4, large: 10 };
-/** Above and below the lines, of their height. */
+/** Margin above and below the lines, as a share of their height. */
 const ROOM = 0.06;
-/** Of an axis of shares that are all 0, in percent. */
+/** Upper end of the axis if all shares are 0, in percent. */
 const NO_SHARE = 5;
-/** Written out, smaller values would not fit the margin. */
+/** Values below this are written with an exponent, because they would not fit into the margin otherwise. */
 const EXPONENT_BELOW = 1e-3;
 
-/** Axis titles. */
 const TITLES = {
   step: "Step",
   tokens: "Tokens so far, of prompts and completions",
@@ -27,8 +26,8 @@ const TITLES = {
 const FORMATS = { step: ",.9~r", tokens: ".3~s", hours: ".3~g" };
 
 /**
- * The x axis as Plotly is given it.
- * @param {Along} along @param {[from: number, to: number]} seen  what of it is in view @param {boolean} large
+ * Returns the x axis for Plotly.
+ * @param {Along} along @param {[from: number, to: number]} seen  visible range @param {boolean} large
  */
 export function xAxis(along, [from, to], large) {
   const title = large ? { title: { text: TITLES[along], standoff: 8 } } : {};
@@ -37,7 +36,7 @@ export function xAxis(along, [from, to], large) {
   return { type: "linear", tickvals: marks, ticktext: marks.map(lasting), ...title };
 }
 
-/** Where an axis of time is marked, at full minutes, hours or days. @param {number} from @param {number} to @param {number} most */
+/** Returns the ticks of a time axis, at full minutes, hours or days. @param {number} from @param {number} to @param {number} most */
 function moments(from, to, most) {
   const widest = (to - from) / most;
   const pace = PACES.find((each) => each >= widest) ?? Math.ceil(widest / DAY) * DAY;
@@ -46,7 +45,7 @@ function moments(from, to, most) {
   return marks;
 }
 
-/** A mark of it in every unit that it has: two units alone would write some neighbours alike. @param {number} seconds */
+/** Formats a tick in all of its units: with only two units, some neighbouring ticks would look the same. @param {number} seconds */
 function lasting(seconds) {
   const parts = [];
   let rest = Math.abs(seconds);
@@ -58,7 +57,7 @@ function lasting(seconds) {
   return (seconds < 0 ? "−" : "") + (parts.join(" ") || "0");
 }
 
-/** The values of an axis from the first to the last; of none, a stretch that any axis can show.
+/** Returns the range of an axis from the first to the last value, or [0, 1] if there are no values.
  * @param {(number | null)[][]} all  each in order @returns {[from: number, to: number]} */
 export function reach(all) {
   let [from, to] = [Infinity, -Infinity];
@@ -71,7 +70,7 @@ export function reach(all) {
   return from <= to ? [from, to] : [0, 1];
 }
 
-/** Plotly's number for a value in the chart's format: percentages and GiB are scaled, not only labelled.
+/** Returns the factor and suffix for a format: percentages and GiB are scaled, not only labelled.
  * @param {string} format @param {number} highest */
 export function scale(format, highest) {
   if (format === "percent") return { by: 100, suffix: "%" };
@@ -82,8 +81,8 @@ export function scale(format, highest) {
   return { by: 1, suffix: "" };
 }
 
-/** The lowest and the highest value between two places; null: none is there. Where Plotly fits an axis itself, it takes in
- * every point. @param {any[]} traces @param {[from: number, to: number]} range @param {boolean} log
+/** Returns the lowest and the highest value within a range, or null if there is none. Plotly would include values outside
+ * the range when fitting the axis. @param {any[]} traces @param {[from: number, to: number]} range @param {boolean} log
  * @returns {[lowest: number, highest: number] | null} */
 export function visible(traces, [from, to], log) {
   let [lowest, highest] = [Infinity, -Infinity];
@@ -98,8 +97,8 @@ export function visible(traces, [from, to], log) {
   return lowest <= highest ? [lowest, highest] : null;
 }
 
-/** The y axis from the lowest to the highest value, and some room: no share is below 0, and of nothing but zeros an axis
- * that begins there shows a little. @param {{zero: boolean, format: string}} spec @param {boolean} log
+/** Returns the y axis from the lowest to the highest value with a margin. Axes of shares don't extend below 0, and an axis
+ * that starts at 0 has some height even if all values are 0. @param {{zero: boolean, format: string}} spec @param {boolean} log
  * @param {{lowest: number, highest: number}} figures @returns {{autorange: boolean, range: [bottom: number, top: number]}} */
 export function height({ zero, format }, log, { lowest, highest }) {
   const [low, high] = log ? [Math.log10(lowest), Math.log10(highest)] : [lowest, highest];
@@ -110,14 +109,14 @@ export function height({ zero, format }, log, { lowest, highest }) {
   return { autorange: false, range: [low < 0 ? low - room : 0, high > 0 ? high + room : 0] };
 }
 
-/** How the y axis writes its values. @param {number} lowest @param {number} highest */
+/** Returns the number format of the y axis. @param {number} lowest @param {number} highest */
 export function figuresOf(lowest, highest) {
   const size = Math.max(Math.abs(lowest), Math.abs(highest));
-  // Plotly's own way has the exponent form, and 0 as 0.
+  // Plotly's default format writes exponents, and 0 as 0.
   if (size > 0 && size < EXPONENT_BELOW) return { exponentformat: "e", minexponent: 0 };
-  // d3's SI form would write 0.5 as 500m.
+  // d3's SI format would write 0.5 as 500m.
   return { tickformat: highest >= 10_000 ? ".3~s" : ".4~g" };
 }
 
-/** What all axes share. @param {Record<string, string>} tokens */
+/** Returns the settings that all axes share. @param {Record<string, string>} tokens */
 export const plainAxis = (tokens) => ({ gridcolor: tokens.line, linecolor: tokens.line, zeroline: false, tickfont: { size: 10 }, automargin: false });

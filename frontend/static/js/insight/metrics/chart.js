@@ -11,15 +11,15 @@ import { short } from "../../times.js";
  * @typedef {import("./plotly_figure.js").Spec} Spec
  * @typedef {import("./plotly_figure.js").Mark} Mark
  * @typedef {import("./series.js").Kind} Kind
- * @typedef {{x: Kind, smoothing: number, range: Range | null, marks: Mark[], tokens: Record<string, string>}} View  what all charts share
- * @typedef {{kind: Kind, from: number, to: number}} Range  what of the x axis is looked at; time in seconds
+ * @typedef {{x: Kind, smoothing: number, range: Range | null, marks: Mark[], tokens: Record<string, string>}} View  settings that all charts share
+ * @typedef {{kind: Kind, from: number, to: number}} Range  visible range of the x axis; time in seconds
  */
 
 const CONFIG = { responsive: false, displayModeBar: false, doubleClick: "autosize", showTips: false };
 
 export class Chart {
   /**
-   * @param {HTMLElement} element  the figure that reserves the space
+   * @param {HTMLElement} element  figure that reserves the space
    * @param {Spec} spec @param {import("./series.js").Series} series
    */
   constructor(element, spec, series) {
@@ -35,23 +35,23 @@ export class Chart {
     this.drawn = false;
     /** @type {Kind} */
     this.kind = kindOf(spec, "step");
-    /** Finer points of the range that is looked at. @type {Map<string, import("./series.js").Columns> | undefined} */
+    /** Finer points within the visible range. @type {Map<string, import("./series.js").Columns> | undefined} */
     this.detail = undefined;
-    /** True once they were requested. */
+    /** True once finer points have been requested. */
     this.detailed = false;
-    /** As last seen by an observer, so that drawing never measures. @type {{width: number, height: number} | null} */
+    /** Size as last observed, so that drawing never measures. @type {{width: number, height: number} | null} */
     this.size = null;
     this.metrics = new Set(spec.lines.flatMap((l) => [l.metric, l.band, l.evaluation]).filter(Boolean));
-    /** The line whose newest value is shown beside the title, if one represents all. */
+    /** The line whose newest value is shown next to the title, if one line represents all. */
     this.main = spec.lines.find((l, _, { length }) => length === 1 || /^(mean|all|total)$/.test(l.label)) ?? null;
     this.value.hidden = !this.main;
-    /** Of its values, as drawn. */
+    /** Suffix of the values, as drawn. */
     this.suffix = "";
     this.onRange = (/** @type {Range | null} */ _range) => {};
     this.onHover = (/** @type {number | null} */ _x) => {};
   }
 
-  /** Metrics to request from the server. */
+  /** Returns the metrics to request from the server. */
   sources() {
     return [...new Set([...this.metrics].map(source))];
   }
@@ -66,7 +66,7 @@ export class Chart {
     return this.spec.lines.some((l) => this.series.get(l.metric).value.length > 0);
   }
 
-  /** The newest value beside the title; text only, so it follows each frame. @param {number | null} [value] */
+  /** Shows a value, by default the newest, next to the title. Only text changes, so this is cheap. @param {number | null} [value] */
   showValue(value = null) {
     if (!this.main) return;
     const last = this.series.last(this.main.metric);
@@ -88,7 +88,7 @@ export class Chart {
     this.element.classList.add("drawn");
   }
 
-  /** The drawing as data. @param {View} view @param {{width: number, height: number} | null} [size]  of an enlarged one, for a file */
+  /** Returns the drawing for Plotly. @param {View} view @param {{width: number, height: number} | null} [size]  size of a picture file */
   figure(view, size = null) {
     const clock = this.series.clock();
     const asked = view.x === "tokens" && !clock.tokens.length ? "step" : view.x;
@@ -105,12 +105,12 @@ export class Chart {
     return { traces, suffix, layout: { ...layout, ...room } };
   }
 
-  /** A place as Plotly is given it. @param {number} x */
+  /** Converts a position to Plotly's axis. @param {number} x */
   to(x) {
     return this.kind === "time" ? x - this.series.origin() : x;
   }
 
-  /** A place of Plotly's axis. @param {number} x */
+  /** Converts a position from Plotly's axis. @param {number} x */
   from(x) {
     return this.kind === "time" ? x + this.series.origin() : x;
   }
@@ -121,7 +121,7 @@ export class Chart {
       tell(this.element, this.plot, this.pixel(points[0].x), event, { where: this.words(x), rows: rowsOf(points, this.suffix, (at) => this.placeOf(at)) });
       this.onHover(x);
     };
-    // A tap is a click alone.
+    // A tap causes only a click.
     for (const name of ["plotly_hover", "plotly_click"]) this.plot.on(name, told);
     this.plot.on("plotly_unhover", () => {
       hush();
@@ -133,7 +133,7 @@ export class Chart {
     });
   }
 
-  /** Show where the pointer stands on another chart. @param {Kind} kind @param {number | null} x  null: on none */
+  /** Shows the position of the pointer on another chart. @param {Kind} kind @param {number | null} x  null hides it */
   point(kind, x) {
     const here = x === null ? null : convert(this.series.clock(), x, kind, this.kind);
     const axis = this.drawn && here !== null ? this.plot._fullLayout.xaxis : null;
@@ -145,19 +145,19 @@ export class Chart {
     this.showValue(inside ? this.valueAt(/** @type {number} */ (here)) : null);
   }
 
-  /** From the plot's left. @param {number} x  as Plotly has it @returns {number} */
+  /** Returns the distance from the plot's left edge in px. @param {number} x  on Plotly's axis @returns {number} */
   pixel(x) {
     const axis = this.plot._fullLayout.xaxis;
     return axis._offset + axis.d2p(x);
   }
 
-  /** @param {number} x  as Plotly has it */
+  /** @param {number} x  on Plotly's axis */
   placeOf(x) {
     if (this.kind === "time") return duration(Math.max(0, x));
     return this.kind === "tokens" ? `${si(x)} tokens` : `step ${significant(x, 9)}`;
   }
 
-  /** A place on the x axis in each of its kinds, and on the clock on the wall. @param {number} x */
+  /** Describes a position on the x axis as step, tokens, running time and time of day. @param {number} x */
   words(x) {
     const clock = this.series.clock();
     const [step, tokens, t] = /** @type {Kind[]} */ (["step", "tokens", "time"]).map((kind) => convert(clock, x, this.kind, kind));

@@ -1,4 +1,4 @@
-// A chart as a file: its picture, and every value of it. Asks the server for the values; draws nothing on the page.
+// Saves a chart as a picture or all its values as CSV. Requests the values from the server; draws nothing on the page.
 
 import { plain } from "./labels.js";
 import { listed } from "../../urlstate.js";
@@ -7,38 +7,38 @@ import { listed } from "../../urlstate.js";
 /** @typedef {Record<string, Columns>} Answer */
 
 const MAX_POINTS = 5000;
-/** A thinned range has about as many points as were requested, rarely exactly as many. */
+/** Number of points from which a range counts as thinned: it has about as many points as requested, rarely exactly as many. */
 const FULL = MAX_POINTS / 2;
-/** After so many halvings a range is a moment: there are no more points. */
+/** Number of halvings after which a range is so short that it has no more points. */
 const DEEPEST = 16;
-/** Of a saved picture, in px. */
+/** Size of a saved picture, in px. */
 export const PICTURE = { width: 960, height: 480 };
 const SCALE = 2;
 const ROOM_FOR_TITLE = 30;
-/** Of the margin at the right: half of the last mark's words. */
+/** Minimum width of the right margin, in px: half the width of the last tick's label. */
 const ROOM_FOR_MARK = 32;
 
 /**
- * A drawing with its title, on the page's own ground.
- * @param {any} plotly @param {{traces: any[], layout: any}} drawing  of the size of a picture @param {string} title
+ * Saves a drawing with its title, on the page's background.
+ * @param {any} plotly @param {{traces: any[], layout: any}} drawing  with the size of a picture @param {string} title
  * @param {Record<string, string>} tokens @param {"png" | "svg"} format @param {string} name  without its ending
  */
 export async function savePicture(plotly, { traces, layout }, title, tokens, format, name) {
   const { width, height } = PICTURE;
   const head = { text: plain(title), font: { size: 14, color: tokens["ink-1"] }, x: 0.02, xanchor: "left", y: 1, yanchor: "top", pad: { t: 10 } };
   const margin = { ...layout.margin, t: layout.margin.t + ROOM_FOR_TITLE, r: Math.max(layout.margin.r, ROOM_FOR_MARK) };
-  // On the page all plots are aligned; a picture need not be.
+  // On the page all plots are aligned; in a picture this isn't necessary.
   const [xaxis, yaxis] = [layout.xaxis, layout.yaxis].map((axis) => ({ ...axis, automargin: true }));
   const family = tokens.font.split(",")[0].replaceAll('"', "");
-  // The page's whole list has a name with a comma, at which Plotly breaks every style of the picture.
+  // The page's font list has a name with a comma, which would make Plotly break all styles of the picture.
   const font = { ...layout.font, family: `${family}, sans-serif` };
   const figure = { data: traces, layout: { ...layout, font, xaxis, yaxis, width, height: height + ROOM_FOR_TITLE, title: head, margin, paper_bgcolor: tokens["surface-1"] } };
-  // Plotly would make the PNG by way of a blob, which the page's policy lets no image be.
+  // Plotly would create the PNG from a blob, which the page's content security policy forbids for images.
   const picture = withFont(await plotly.toImage(figure, { format: "svg", width, height: height + ROOM_FOR_TITLE }), await typeface(family));
   save(format === "svg" ? picture : await png(picture, SCALE * width, SCALE * (height + ROOM_FOR_TITLE)), `${name}.${format}`);
 }
 
-/** The page's rule of a typeface, with the typeface in it: a picture can load none. "" where the page has none of its own.
+/** Returns the page's @font-face rule with the font embedded, since a picture can't load fonts; "" if there is no such rule.
  * @param {string} family */
 async function typeface(family) {
   const rule = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules].map((each) => ({ each, base: sheet.href ?? location.href })))
@@ -53,13 +53,13 @@ async function typeface(family) {
   return rule.each.cssText.replace(address, `data:font/ttf;base64,${btoa(letters)}`);
 }
 
-/** @param {string} svg  as an address @param {string} rule */
+/** @param {string} svg  as a data URL @param {string} rule */
 function withFont(svg, rule) {
   const [head, text] = svg.split(/,(.*)/s);
   return `${head},${encodeURIComponent(decodeURIComponent(text).replace(/<svg[^>]*>/, (start) => `${start}<style>${rule}</style>`))}`;
 }
 
-/** @param {string} svg  as an address @param {number} width @param {number} height @returns {Promise<string>} */
+/** @param {string} svg  as a data URL @param {number} width @param {number} height @returns {Promise<string>} */
 async function png(svg, width, height) {
   const image = new Image(width, height);
   image.src = svg;
@@ -70,8 +70,8 @@ async function png(svg, width, height) {
 }
 
 /**
- * Every value of some metrics: the server thins long ranges, so a range that comes back full is
- * requested again in two halves.
+ * Returns all values of some metrics. The server thins long ranges, so a range with too many points is requested again in
+ * two halves.
  * @param {string} url @param {string[]} metrics @returns {Promise<Answer>}
  */
 export async function everything(url, metrics) {
@@ -100,11 +100,11 @@ export async function ask(url, metrics, points, range, signal) {
   const query = new URLSearchParams({ metrics: listed(metrics), points: String(points) });
   if (range) for (const [name, value] of [["x", range.kind], ["from", range.from], ["to", range.to]]) query.set(String(name), String(value));
   const response = await fetch(`${url}?${query}`, { headers: { Accept: "application/json" }, signal });
-  if (!response.ok) throw new Error(`series.json answered ${response.status}`);
+  if (!response.ok) throw new Error(`series.json returned ${response.status}`);
   return (await response.json()).series;
 }
 
-/** Two stretches, each with the point between them. @param {Columns} before @param {Columns} after @returns {Columns} */
+/** Joins two ranges that may share the point between them. @param {Columns} before @param {Columns} after @returns {Columns} */
 function joined(before, after) {
   const last = before.seq[before.seq.length - 1] ?? -1;
   const from = after.seq.findIndex((seq) => seq > last);
@@ -117,7 +117,7 @@ function joined(before, after) {
   };
 }
 
-/** A row a point: step, moment, and what was recorded. @param {Answer} answer @returns {string} */
+/** Returns a row per point: step, time and values. @param {Answer} answer @returns {string} */
 export function csv(answer) {
   const metrics = Object.keys(answer);
   /** @type {Map<number, {step: number | null, t: number, values: (number | undefined)[]}>} */
@@ -136,7 +136,7 @@ export function csv(answer) {
   return [["step", "time", ...metrics.map(quoted)].join(","), ...lines, ""].join("\n");
 }
 
-/** One metric of several runs: a row a point. @param {string} metric @param {{id: string, name: string, columns: Columns}[]} runs */
+/** Returns one metric of several runs, a row per point. @param {string} metric @param {{id: string, name: string, columns: Columns}[]} runs */
 export function runsCsv(metric, runs) {
   const rows = runs.flatMap(({ id, name, columns: { step, t, value } }) =>
     value.map((each, i) => [id, quoted(name), step[i] ?? "", moment(t[i]), each].join(",")),

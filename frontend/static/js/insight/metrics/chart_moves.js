@@ -1,8 +1,8 @@
-// Charts put in another order, by dragging their titles or with Alt and an arrow key; or into a dialog, to be large.
+// Reorders charts, by dragging their titles or with Alt and an arrow key, and enlarges them in a dialog.
 
 /**
  * @param {HTMLElement} root
- * @param {(node: EventTarget | null) => import("./chart.js").Chart | undefined} chartAt  undefined: it can't be moved now
+ * @param {(node: EventTarget | null) => import("./chart.js").Chart | undefined} chartAt  undefined if it can't be moved now
  * @param {(chart: import("./chart.js").Chart, beside: import("./chart.js").Chart, after: boolean) => void} put
  * @param {(chart: import("./chart.js").Chart, by: number) => void} move
  */
@@ -40,7 +40,7 @@ export function movable(root, chartAt, put, move) {
 }
 
 /**
- * A chart moves into a dialog, which traps the focus; its place is kept meanwhile. Into an open one: back to its place.
+ * Moves a chart into a dialog, which traps the focus, and keeps its place. If the dialog is open, moves the chart back.
  * @param {HTMLDialogElement} dialog @param {HTMLElement} element @param {(large: boolean) => void} turned
  */
 export function enlarge(dialog, element, turned) {

@@ -1,4 +1,4 @@
-// The visible part of the x axis, in the address and in requests. Knows no DOM.
+// The visible range of the x axis, in the URL and in requests. Doesn't use the DOM.
 
 import { convert } from "./series.js";
 import * as urlstate from "../../urlstate.js";
@@ -23,7 +23,7 @@ export function write(range) {
   urlstate.set(NAME, range && ends ? [range.kind, ...ends].join(":") : null);
 }
 
-/** A range on another kind of axis; null where that has no such place. @param {Range | null} range @param {import("./series.js").Kind} kind
+/** Converts a range to another kind of axis; null if it can't be converted. @param {Range | null} range @param {import("./series.js").Kind} kind
  * @param {import("./series.js").Clock} clock @returns {Range | null} */
 export function on(range, kind, clock) {
   if (!range || range.kind === kind) return range;
@@ -31,8 +31,8 @@ export function on(range, kind, clock) {
   return from === null || to === null || from >= to ? null : { kind, from, to };
 }
 
-/** The user's change of the x axis, from Plotly's event; null: reset, undefined: none. A redraw may
- * have come in between, so the axis itself isn't asked. @param {any} change @returns {[from: number, to: number] | null | undefined} */
+/** Returns the user's change of the x axis from Plotly's event: null for a reset, undefined if there is none. The axis itself
+ * may have been redrawn since. @param {any} change @returns {[from: number, to: number] | null | undefined} */
 export function dragged(change) {
   if (change["xaxis.autorange"]) return null;
   const [from, to] = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
@@ -40,7 +40,7 @@ export function dragged(change) {
 }
 
 /**
- * The range to request: steps, or times if samples have no step.
+ * Returns the range to request, in steps, or in time if samples have no step.
  * @param {Range} range @param {import("./chart.js").Spec} spec @param {import("./series.js").Clock} clock
  * @returns {Range | null}
  */

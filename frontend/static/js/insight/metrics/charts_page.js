@@ -1,5 +1,5 @@
-// The charts tab: charts, their shared options and menus, and when they are drawn. Gets its data; knows no
-// socket. The user's choices are in the address (c.…).
+// The charts tab: charts, their shared options and menus, and when they are drawn. It is given its data and knows no
+// socket. The user's choices are in the URL (c.…).
 
 import { Arrangement, fromTemplate } from "./arrangement.js";
 import { Chart } from "./chart.js";
@@ -12,11 +12,11 @@ import * as smoothing from "./smoothing.js";
 import * as unforeseen from "./unforeseen.js";
 import * as urlstate from "../../urlstate.js";
 
-/** Of a run that is left open for days. */
+/** Maximum number of marks, for run pages that are left open for days. */
 const MAX_MARKS = 1000;
 const DETAIL_POINTS = 1000;
 const DETAIL_PAUSE_MS = 150;
-/** Parameters of the address that set the view. */
+/** URL parameters that set the view. */
 const LOOKS = ["c.x", "c.log", "c.raw", "c.range"];
 
 export class ChartsPage {
@@ -34,7 +34,7 @@ export class ChartsPage {
     this.painter = new Painter((chart) => this.paint(chart));
     this.sizes = new ResizeObserver((changes) => this.resized(changes));
     this.asking = new AbortController();
-    /** Drawn without the points that the whole run's curves leave out. @type {Set<Chart>} */
+    /** Charts to be redrawn with the points that the whole run's curves omit. @type {Set<Chart>} */
     this.coarse = new Set();
     for (const element of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-chart]"))) {
       this.adopt(element, page.charts.find((/** @type {any} */ spec) => spec.id === element.dataset.chart));
@@ -58,14 +58,14 @@ export class ChartsPage {
     if (large) this.enlarge(large);
   }
 
-  /** Metrics that have new points. @param {Set<string>} touched */
+  /** Updates the charts of metrics that have new points. @param {Set<string>} touched */
   rows(touched) {
     this.meet(touched);
     this.painter.touch((chart) => chart.concerns(touched));
     for (const chart of this.charts.values()) if (chart.concerns(touched) && !this.pointing) chart.showValue();
   }
 
-  /** The series were reloaded. */
+  /** Redraws everything after the series were reloaded. */
   reload() {
     this.meet([...this.series.columns].filter(([, { value }]) => value.length).map(([metric]) => metric));
     for (const chart of this.charts.values()) {
@@ -75,7 +75,7 @@ export class ChartsPage {
     this.painter.now();
   }
 
-  /** Events of a marked kind that have just come. @param {any[]} events */
+  /** Adds marks for new events. @param {any[]} events */
   events(events) {
     if (!events.length) return;
     const marks = [...this.view.marks, ...events.map(mark)];
@@ -111,7 +111,7 @@ export class ChartsPage {
     return chart;
   }
 
-  /** A chart for each metric that none shows. @param {Iterable<string>} metrics */
+  /** Adds a chart for each metric that no chart shows. @param {Iterable<string>} metrics */
   meet(metrics) {
     for (const spec of unforeseen.specs(metrics, this.known)) {
       const element = unforeseen.element(fromTemplate(this.root, "chart"), spec);
@@ -121,7 +121,7 @@ export class ChartsPage {
     }
   }
 
-  /** @param {string} id  from the address */
+  /** @param {string} id  from the URL */
   named(id) {
     return [...this.charts.values()].find((chart) => chart.spec.id === this.idNow(id));
   }
@@ -136,7 +136,7 @@ export class ChartsPage {
     for (const { target, contentRect } of changes) {
       const chart = this.charts.get(/** @type {Element} */ (target.closest("[data-chart]")));
       const [width, height] = [Math.round(contentRect.width), Math.round(contentRect.height)];
-      // Nothing of a hidden tab has a size; it keeps the one it had.
+      // Elements of a hidden tab have no size; they keep their last one.
       if (!chart || !width || !height || (chart.size?.width === width && chart.size.height === height)) continue;
       chart.size = { width, height };
       this.painter.now(chart);
@@ -158,7 +158,7 @@ export class ChartsPage {
 
   // --- ranges and their detail ---------------------------------------------------------------------------------------
 
-  /** All charts show the same part. @param {import("./chart.js").Range | null} range */
+  /** Shows the same range on all charts. @param {import("./chart.js").Range | null} range */
   look(range) {
     this.view.range = range;
     ranges.write(range);
@@ -168,7 +168,7 @@ export class ChartsPage {
     this.changed();
   }
 
-  /** The points that the whole run's curve leaves out, with those of the other charts on screen. @param {Chart} chart */
+  /** Requests the points that the whole run's curve omits, together with those of other charts. @param {Chart} chart */
   fetchDetail(chart) {
     if (!this.view.range || chart.detailed) return;
     chart.detailed = true;
@@ -197,7 +197,7 @@ export class ChartsPage {
         this.painter.now(chart);
       }
     } catch {
-      // The coarse curve stays; the next look at a range, or reloaded series, asks again.
+      // The coarse curve stays until the user selects a range or the series are reloaded.
     }
   }
 
@@ -237,7 +237,7 @@ export class ChartsPage {
     const changed = LOOKS.some((name) => urlstate.get(name)) || this.arrangement.isChanged();
     const button = /** @type {HTMLElement} */ (this.root.querySelector('[data-act="reset-page"]'));
     button.hidden = !changed;
-    // A link to a view overrides the reader's own smoothing.
+    // A link to a view overrides the smoothing that its reader has chosen.
     const { smoothing: weight } = this.view;
     urlstate.set("c.smooth", changed || weight !== smoothing.DEFAULT ? String(weight) : null);
   }
@@ -256,7 +256,7 @@ export class ChartsPage {
 
   acts() {
     const menu = fromTemplate(this.root, "menu");
-    // One menu for all charts: it goes where it is opened.
+    // All charts share one menu, which moves to the chart where it is opened.
     document.addEventListener("toggle", (event) => this.openMenu(menu, event.target), { capture: true });
     document.addEventListener("click", (event) => {
       const act = event.target instanceof Element ? event.target.closest("button[data-act]") : null;
@@ -287,7 +287,7 @@ export class ChartsPage {
     if (!chart) return;
     const part = (/** @type {string} */ act) => /** @type {HTMLInputElement} */ (menu.querySelector(`[data-act="${act}"]`));
     const word = (/** @type {string} */ act, /** @type {string} */ text) => part(act).querySelector("span")?.replaceChildren(text);
-    word("enlarge", this.dialog.open ? "Back to its place" : "Enlarge");
+    word("enlarge", this.dialog.open ? "Back to the page" : "Enlarge");
     word("pin", this.arrangement.isPinned(chart) ? "Unpin" : "Pin to the top");
     part("reset").disabled = !chart.drawn;
     for (const act of ["png", "svg"]) part(act).disabled = !chart.drawn;
@@ -344,7 +344,7 @@ export class ChartsPage {
     this.showReset();
   }
 
-  /** As it looks enlarged: with the names of its axes. @param {Chart} chart @param {"png" | "svg"} format @param {string} name */
+  /** Saves the chart as it looks when enlarged, with axis titles. @param {Chart} chart @param {"png" | "svg"} format @param {string} name */
   async saveDrawing(chart, format, name) {
     const { spec } = chart;
     await savePicture(this.plotly, chart.figure(this.view, PICTURE), spec.title, this.view.tokens, format, name);
@@ -352,17 +352,17 @@ export class ChartsPage {
 
   /** @param {Chart} chart @param {string} name */
   async saveValues(chart, name) {
-    this.say("Fetching every value…");
+    this.say("Fetching all values…");
     const metrics = chart.spec.x === "time" ? chart.sources() : [...new Set([...chart.sources(), "num_tokens"])];
     try {
       saveText(csv(await everything(this.page.series, metrics)), name);
       this.say("Saved.");
     } catch {
-      this.say("The server did not respond; nothing was saved.");
+      this.say("The server didn't respond. Nothing was saved.");
     }
   }
 
-  /** To whoever doesn't see it happen. @param {string} text */
+  /** Announces a change to users of screen readers. @param {string} text */
   say(text) {
     this.root.querySelector("[data-said]")?.replaceChildren(text);
   }

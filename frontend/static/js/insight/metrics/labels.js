@@ -1,26 +1,26 @@
-// Names beside the ends of lines instead of a legend, and of bounds: in the margin, where they lie on no curve.
+// Names of lines and bounds in the margin, next to their ends, instead of a legend. They never cover a curve.
 
-/** @typedef {{label: string, y: number, colour: string, words?: string}} End  of a line, for its name; words: the whole of it */
+/** @typedef {{label: string, y: number, colour: string, words?: string}} End  end of a line; words is the full name */
 
 const LABEL_HEIGHT = 12;
 const SIZE = 10;
-/** Of a letter where none can be measured. */
+/** Width of a letter if text can't be measured. */
 const LETTER_PX = 6.5;
 const GAP = 4;
-/** Between a name and the card's edge. */
+/** Distance between a name and the card's edge. */
 const EDGE = 8;
 const INKED = 0.4;
-/** Of the part that several names have in common, up to one of these; no number is broken. */
+/** Matches a common prefix of names up to its last separator, without splitting a number. */
 const SEPARATORS = /^.*(?:[-_/\s]|\.(?!\d))/;
 
-/** Plotly reads tags in texts; these are words of models, trainers and people. @param {string} text */
+/** Escapes tags for Plotly, since the text comes from models, trainers and users. @param {string} text */
 export const plain = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 /**
- * Pushed apart where lines end close together, within the chart.
+ * Returns labels for the ends of lines, moved apart if lines end close together.
  * @param {End[]} ends
- * @param {{range: [bottom: number, top: number], height: number, log: boolean, room: number, ink: string, font?: string}} place  range: of the y
- *   axis, as Plotly has it; height: of the plot, and room: of the margin, in px
+ * @param {{range: [bottom: number, top: number], height: number, log: boolean, room: number, ink: string, font?: string}} place  Plotly's range of
+ *   the y axis, the plot's height and the margin's width (room) in px
  */
 export function directLabels(ends, { range: [bottom, top], height, log, room, ink, font }) {
   const on = (/** @type {number} */ y) => (log ? Math.log10(Math.max(y, 1e-12)) : y);
@@ -40,21 +40,21 @@ export function directLabels(ends, { range: [bottom, top], height, log, room, in
   }));
 }
 
-/** A line's colour, nearer to that of words: as it is, small letters of some can hardly be read.
+/** Mixes a line's colour with the text colour, since small letters in some colours are hard to read.
  * @param {string} colour  rgb(…) @param {string} ink */
 function legible(colour, ink) {
   const [own, words] = [colour, ink].map((each) => (each.match(/[\d.]+/g) ?? []).map(Number));
   return `rgb(${own.slice(0, 3).map((part, i) => Math.round(part + INKED * ((words[i] ?? part) - part))).join(",")})`;
 }
 
-/** Whether a text fits into a margin. @param {number} room  in px @param {string} [family]  of the typeface */
+/** Returns a function that tests whether text fits into a margin. @param {number} room  in px @param {string} [family] */
 function fitting(room, family) {
   const pen = globalThis.document?.createElement("canvas").getContext("2d");
   if (pen) pen.font = `${SIZE}px ${family}`;
   return (/** @type {string} */ text) => (pen ? pen.measureText(text).width : text.length * LETTER_PX) <= room - GAP - EDGE;
 }
 
-/** A text as it is, or of as many of its letters as fit.
+/** Shortens text until it fits.
  * @param {string} text @param {(text: string) => boolean} fits @param {(letters: number) => string} shortened */
 function cut(text, fits, shortened) {
   if (fits(text)) return text;
@@ -63,8 +63,8 @@ function cut(text, fits, shortened) {
   return shortened(letters);
 }
 
-/** Names of runs for a margin: without the words that all begin with, and cut before their ends, which differ.
- * @param {string[]} names @param {number} room  in px @param {string} [family]  of the typeface @returns {string[]} */
+/** Shortens names of runs for a margin: removes their common prefix, and truncates in the middle, since the ends differ.
+ * @param {string[]} names @param {number} room  in px @param {string} [family] @returns {string[]} */
 export function apart(names, room, family) {
   const fits = fitting(room, family);
   const short = (/** @type {string} */ name) =>
@@ -72,8 +72,8 @@ export function apart(names, room, family) {
       const start = Math.floor(letters / 3);
       return `${name.slice(0, start)}…${name.slice(name.length - (letters - start))}`;
     });
-  let same = new Set(names).size > 1 ? names[0] : "";
-  for (const name of names) while (!name.startsWith(same)) same = same.slice(0, -1);
-  const { length } = SEPARATORS.exec(same)?.[0] ?? "";
+  let prefix = new Set(names).size > 1 ? names[0] : "";
+  for (const name of names) while (!name.startsWith(prefix)) prefix = prefix.slice(0, -1);
+  const { length } = SEPARATORS.exec(prefix)?.[0] ?? "";
   return names.every((name) => name.length > length) ? names.map((name) => short(name.slice(length))) : names.map(short);
 }

@@ -1,4 +1,4 @@
-// Plotly's data for a chart: traces from columns of numbers, and the common layout of all charts.
+// Plotly's data for a chart: traces from columns of numbers, and the layout that all charts share.
 
 import { figuresOf, height, plainAxis, reach, scale, visible, xAxis } from "./axes.js";
 import { directLabels, plain } from "./labels.js";
@@ -13,36 +13,36 @@ import { smooth, tokensOf, valuesAt } from "./series.js";
  *   bounds: {value: number, name: string, level: string}[], log: boolean, stack?: boolean}} Spec
  * @typedef {{step: number | null, t: number, kind: string, text: string}} Mark
  * @typedef {{smoothing: number, log: boolean, x?: Kind, large?: boolean, dense?: boolean, height?: number,
- *   range?: [from: number, to: number], span?: [from: number, to: number]}} Look  range: the part of the x axis that is looked at, as
- *   Plotly is given it; span: all that there is of it; height: of the plot, in px
- * @typedef {{get: (metric: string) => Columns, clock: import("./series.js").Clock, origin: number}} Numbers  origin: where an axis
- *   of time begins
+ *   range?: [from: number, to: number], span?: [from: number, to: number]}} Look  range: visible
+ *   range of the x axis, as Plotly has it; span: the full range; height: that of the plot, in px
+ * @typedef {{get: (metric: string) => Columns, clock: import("./series.js").Clock, origin: number}} Numbers  origin: start of
+ *   the time axis
  * @typedef {Record<string, string>} Tokens
  * @typedef {Line & {columns: Columns, dash: string}} Drawn
  * @typedef {import("./labels.js").End} End
- * @typedef {{kind: Kind, numbers: Numbers, look: Look, tokens: Tokens, by: number, suffix: string}} To  what it is drawn for
+ * @typedef {{kind: Kind, numbers: Numbers, look: Look, tokens: Tokens, by: number, suffix: string}} To  context of a drawing
  */
 
 const MARGIN = { l: 44, r: 14, t: 6, b: 22 };
 const LARGE_MARGIN = { l: 68, r: 16, t: 16, b: 48 };
-/** Of the margin at the right, for names of lines, for a bound's level, and for both in full. */
+/** Width of the right margin for names of lines, for levels of bounds, and for both in full. */
 const ROOM = { lines: 70, bounds: 58, large: 174 };
 const PLOT_HEIGHT = 150;
-/** So many lines are named at their ends; more have a legend, once the chart is enlarged. */
+/** Maximum number of lines with names at their ends. With more lines, there is a legend when the chart is enlarged. */
 const LABELLED = 4;
-/** Parts that lie on each other end apart. */
+/** The same limit for stacked lines, whose ends are farther apart. */
 const LABELLED_PARTS = 6;
-/** A box with more lines than this would be higher than a chart. */
+/** Maximum number of lines in the readout; with more it would be higher than a chart. */
 const HOVERED_TOGETHER = 8;
 const COLOURS = 8;
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 /** @type {[from: number, to: number]} */
 const ALL = [-Infinity, Infinity];
-/** Largest distance between the pointer and the mark that it hits; Plotly's own where points are few. */
+/** Maximum distance between the pointer and a point, if there are many points; otherwise Plotly's default is used. */
 const NEAR_PX = 7;
-/** More points than this are too close together for full-size markers. */
+/** Number of points above which full-size markers would be too close together. */
 const MANY = 40;
-/** A bound that is drawn beyond the data makes the axis longer by this share of their height at most. */
+/** Maximum share of the data's height by which a bound beyond the data extends the axis. */
 const REACH = 0.3;
 /** Share of the height within which a line merges with an axis that starts at 0. */
 const ON_AXIS = 0.02;
@@ -57,7 +57,7 @@ const MARKS = /** @type {Record<string, {symbol: string, colour: string, size: n
   "": { symbol: "circle", colour: "ink-3", size: 6 },
 });
 
-/** The value of a custom property as a colour that Plotly understands: light-dark() is resolved by the browser. */
+/** Returns a custom property as a colour that Plotly understands; the browser resolves light-dark(). */
 function token(/** @type {HTMLElement} */ probe, /** @type {string} */ name) {
   probe.style.color = `var(--${name})`;
   return getComputedStyle(probe).color;
@@ -69,7 +69,7 @@ export function faint(colour, alpha) {
   return `rgba(${r},${g},${b},${alpha})`;
 }
 
-/** The colours and the typeface of charts, read once a theme. @returns {Tokens} */
+/** Returns the charts' colours and font in the current theme. @returns {Tokens} */
 export function readTokens() {
   const probe = document.createElement("i");
   document.body.append(probe);
@@ -83,10 +83,10 @@ export function readTokens() {
   return tokens;
 }
 
-/** Between the chart's edges and its plot. @param {boolean} [large] */
+/** Returns the margin between the chart's edges and its plot. @param {boolean} [large] */
 export const marginOf = (large) => (large ? LARGE_MARGIN : MARGIN);
 
-/** What the x axis of a chart counts: samples of the machine have a time and no step. @param {Spec} spec @param {Kind} asked
+/** Returns the unit of a chart's x axis, since samples of the machine have a time but no step. @param {Spec} spec @param {Kind} asked
  * @returns {Kind} */
 export const kindOf = (spec, asked) => (spec.x === "time" ? "time" : asked);
 
@@ -96,13 +96,13 @@ function places(columns, { kind, numbers }) {
   return kind === "tokens" ? tokensOf(columns, numbers.clock) : columns.step;
 }
 
-/** A colour and, where there are more lines than colours, a way of drawing. @param {Line} line @param {number} i */
+/** Returns a line's colour and, if there are more lines than colours, a dash. @param {Line} line @param {number} i */
 function stroke(line, i, /** @type {number} */ lines) {
   return lines > COLOURS ? { colour: `c${(i % COLOURS) + 1}`, dash: DASHES[Math.floor(i / COLOURS) % DASHES.length] } : { colour: line.colour, dash: "solid" };
 }
 
 /**
- * Everything Plotly needs for one drawing.
+ * Returns everything that Plotly needs for one drawing.
  * @param {Spec} spec @param {Numbers} numbers @param {Mark[]} marks @param {Look} look @param {Tokens} tokens
  */
 export function drawing(spec, numbers, marks, look, tokens) {
@@ -124,8 +124,8 @@ export function drawing(spec, numbers, marks, look, tokens) {
   return { traces, suffix, layout: layout(spec, { ...look, x: kind, dense, span }, tokens, ends, { by, suffix, lowest: bottom, highest: top }) };
 }
 
-/** The line; behind it the raw one, and the band of its deviation where it is alone. @param {Drawn} line
- * @param {number} among  lines of the chart @param {To} to @param {End[]} ends  grows by where it ends */
+/** Returns the traces of a line: the raw line behind it, and its standard deviation band if it is alone. @param {Drawn} line
+ * @param {number} among  number of the chart's lines @param {To} to @param {End[]} ends  its end is added */
 function curve(line, among, to, ends) {
   const { look, tokens } = to;
   const colour = tokens[line.colour];
@@ -134,7 +134,7 @@ function curve(line, among, to, ends) {
   const smoothed = look.smoothing ? smooth(values, look.smoothing) : values;
   ends.push({ label: line.label, y: smoothed[lastSeen(x, look)], colour });
   const traces = among === 1 && line.band && !look.log ? band(line, x, smoothed, to) : [];
-  // Behind many lines the raw ones would only be a haze.
+  // If there are many lines, raw lines behind them would only be clutter.
   if (look.smoothing && values.length > 2 && among <= LABELLED) {
     traces.push({ x, y: values, mode: "lines", line: { width: 1, color: faint(colour, 0.25) }, hoverinfo: "skip", showlegend: false });
   }
@@ -152,7 +152,7 @@ function curve(line, among, to, ends) {
   return traces;
 }
 
-/** Parts of one whole, each on the ones before. Each was thinned on its own, so all are read where any has a point.
+/** Returns the traces of stacked lines. They were thinned separately, so all are interpolated at every point of any line.
  * @param {Drawn[]} lines @param {To} to @param {End[]} ends @returns {any[]} */
 function stacked(lines, to, ends) {
   const columns = union(lines.map((line) => line.columns));
@@ -181,12 +181,12 @@ function stacked(lines, to, ends) {
   });
 }
 
-/** The place of a line's last point that is looked at. @param {(number | null)[]} x @param {Look} look */
+/** Returns the index of a line's last visible point. @param {(number | null)[]} x @param {Look} look */
 function lastSeen(x, { range }) {
   return range ? Math.max(0, x.findLastIndex((at) => at !== null && at <= range[1])) : x.length - 1;
 }
 
-/** The points of several columns, each once, without values. @param {Columns[]} all @returns {Columns} */
+/** Returns the points of several columns without values and duplicates. @param {Columns[]} all @returns {Columns} */
 function union(all) {
   /** @type {Map<number, [step: number | null, t: number]>} */
   const points = new Map();
@@ -195,10 +195,10 @@ function union(all) {
   return { seq: order.map(([seq]) => seq), step: order.map(([, [step]]) => step), t: order.map(([, [, t]]) => t), value: [] };
 }
 
-/** How high they can lie on each other. @param {Drawn[]} lines */
+/** Returns the maximum height of stacked lines. @param {Drawn[]} lines */
 const heaped = (lines) => lines.reduce((sum, line) => sum + Math.max(0, extent([line])[1]), 0);
 
-/** @param {{columns: Columns, weight: number}[]} lines @param {boolean} log  then 0 and less have no place
+/** @param {{columns: Columns, weight: number}[]} lines @param {boolean} log  skips values that aren't positive
  * @returns {[lowest: number, highest: number]} */
 function extent(lines, log = false) {
   let [lowest, highest] = [Infinity, -Infinity];
@@ -212,7 +212,7 @@ function extent(lines, log = false) {
   return [lowest, highest];
 }
 
-/** One standard deviation to both sides, within the range of possible values. @param {Drawn} line @param {(number | null)[]} x @param {number[]} middle
+/** Returns a band of one standard deviation on both sides, within the range of possible values. @param {Drawn} line @param {(number | null)[]} x @param {number[]} middle
  * @param {To} to @returns {any[]} */
 function band(line, x, middle, { numbers, look, tokens, by }) {
   const deviation = numbers.get(line.band);
@@ -220,7 +220,7 @@ function band(line, x, middle, { numbers, look, tokens, by }) {
   const raw = valuesAt(deviation, line.columns.seq).map((v) => Math.abs(v * by * line.weight));
   const spread = look.smoothing ? smooth(raw, look.smoothing) : raw;
   const [low, high] = [line.low ?? -Infinity, line.high ?? Infinity].map((end) => end * by * line.weight);
-  // A declared range may be wrong: the band never ends before the line.
+  // The declared range may be wrong, so the band always includes the line.
   const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, x };
   return [
     { ...edge, y: middle.map((v, i) => Math.max(v - spread[i], Math.min(v, low))) },
@@ -228,7 +228,7 @@ function band(line, x, middle, { numbers, look, tokens, by }) {
   ];
 }
 
-/** The same figure on the held-out rows. @param {Line} line @param {To} to @returns {any[]} */
+/** Returns the traces of the same metric on held-out rows. @param {Line} line @param {To} to @returns {any[]} */
 function evaluations(line, to) {
   const columns = line.evaluation ? to.numbers.get(line.evaluation) : null;
   if (!columns?.value.length) return [];
@@ -247,10 +247,10 @@ function evaluations(line, to) {
   ];
 }
 
-/** Events on the x axis, with their words on hover. @param {Mark[]} marks @param {To} to */
+/** Returns the events on the x axis, with their text on hover. @param {Mark[]} marks @param {To} to */
 function markTrace(marks, to) {
   const placed = marks.filter((m) => to.kind === "time" || m.step !== null);
-  // A long run's checkpoints would make the axis a row of teeth.
+  // The checkpoints of a long run would cover the axis.
   const drawn = placed.length > MANY ? placed.filter((m) => m.kind !== "checkpoint") : placed;
   const looks = drawn.map((m) => MARKS[m.kind] ?? MARKS[""]);
   return {
@@ -273,7 +273,7 @@ function markTrace(marks, to) {
 }
 
 /**
- * The one look of all charts.
+ * Returns the layout, which is the same for all charts.
  * @param {Spec} spec @param {Look} look @param {Tokens} tokens @param {End[]} ends
  * @param {{by: number, suffix: string, lowest: number, highest: number}} figures
  */
@@ -319,7 +319,7 @@ export function layout(spec, look, tokens, ends, figures) {
   };
 }
 
-/** What a chart stands on, on every page. @param {Tokens} tokens */
+/** Returns the layout's background and fonts, shared by the charts of all pages. @param {Tokens} tokens */
 export function ground(tokens) {
   return {
     font: { family: tokens.font, size: 11, color: tokens["ink-3"] },
@@ -330,16 +330,16 @@ export function ground(tokens) {
   };
 }
 
-/** Up to HOVERED_TOGETHER lines show their values together, more of them one at a time. @param {number} lines */
+/** Returns whether lines show their values together (up to HOVERED_TOGETHER lines) or one at a time. @param {number} lines */
 export const hovered = (lines) => ({ hovermode: lines > HOVERED_TOGETHER ? "closest" : "x" });
 
-/** The vertical line through the point whose values are shown. @param {Tokens} tokens */
+/** Returns the vertical line through the point whose values are shown. @param {Tokens} tokens */
 export const spike = (tokens) => ({
   showgrid: false, showspikes: true, spikemode: "across", spikesnap: "hovered data", spikethickness: 1, spikedash: "solid", spikecolor: tokens["line-strong"],
 });
 
-/** Plotly makes room for every line and its words, so a bound far from the data would flatten the curve: it shows as soon
- * as the curve comes near it. @param {Spec} spec @param {boolean} log
+/** Returns the bounds near the curve. Plotly fits the axis to everything drawn, so bounds far from the data would flatten
+ * the curve. @param {Spec} spec @param {boolean} log
  * @param {{by: number, lowest: number, highest: number}} figures */
 function near(spec, log, { by, lowest, highest }) {
   const on = (/** @type {number} */ y) => (log ? Math.log10(y) : y);

@@ -1,6 +1,6 @@
-// Plotly, loaded by the page that draws with it: it is larger than everything else, and no page waits for it.
+// Loads Plotly on pages that draw with it. It is larger than everything else, so no page waits for it.
 
-/** @param {HTMLElement} root  names the script in data-plotly @returns {Promise<any>} */
+/** @param {HTMLElement} root  element whose data-plotly is the script's URL @returns {Promise<any>} */
 export function loadPlotly(root) {
   return new Promise((resolve, reject) => {
     const script = document.createElement("script");

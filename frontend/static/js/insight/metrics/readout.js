@@ -1,4 +1,4 @@
-// The values under the pointer, below the chart: a box on it would hide much of the curve.
+// The values under the pointer, shown below the chart, because a box on it would hide much of the curve.
 
 import { significant } from "../../figures.js";
 
@@ -16,9 +16,9 @@ box.className = "readout floating";
 box.setAttribute("aria-hidden", "true");
 
 /**
- * Plotly's description of the point under the pointer. A trace's `meta` is its label; a mark has words instead of a value.
- * @param {any[]} points  of its event @param {string} suffix  of the values
- * @param {(x: number) => string} place  a place on the x axis in words @returns {Row[]}
+ * Returns the rows for the points under the pointer. A trace's `meta` is its label; a mark has text instead of a value.
+ * @param {any[]} points  from Plotly's event @param {string} suffix  of the values
+ * @param {(x: number) => string} place  describes a position on the x axis @returns {Row[]}
  */
 export function rowsOf(points, suffix, place) {
   const [{ x: pointed }] = points;
@@ -26,15 +26,15 @@ export function rowsOf(points, suffix, place) {
   return points.toSorted((a, b) => height(b) - height(a)).map(({ data, pointNumber, x, y }) => {
     if (data.text) return { colour: data.marker.color[pointNumber], label: data.text[pointNumber], text: "" };
     const text = `${significant(data.customdata?.[pointNumber] ?? y, DIGITS)}${suffix}`;
-    // A line with fewer points shows its nearest one, and where that is.
+    // A line with fewer points shows its nearest point and that point's position.
     return { colour: data.line.color, label: x === pointed ? data.meta : `${data.meta} (${place(x)})`, text };
   });
 }
 
 /**
- * Below the chart, or above it where there is no room; within an enlarged one beside the pointer.
- * @param {HTMLElement} element  the chart @param {HTMLElement} plot @param {number} x  px from the plot's left
- * @param {MouseEvent | TouchEvent} event  of the pointer @param {Told} told
+ * Shows the readout below the chart, above it if there is no room, or next to the pointer if the chart is enlarged.
+ * @param {HTMLElement} element  the chart @param {HTMLElement} plot @param {number} x  px from the plot's left edge
+ * @param {MouseEvent | TouchEvent} event  pointer event @param {Told} told
  */
 export function tell(element, plot, x, event, { where, rows }) {
   const head = Object.assign(document.createElement("p"), { className: "where muted nowrap", textContent: where });
@@ -56,7 +56,7 @@ export function hush() {
   box.remove();
 }
 
-// A finger doesn't leave a chart: the next touch or drag hides the values.
+// A touch never leaves the chart, so the next touch or drag hides the values.
 addEventListener("pointerdown", hush);
 
 /** @param {Row} row */

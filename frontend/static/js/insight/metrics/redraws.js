@@ -1,10 +1,10 @@
 // Decides when a chart is redrawn: at once, then at most once a second, only on screen, only in a visible tab, and one
-// chart a frame (a redraw costs about 8 ms of the main thread whatever the number of points).
+// chart per frame (a redraw takes about 8 ms of the main thread, regardless of the number of points).
 
 const INTERVAL_MS = 1000;
 const ENLARGED_MS = 500;
-/** After a redraw the main thread has so many times as long for everything else: on a slow machine charts come less often
- * instead of making the page stick. */
+/** Multiple of a redraw's duration that is left for everything else, so that slow machines redraw less often instead of
+ * freezing the page. */
 const REST = 8;
 
 /**
@@ -33,13 +33,13 @@ export class Painter {
     this.observer.observe(chart.element);
   }
 
-  /** New numbers: draw when its time has come. @param {(chart: T) => boolean} [which] */
+  /** Marks charts with new numbers to be redrawn when due. @param {(chart: T) => boolean} [which] */
   touch(which = () => true) {
     for (const entry of this.entries.values()) if (which(entry.chart)) entry.dirty = true;
     this.plan();
   }
 
-  /** Draw with the next frames: the person changed how they look. @param {T} [chart]  all of them if left out */
+  /** Redraws charts in the next frames, because the user changed their look. @param {T} [chart]  default: all charts */
   now(chart) {
     for (const entry of chart ? [this.entries.get(chart.element)] : this.entries.values()) {
       if (entry) Object.assign(entry, { dirty: true, at: -Infinity });
@@ -47,7 +47,7 @@ export class Painter {
     this.plan();
   }
 
-  /** On screen, or nearly. @returns {T[]} */
+  /** Returns the charts on screen. @returns {T[]} */
   seen() {
     return [...this.entries.values()].filter((entry) => entry.seen).map((entry) => entry.chart);
   }
@@ -61,7 +61,7 @@ export class Painter {
     this.plan();
   }
 
-  /** When it may be drawn. What a person asked for waits for nothing. @param {Element} element @param {Entry<T>} entry */
+  /** Returns when a chart may be drawn: at once if the user changed it. @param {Element} element @param {Entry<T>} entry */
   due(element, entry) {
     const interval = element === this.enlarged ? ENLARGED_MS : INTERVAL_MS;
     return entry.at === -Infinity ? -Infinity : Math.max(entry.at + interval, this.rested);
@@ -80,7 +80,7 @@ export class Painter {
     else this.frame = requestAnimationFrame(() => this.paintOne());
   }
 
-  /** The chart that has waited longest. */
+  /** Draws the chart that has waited longest. */
   paintOne() {
     this.frame = 0;
     const now = performance.now();

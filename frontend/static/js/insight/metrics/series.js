@@ -1,24 +1,24 @@
-// The numbers of a run in the browser: columns per metric, capped. Knows no DOM and no socket.
+// The numbers of a run in the browser: columns per metric, limited in length. Uses neither the DOM nor a socket.
 
 export const LIMIT = 1500;
-/** Points left after thinning: far enough below the limit that thinning is rare. */
+/** Number of points left after thinning, far enough below the limit that thinning is rare. */
 const KEPT = 1000;
 
 /** @typedef {{seq: number[], step: (number | null)[], t: number[], value: number[]}} Columns */
-/** @typedef {"step" | "tokens" | "time"} Kind  what an x axis counts */
+/** @typedef {"step" | "tokens" | "time"} Kind  unit of an x axis */
 /** @typedef {{step: number[], t: number[], tokens: number[]}} Clock */
 
-/** Figures that are worked out here, and the metric that each comes from. */
+/** Metrics that are computed here -> the metric that they are derived from. */
 const DERIVED = /** @type {Record<string, string>} */ ({ tokens_per_second: "num_tokens" });
 
 /** @returns {Columns} */
 const nothing = () => ({ seq: [], step: [], t: [], value: [] });
 
-/** The recorded metric that a figure comes from. @param {string} metric */
+/** Returns the recorded metric that a metric is derived from. @param {string} metric */
 export const source = (metric) => DERIVED[metric] ?? metric;
 
 export class Series {
-  /** @param {number[]} [starts]  when each attempt began to train, in seconds */
+  /** @param {number[]} [starts]  when each attempt started training, in seconds */
   constructor(starts = []) {
     this.starts = starts;
     /** @type {Map<string, Columns>} */
@@ -27,7 +27,7 @@ export class Series {
     this.known = null;
   }
 
-  /** Reset everything from the series document. @param {Record<string, Columns>} series */
+  /** Replaces everything with the series document. @param {Record<string, Columns>} series */
   replace(series) {
     this.columns.clear();
     this.known = null;
@@ -35,7 +35,7 @@ export class Series {
   }
 
   /**
-   * Rows of a frame. Returns the metrics that have a new point.
+   * Adds the rows of a frame and returns the metrics that have new points.
    * @param {import("../../pages/live/feed.js").Row[]} rows
    */
   append(rows) {
@@ -46,7 +46,7 @@ export class Series {
         if (typeof value !== "number") continue;
         let columns = this.columns.get(metric);
         if (!columns) this.columns.set(metric, (columns = nothing()));
-        // A frame with known points changes nothing.
+        // Points that are already known are skipped.
         if (columns.seq.length && seq <= columns.seq[columns.seq.length - 1]) continue;
         columns.seq.push(seq);
         columns.step.push(step);
@@ -61,7 +61,7 @@ export class Series {
     return touched;
   }
 
-  /** @param {string} metric @param {Map<string, Columns>} [detail]  finer points of a part of it @returns {Columns} */
+  /** @param {string} metric @param {Map<string, Columns>} [detail]  finer points of some range @returns {Columns} */
   get(metric, detail) {
     const recorded = this.columns.get(source(metric)) ?? nothing();
     const finer = detail?.get(source(metric));
@@ -69,19 +69,19 @@ export class Series {
     return metric in DERIVED ? rate(columns, this.starts) : columns;
   }
 
-  /** When which step was done, and how many tokens it had taken by then. @returns {Clock} */
+  /** Returns when each step was completed and how many tokens had been processed by then. @returns {Clock} */
   clock() {
     const total = this.columns.get("num_tokens");
     return (this.known ??= clockOf(total ?? this.stepped(), total !== undefined));
   }
 
-  /** When the first of all points was recorded, in seconds: where an axis of time begins. */
+  /** Returns when the first point was recorded, in seconds, which is the start of time axes. */
   origin() {
     const first = [...this.columns.values()].reduce((least, { t }) => Math.min(least, t[0] ?? Infinity), Infinity);
     return Number.isFinite(first) ? first : 0;
   }
 
-  /** Any metric that has steps, where no tokens are counted. @returns {Columns} */
+  /** Returns any metric that has steps, for runs without a token count. @returns {Columns} */
   stepped() {
     for (const columns of this.columns.values()) if (columns.step.length && columns.step[0] !== null) return columns;
     return nothing();
@@ -93,7 +93,7 @@ export class Series {
     return value.length ? value[value.length - 1] : null;
   }
 
-  /** The mean of the last points. @param {string} metric @param {number} count @returns {number | null} */
+  /** Returns the mean of the last points. @param {string} metric @param {number} count @returns {number | null} */
   recent(metric, count) {
     const { value } = this.get(metric);
     return value.length ? mean(value.slice(-count)) : null;
@@ -101,8 +101,8 @@ export class Series {
 }
 
 /**
- * One kind of x for another, between the neighbours that are known. Samples of the machine have a time and no step, so
- * a place on one chart is found on every other.
+ * Converts one kind of x to another by interpolation. Samples of the machine have a time but no step, so this is how a
+ * position on one chart is found on the others.
  * @param {Clock} clock @param {number} x @param {Kind} from @param {Kind} to @returns {number | null}
  */
 export function convert(clock, x, from, to) {
@@ -115,7 +115,7 @@ export function convert(clock, x, from, to) {
 const column = (clock, kind) => (kind === "time" ? clock.t : clock[kind]);
 
 /**
- * Positions of the points on an axis of tokens.
+ * Returns the positions of points on a token axis.
  * @param {Columns} columns @param {Clock} clock @returns {(number | null)[]}
  */
 export function tokensOf(columns, clock) {
@@ -126,14 +126,14 @@ export function tokensOf(columns, clock) {
 }
 
 /**
- * The values of one metric at the seqs of another: each was thinned on its own.
+ * Returns the values of one metric at the seqs of another, since metrics are thinned separately.
  * @param {Columns} columns @param {number[]} seqs
  */
 export function valuesAt(columns, seqs) {
   return seqs.map((seq) => between(columns.seq, columns.value, seq));
 }
 
-/** The place of the first that isn't below. @param {ArrayLike<number>} sorted @param {number} x */
+/** Returns the index of the first value that is at least x. @param {ArrayLike<number>} sorted @param {number} x */
 export function place(sorted, x) {
   let [low, high] = [0, sorted.length];
   while (low < high) {
@@ -144,7 +144,7 @@ export function place(sorted, x) {
   return low;
 }
 
-/** Linear between two neighbours, level before the first and after the last. @param {number[]} xs @param {number[]} ys
+/** Interpolates linearly; constant before the first and after the last point. @param {number[]} xs @param {number[]} ys
  * @param {number} x */
 function between(xs, ys, x) {
   const after = place(xs, x);
@@ -155,7 +155,7 @@ function between(xs, ys, x) {
 }
 
 /**
- * Steps and tokens only grow on it: a resumed attempt counts its tokens from 0 again.
+ * Returns a clock on which steps and tokens only grow, although a resumed attempt counts tokens from 0 again.
  * @param {Columns} columns @param {boolean} counted  whether the values are tokens @returns {Clock}
  */
 function clockOf(columns, counted) {
@@ -176,7 +176,7 @@ function clockOf(columns, counted) {
 }
 
 /**
- * Replaces points by finer ones; later points stay.
+ * Replaces points with finer ones; points outside their range stay.
  * @param {Columns} columns @param {Columns} finer @returns {Columns}
  */
 function spliced(columns, finer) {
@@ -195,8 +195,8 @@ function spliced(columns, finer) {
 const mean = (values) => values.reduce((sum, v) => sum + v, 0) / values.length;
 
 /**
- * Tokens a second between neighbours, from the running total. Wall time, so it also holds for thinned points. Between
- * the last step of an attempt and the first of the next lie a stop and a start, which are no part of the speed.
+ * Computes tokens per second between neighbouring points from the running total. It is based on wall time, so it is also
+ * correct for thinned points. The time between the attempts of a run is excluded.
  * @param {Columns} total @param {number[]} starts @returns {Columns}
  */
 function rate(total, starts) {
@@ -215,7 +215,7 @@ function rate(total, starts) {
 }
 
 /**
- * Keep the lowest and the highest point of each bucket, and both ends: a spike of one step stays visible.
+ * Keeps the lowest and the highest point of each bucket and both ends, so that a spike of a single step stays visible.
  * @param {Columns} columns @returns {Columns}
  */
 export function thin(columns, limit = LIMIT, kept = KEPT) {
@@ -245,7 +245,7 @@ export function thin(columns, limit = LIMIT, kept = KEPT) {
 }
 
 /**
- * Exponential moving average that starts unbiased: the first points count fully instead of pulling towards the first.
+ * Computes an exponential moving average with bias correction, so that it isn't pulled towards the first point.
  * @param {number[]} values @param {number} weight  0 (none) to below 1
  */
 export function smooth(values, weight) {
@@ -254,7 +254,7 @@ export function smooth(values, weight) {
   return values.map((value) => {
     norm = norm * weight + (1 - weight);
     const share = (1 - weight) / norm;
-    // Constant values stay exact, or the axis would be fitted to rounding errors.
+    // Constant values stay exact; otherwise the axis would be fitted to rounding errors.
     if (value !== mean) mean = mean * (1 - share) + value * share;
     return mean;
   });

@@ -1,18 +1,18 @@
-// How much curves are smoothed: one slider, one default and one memory of it for all pages with charts.
+// Smoothing of curves: a slider, a default and a stored choice that all pages with charts share.
 
 const STORED = "smoothing";
 export const DEFAULT = 0.6;
-/** Positions of the slider; each closes the same share of the gap to 1. */
+/** Slider positions per factor of ten in the distance to 1. */
 const PER_TENTH = 10;
 const DIGITS = 2;
 
-/** The weight of the past in an exponential moving average. @param {number} position @returns {number} */
+/** Returns the weight of past values in the exponential moving average. @param {number} position @returns {number} */
 const weightAt = (position) => Number((1 - 10 ** (-position / PER_TENTH)).toFixed(DIGITS));
 
 /** @param {number} weight */
 const positionOf = (weight) => Math.round(-PER_TENTH * Math.log10(1 - weight));
 
-/** As the address says, else as the person last chose. @param {string | null} text  of the address @returns {number} */
+/** Returns the weight in the URL, or else the one that the user chose last. @param {string | null} text  from the URL @returns {number} */
 export function chosen(text) {
   let weight = Number(text ?? stored() ?? DEFAULT);
   if (!(weight >= 0 && weight < 1)) weight = DEFAULT;
@@ -20,8 +20,8 @@ export function chosen(text) {
 }
 
 /**
- * @param {HTMLElement} control  holds the slider and its output
- * @param {number} weight @param {(weight: number) => void} changed  with every move of the slider
+ * @param {HTMLElement} control  contains the slider and its output
+ * @param {number} weight @param {(weight: number) => void} changed  called at every move of the slider
  */
 export function slider(control, weight, changed) {
   const input = /** @type {HTMLInputElement} */ (control.querySelector("input"));
@@ -44,7 +44,7 @@ function stored() {
   try {
     return localStorage.getItem(STORED);
   } catch {
-    return null; // Nothing may be stored: the default.
+    return null; // Storage isn't allowed, so the default is used.
   }
 }
 
@@ -53,6 +53,6 @@ function remember(weight) {
   try {
     localStorage.setItem(STORED, String(weight));
   } catch {
-    // Not stored: it holds for this page.
+    // Storage isn't allowed, so the choice applies to this page only.
   }
 }

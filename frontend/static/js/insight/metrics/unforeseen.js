@@ -1,15 +1,15 @@
-// Charts for unplanned metrics: one each, in a section named by the part before the slash.
+// Charts for metrics that the server didn't plan, one per metric.
 
 /** @typedef {import("./chart.js").Spec & {section: {title: string, folded: boolean}}} Spec */
 
-/** As the server has them. */
+/** The same sections as on the server. */
 const OTHER = { title: "Other", folded: false };
 const EVALUATIONS = { title: "Other evaluation metrics", folded: true };
 const BOOK_KEEPING = /^((train_|eval_)?(epoch|num_tokens|runtime|\w+_per_second)|total_flos|train_loss)$/;
-/** Names that change with each step would fill the page. */
+/** Maximum number of charts created here, since metrics whose names change with each step would fill the page. */
 const MOST = 200;
 
-/** What the charts show or need. @param {import("./chart.js").Spec[]} specs */
+/** Returns the metrics that the charts show or need. @param {import("./chart.js").Spec[]} specs */
 export function known(specs) {
   const names = new Set([""]);
   for (const { lines } of specs) {
@@ -18,7 +18,7 @@ export function known(specs) {
   return names;
 }
 
-/** @param {Iterable<string>} metrics @param {Set<string>} known  grows by what is new @returns {Spec[]} */
+/** @param {Iterable<string>} metrics @param {Set<string>} known  new metrics are added @returns {Spec[]} */
 export function specs(metrics, known) {
   const fresh = [...metrics].filter((metric) => !known.has(metric) && !BOOK_KEEPING.test(metric)).slice(0, Math.max(0, MOST - made));
   made += fresh.length;
@@ -36,7 +36,7 @@ export function specs(metrics, known) {
   }));
 }
 
-/** The chart that an id of the address names now: one made here moves to its section once the server plans it.
+/** Returns the current id of a chart named in the URL: charts created here get another id once the server plans them.
  * @param {string} id @param {import("./chart.js").Spec[]} specs  as planned */
 export function idNow(id, specs) {
   const named = specs.find((spec) => spec.id === id) ?? specs.find(({ lines }) => lines.some(({ metric }) => metric === id));

@@ -1,4 +1,4 @@
-// One step on one time axis: a bar for each phase, a row for each lane. Draws with Plotly; knows no socket.
+// One step on a time axis: a bar for each phase, a row for each lane. Draws with Plotly; knows no socket.
 
 import { plain } from "./labels.js";
 import { readTokens } from "./plotly_figure.js";
@@ -17,10 +17,10 @@ const NARROW_PX = 560;
 const LETTERS = { narrow: 10, wide: 22 };
 const LETTER_PX = 6.5;
 const CONFIG = { responsive: false, displayModeBar: false, showTips: false, scrollZoom: false };
-/** The waterfall is not reloaded at every step. */
+/** Minimum time between two reloads. */
 const PAUSE_MS = 15_000;
 
-/** Everything Plotly needs. @param {Step} step @param {Record<string, string>} tokens @param {{width: number, longest: number}} room */
+/** Returns everything that Plotly needs. @param {Step} step @param {Record<string, string>} tokens @param {{width: number, longest: number}} room */
 export function drawing(step, tokens, { width, longest }) {
   const letters = width < NARROW_PX ? LETTERS.narrow : LETTERS.wide;
   const cut = (/** @type {string} */ label) => (label.length > letters ? `${label.slice(0, letters - 1)}…` : label);
@@ -55,7 +55,7 @@ function idle(step, tokens) {
   };
 }
 
-/** One trace for each phase and colour. @param {Step} step @param {Record<string, string>} tokens */
+/** Returns one trace for each phase and colour. @param {Step} step @param {Record<string, string>} tokens */
 function phases(step, tokens) {
   /** @type {Map<string, {row: string, bar: Bar}[]>} */
   const found = new Map();
@@ -69,13 +69,13 @@ function phases(step, tokens) {
     type: "bar", orientation: "h", name: plain(of[0].bar.phase),
     y: of.map(({ row }) => row), base: of.map(({ bar }) => bar.start), x: of.map(({ bar }) => bar.seconds),
     customdata: of.map(({ bar }) => [bar.start, bar.start + bar.seconds]),
-    // A line of the surface's colour keeps micro-batches apart that follow each other at once.
+    // A line in the background colour separates consecutive micro-batches.
     marker: { color: tokens[of[0].bar.colour], line: { width: 1, color: tokens["surface-1"] } },
     hovertemplate: `${plain(of[0].bar.phase)} %{x:.3~g} s<br>from %{customdata[0]:.3~f} to %{customdata[1]:.3~f} s<extra></extra>`,
   }));
 }
 
-/** As their keys have it. @param {Use} use @param {number} i @param {Record<string, string>} tokens */
+/** Returns the trace of a GPU utilization, coloured as in the legend. @param {Use} use @param {number} i @param {Record<string, string>} tokens */
 function load(use, i, tokens) {
   return {
     type: "scatter", mode: "lines+markers", name: use.label, yaxis: "y2", x: use.t, y: use.percent,
@@ -85,7 +85,7 @@ function load(use, i, tokens) {
 }
 
 export class Waterfall {
-  /** @param {HTMLElement} element @param {Promise<any>} plotly @param {number} [longest]  seconds of the axis; 0: the step's */
+  /** @param {HTMLElement} element @param {Promise<any>} plotly @param {number} [longest]  length of the axis in seconds; 0: the step's length */
   constructor(element, plotly, longest = 0) {
     this.element = element;
     this.plotly = plotly;
@@ -113,7 +113,7 @@ export class Waterfall {
     this.readAt = performance.now();
     const mine = ++this.asked;
     const response = await fetch(`${this.element.dataset.waterfallUrl}?step=${this.step}`).catch(() => null);
-    // Answers may overtake each other; the page's bar reports a web that doesn't answer.
+    // Responses may arrive out of order. The page's banner reports a server that isn't responding.
     if (mine !== this.asked || !response?.ok) return;
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     const open = this.element.querySelector("details")?.open ?? false;
