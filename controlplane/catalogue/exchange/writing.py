@@ -1,7 +1,7 @@
-"""A run's settings in the formats of other tools.
+"""Export of a run's settings in the formats of other tools.
 
-What a format has no key for follows in `#!` comment lines, so that an import here gives back all of it. A DeepSpeed
-JSON has no comments: it holds the sharding, offload and the tuned part of a profile, and no more.
+Settings without a key in the format follow in `#!` comment lines, so that an import here restores all of them. A
+DeepSpeed JSON has no comments, so it contains only the sharding, the offload and the tuned part of a profile.
 """
 
 import json
@@ -17,7 +17,7 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.stack import deepspeed
 
 MAX_DEPTH = 4
-"""Deeper arguments go into comments: the reader of YAML takes few levels."""
+"""Maximum nesting of arguments; the YAML reader limits nesting, so deeper ones are written as comments."""
 AXOLOTL_SECTION = frozenset(
     {
         *("beta", "num_generations", "max_completion_length", "temperature", "top_p", "top_k", "min_p"),
@@ -31,13 +31,13 @@ AXOLOTL_SECTION = frozenset(
 @dataclass(frozen=True)
 class ExportFormat:
     name: str
-    """The file's name."""
+    """The file name."""
     label: str
     write: Callable[[RunSpec], str]
 
 
 def formats(hardware: HardwareSpec) -> list[ExportFormat]:
-    """List the formats that can describe a run with this hardware."""
+    """Return the formats that can describe a run with this hardware."""
     yaml = [
         ExportFormat("trl.yaml", "TRL YAML", trl_yaml),
         ExportFormat("axolotl.yaml", "Axolotl YAML", axolotl_yaml),
@@ -131,7 +131,7 @@ def _arguments(
 
 
 def _training(tree: dict[str, Any], spec: RunSpec, *, optimizer_key: str) -> None:
-    """Add the settings of the training that TRL and Axolotl write alike."""
+    """Add the training settings that TRL and Axolotl write in the same way."""
     hardware, precision = spec.hardware, precision_of(spec.hardware, spec.grpo)
     tree |= {name: precision == name for name in ("bf16", "fp16")}
     tree[optimizer_key] = spec.grpo.get("optim") or trl.OPTIM_NAMES[hardware.optimizer]
@@ -151,7 +151,7 @@ def _depth(value: Any) -> int:
 
 
 def _document(title: str, tree: dict[str, Any], form: Format, values: Mapping[str, Any]) -> str:
-    """Write the tree as YAML, then every value that reading it alone would miss or change."""
+    """Return the tree as YAML, followed by every value that reading the YAML alone would miss or change."""
     plain: dict[str, Any] = json.loads(json.dumps(tree))
     reading = TableReader(form, trl.BASIC).read(plain)
     missed = {path: value for path, value in values.items() if reading.values.get(path, reading) != value}

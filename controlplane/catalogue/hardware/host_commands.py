@@ -1,4 +1,4 @@
-"""Sends commands to hosts over Celery; the only module that does, so tests patch it."""
+"""Delivery of commands to hosts over Celery, in this module only, so that tests can patch it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from workers.contract.wire.names import Task
 
 
 class BrokerDown(Exception):
-    """An unavailable message broker; the tick sends again."""
+    """Failure to reach the message broker; the next tick sends the command again."""
 
 
 def send(host_name: str, task: Task, args: Sequence[Any]) -> None:

@@ -64,6 +64,6 @@ def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
         key = str(gpu["index"])
         if f"gpu:{key}" not in leased:
             idle[key] = gpu["used_mib"]
-        elif (previous := inventory.whole(before.get(key))) is not None:
+        elif (previous := inventory.count(before.get(key))) is not None:
             idle[key] = previous
     return idle

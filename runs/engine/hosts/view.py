@@ -270,7 +270,7 @@ def _gpu(row: Host, position: int, gpu: Mapping[str, Any], holders: Mapping[str,
     return GpuView(
         **announced,
         holder=holders.get(f"gpu:{gpu['index']}"),
-        idle_mib=inventory.whole(idle.get(str(gpu["index"]))) or 0,
+        idle_mib=inventory.count(idle.get(str(gpu["index"]))) or 0,
         history=row.history,
         position=position,
     )

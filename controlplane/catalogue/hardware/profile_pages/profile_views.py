@@ -43,13 +43,13 @@ def profile_archive(request: HttpRequest, profile_id: int) -> HttpResponseBase:
     row, archived = profile_for(request, profile_id), request.POST.get("archived") == "1"
     if archive(row, archived=archived):
         offered = "is no longer offered" if archived else "is offered again"
-        messages.success(request, f"{row.name} {offered}. Runs with it are unaffected.")
+        messages.success(request, f"{row.name} {offered}. Runs that use it are unaffected.")
     return redirect("profile", row.pk)
 
 
 @require_safe
 def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Download the profile as a YAML document."""
+    """Download a profile as a YAML document."""
     row = profile_for(request, profile_id)
     try:
         text = profile_yaml.export(profile_of(row))

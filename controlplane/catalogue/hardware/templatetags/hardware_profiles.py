@@ -1,5 +1,5 @@
-"""`{% words_of profile as words %}`: a short description of a hardware profile; `{% grouped_profiles profiles as
-groups %}`: by GPUs and memory."""
+"""Template tags: `{% words_of profile as words %}` describes a hardware profile briefly, and `{% grouped_profiles
+profiles as groups %}` groups profiles by GPUs and memory."""
 
 from django import template
 
