@@ -18,13 +18,13 @@ MAX_NAMED = 5
 
 
 class Environment(Item):
-    """A named set of tools, with at most one game or server; its newest version is the current one."""
+    """A named set of tools with at most one game or server; its newest version is the current one."""
 
     objects = Kept["Environment"]()
     every = models.Manager["Environment"]()
 
     def newest(self) -> "EnvironmentVersion":
-        """Find the newest version, in one query. Every environment has one: both are created in one transaction."""
+        """Find the newest version in one query. Every environment has a version, created in the same transaction."""
         return self.versions.order_by("-number")[0]
 
 
@@ -56,7 +56,7 @@ class EnvironmentVersion(Version):
         return limits_of(self.limits)
 
     def episode_spec(self, turn_advantage_coef: float = 1.0) -> EpisodeSpec:
-        """Build the spec of a run with this version."""
+        """Build the episode spec of a run that uses this version."""
         return EpisodeSpec(
             name=self.environment.name,
             version=self.number,
@@ -67,7 +67,7 @@ class EnvironmentVersion(Version):
 
 
 def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
-    """Read the stored limits; the defaults if the contract can't read them."""
+    """Return the stored limits, or the defaults if the contract can't read them."""
     try:
         return from_dict(EpisodeLimits, dict(stored))
     except ContractError:
@@ -75,7 +75,8 @@ def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
 
 
 def environments_searching(corpus: CorpusVersion) -> list[str]:
-    """Name the first environments with a version that searches a corpus, which therefore can't be deleted."""
+    """List the environments with a version that searches a corpus, so that it can't be deleted; after the first few,
+    only "other environments"."""
     title = str(corpus)
     versions = EnvironmentVersion.objects.select_related("environment").order_by("environment__name", "-number")
     using = (version.environment.name for version in versions if title in titles_in(version.specs))

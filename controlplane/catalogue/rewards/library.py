@@ -1,4 +1,4 @@
-"""Presents the reward library: by group, with ranges in words and worked examples."""
+"""The reward library as shown on the pages: by group, with ranges and worked examples."""
 
 import json
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ COSTS = {
 
 @dataclass(frozen=True)
 class WorkedExample:
-    """An example of a reward for the page."""
+    """An example of a reward, prepared for the page."""
 
     example: Example
     params: dict[str, Any]
     """Parameters that differ from the defaults."""
     row: list[tuple[str, str]]
-    """The row's columns as text."""
+    """Columns of the row, with their values as strings."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class LibraryShelf(Generic[EntryT]):
 
 
 def groups(user: User) -> list[LibraryShelf[LibraryEntry]]:
-    """List all rewards by group, in the library's order within each."""
+    """Group all rewards, each group in the library's order."""
     shelves = [
         LibraryShelf(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
         for group in RewardGroup

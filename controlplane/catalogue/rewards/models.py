@@ -10,7 +10,7 @@ from workers.rewards.library import LIBRARY
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
 AGGREGATIONS = (SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM)
-"""TRL's two ways of combining components into advantages; the first one is its default."""
+"""TRL's two ways of combining components into advantages; the first is its default."""
 FAILED_SHARE = 0.5
 
 
@@ -21,7 +21,7 @@ class RewardConfig(Item):
     every = models.Manager["RewardConfig"]()
 
     def newest(self) -> "RewardVersion":
-        """Find the newest version, in one query. Every config has one: both are created in one transaction."""
+        """Find the newest version in one query. Every config has a version, created in the same transaction."""
         return self.versions.order_by("-number")[0]
 
 
@@ -33,7 +33,7 @@ class RewardVersion(Version):
         max_length=24, default=SUM_THEN_NORMALIZE, choices=[(name, name) for name in AGGREGATIONS]
     )
     failed_share = models.FloatField(default=FAILED_SHARE)
-    """The share of rows on which a component may fail before the run ends; 1: never ends."""
+    """Share of rows on which a component may fail before the run ends; at 1, failures never end it."""
     kind = ItemKind(
         name="reward config",
         slug="reward",

@@ -25,25 +25,25 @@ def library(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_GET
 def component(request: HttpRequest) -> HttpResponse:
-    """Add an editor row for a function of the library; ?instead=PREFIX replaces that row."""
+    """Return an editor row for a function of the library; it replaces the row ?instead=PREFIX, if given."""
     key = request.GET.get("function", "")
     reward = LIBRARY.get(key)
     if reward is None or (reward.admin_only and not person(request).may_administer):
-        return HttpResponse("That reward doesn't exist, or you may not add it.", status=404, content_type="text/plain")
+        return HttpResponse("This reward doesn't exist, or you may not add it.", status=404, content_type="text/plain")
     instead = request.GET.get("instead", "")
-    like = {name.removeprefix(f"{instead}-"): value for name, value in request.GET.items()} if instead else None
+    replaced = {name.removeprefix(f"{instead}-"): value for name, value in request.GET.items()} if instead else None
     used_names = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
     index = request.GET.get("place", "")
     if not (index.isdecimal() and len(index) < 4):
         index = str(len(request.GET.getlist("row")))
-    context = {"component": new_row(key, used_names, like), "index": index, "open": not instead}
+    context = {"component": new_row(key, used_names, replaced), "index": index, "open": not instead}
     return render(request, "catalogue/rewards/_component.html", context)
 
 
 @operator_required
 @require_POST
 def balance(request: HttpRequest) -> HttpResponse:
-    """Show the balance of the form's components."""
+    """Show the balance of the components in the editor's form."""
     context = {"balance": editor_from(request.POST).balance(), "fixable": True}
     return render(request, "catalogue/rewards/_balance.html", context)
 

@@ -1,4 +1,4 @@
-"""The changes between a version and the previous one."""
+"""Differences between a version and the previous one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from controlplane.catalogue.versioned.models import Version
 from controlplane.platform.templatetags.figures import setting
 
 MAX_LINES = 200
-"""Maximum changed lines to show of a text."""
+"""Maximum number of diff lines shown for one parameter."""
 
 
 @dataclass(frozen=True)
 class Difference:
     name: str
-    """The changed part or setting."""
+    """Name of the changed part or setting."""
     before: str = ""
     after: str = ""
     lines: tuple[str, ...] = ()
-    """Diff lines of a multi-line text, with +, - or a blank in front."""
+    """Diff lines of a multi-line parameter, each starting with +, - or a space."""
 
 
 def part_differences(
@@ -30,9 +30,9 @@ def part_differences(
     suffix: Callable[[Any], str] = lambda spec: "",
     settings: Callable[[Any, Any], list[Difference]] = lambda old, new: [],
 ) -> list[Difference]:
-    """Compare parts by name; a changed function makes a part a different one.
+    """Return the differences between parts of the same name; a part with another function is a different one.
 
-    `suffix`: the text after a part's title. `settings`: changes other than of parameters.
+    `suffix`: returns the text after a part's title. `settings`: returns changes other than to parameters.
     """
 
     def title(spec: Any) -> str:
@@ -67,7 +67,7 @@ def _params(kind: ItemKind, old: Any, new: Any) -> list[Difference]:
 
 def _param(name: str, old: Any, new: Any) -> Difference:
     first, second = (value if isinstance(value, str) else setting(value) for value in (old, new))
-    if all("\n" not in text and len(text) <= 80 for text in (first, second)):
+    if all("\n" not in value and len(value) <= 80 for value in (first, second)):
         return Difference(name, first, second)
     lines = list(unified_diff(first.splitlines(), second.splitlines(), lineterm="", n=2))[2:]
     if len(lines) > MAX_LINES:

@@ -1,4 +1,4 @@
-"""Reads documents whose parts are entries of a library (reward configs, environments) into the values of a form."""
+"""Reader of documents whose parts are entries of a library (reward configs, environments) into a form's values."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from controlplane.platform.safe_yaml import short
 from workers.rewards.parameters import Described
 
 MAX_BYTES = 512 * 1024
-"""Bytes of a document; code is longer than settings."""
-KINDS = {"str": (str, "text"), "float": (int | float, "a number")}
+"""Maximum size of a document; documents with code are longer than those with settings."""
+TYPES = {"str": (str, "a string"), "float": (int | float, "a number")}
 EditorT = TypeVar("EditorT", bound=ItemEditor[Any])
 
 
 @dataclass
 class DocumentReading:
-    """A document's values, as the editor's form would send them, and its errors."""
+    """Values of a document, as the editor's form would send them, and its errors."""
 
     sent: QueryDict = field(default_factory=lambda: QueryDict(mutable=True))
     problems: list[str] = field(default_factory=list)
@@ -35,9 +35,9 @@ class DocumentReading:
         else:
             self.sent[name] = value if isinstance(value, str) else short(value)
 
-    def take(self, prefix: str, name: str, value: Any, kind: str, path: str) -> None:
-        """Put a value into a form field, and record its error."""
-        type_, type_name = KINDS[kind]
+    def read_field(self, prefix: str, name: str, value: Any, kind: str, path: str) -> None:
+        """Put a value into a form field, and record an error if it has the wrong type."""
+        type_, type_name = TYPES[kind]
         self.send(f"{prefix}-{name}" if prefix else name, value)
         if isinstance(value, bool) or not isinstance(value, type_):
             hint = "; put it in quotes" if kind == "str" and not isinstance(value, list | dict) else ""
@@ -46,16 +46,14 @@ class DocumentReading:
     def parts(
         self, kind: ItemKind, listed: Any, allowed: Sequence[str]
     ) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
-        """Read the parts into form rows, and yield each row's prefix, the part's path, the part, and its entry.
-
-        Parts that the library doesn't have are left out.
-        """
+        """Read the parts into form rows, and yield each row's prefix, the part's path, the part and its entry. Parts
+        that the library doesn't have are omitted."""
         listed = listed or []
         if not isinstance(listed, list):
             self.problems.append(f"{kind.parts}: expected a list, got {short(listed)}.")
             listed = []
         if len(listed) > MAX_PARTS:
-            self.problems.append(f"{kind.parts}: {len(listed)}, but only the first {MAX_PARTS} are used.")
+            self.problems.append(f"{kind.parts}: only the first {MAX_PARTS} of {len(listed)} are used.")
         for index, part in enumerate(listed[:MAX_PARTS]):
             path, prefix = f"{kind.parts}[{index}]", f"c{index}"
             if not isinstance(part, dict):
@@ -64,19 +62,19 @@ class DocumentReading:
             key = part.get("function")
             entry = kind.library.get(key) if isinstance(key, str) else None
             if entry is None:
-                missing = f"there is no {kind.entry} {short(key)} in the library; it is left out."
+                missing = f"there is no {kind.entry} {short(key)} in the library, so it is omitted."
                 self.problems.append(f"{path}.function: {missing}")
                 continue
             self.sent.appendlist("row", prefix)
             self.sent[f"{prefix}-function"] = entry.key
-            self.take(prefix, "name", part.get("name", entry.key), "str", f"{path}.name")
+            self.read_field(prefix, "name", part.get("name", entry.key), "str", f"{path}.name")
             self._params(prefix, path, entry, part.get("params"))
             self.wrong += [(prefix, "", no_field(f"{path}.{name}", allowed)) for name in part if name not in allowed]
             yield prefix, path, part, entry
 
     def _params(self, prefix: str, path: str, entry: Described, params: Any) -> None:
         if params is not None and not isinstance(params, dict):
-            self.wrong.append((prefix, "", f"{path}.params: expected fields, got {short(params)}."))
+            self.wrong.append((prefix, "", f"{path}.params: expected a mapping, got {short(params)}."))
         values = params if isinstance(params, dict) else {}
         for name, default in entry.defaults().items():
             self.send(f"{prefix}-{PARAM}{name}", values.get(name, default))
@@ -91,7 +89,7 @@ class DocumentReading:
         by_prefix = {str(form.prefix or ""): form for form in (*editor.item_forms(), *editor.rows)}
         for prefix, name, cause in self.wrong:
             form = by_prefix[prefix]
-            form.errors.pop(name, None)  # about the text that was entered for the document's value
+            form.errors.pop(name, None)  # about the shortened value, not the document's
             form.add_error(name if name in form.fields else None, cause)
         editor.problem = " ".join([*self.problems, editor.problem]).strip()
         return editor
@@ -100,14 +98,15 @@ class DocumentReading:
 def document_of(
     content: bytes, *, title: str, top: Sequence[str], texts: Sequence[str]
 ) -> tuple[dict[Any, Any], DocumentReading]:
-    """Parse a document, and take its `texts`, some keys of `top`. Raises YamlRefused if it is not `title` at all."""
+    """Parse a document with the keys `top`, and read the strings under its `texts` keys. Raises YamlRefused if it isn't
+    `title`, such as "a reward config"."""
     document = safe_yaml.load(content, MAX_BYTES)
     if not isinstance(document, dict) or not set(document) & set(top):
-        raise safe_yaml.YamlRefused(f"This is not {title}, which has {', '.join(top)}.")
+        raise safe_yaml.YamlRefused(f"This is not {title}, whose keys are {', '.join(top)}.")
     result = DocumentReading(problems=[no_field(str(key), top) for key in document if key not in top])
     for name in texts:
         if document.get(name) is not None:
-            result.take("", name, document[name], "str", name)
+            result.read_field("", name, document[name], "str", name)
     return document, result
 
 
