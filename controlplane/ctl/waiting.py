@@ -1,4 +1,4 @@
-"""Waits for a run: its status until it ends, and its log as it is written."""
+"""Waiting for a run: reports its status until it ends, and prints its log as it grows."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ from controlplane.ctl.output import harmless
 SUCCEEDED, REFUSED, USAGE, FAILED, STOPPED, UNREACHABLE = 0, 1, 2, 3, 4, 5
 """Exit codes. 2 is argparse's own."""
 EXIT = {"succeeded": SUCCEEDED, "failed": FAILED, "stopped": STOPPED}
-EVERY_S = 2.0
+POLL_S = 2.0
 PATIENCE_S = 120.0
 """Seconds for which the control plane may be unreachable."""
 
@@ -19,9 +19,8 @@ PATIENCE_S = 120.0
 def until_end(
     client: Client, run_id: str, report: Callable[[str], object], *, patience: float = PATIENCE_S
 ) -> tuple[int, dict[str, Any]]:
-    """Report each change until the run ends. Return the exit code and the run.
-
-    Raises ServerUnreachable after `patience` seconds without an answer."""
+    """Report each change until the run ends, and return the exit code and the run. Raises ServerUnreachable after
+    `patience` seconds without a response."""
     shown, since = "", 0.0
     while True:
         try:
@@ -35,11 +34,11 @@ def until_end(
                 report(shown := line)
             if run["status"] in EXIT and not run["resumes_at"]:
                 return EXIT[run["status"]], run
-        client.pause(EVERY_S)
+        client.pause(POLL_S)
 
 
 def follow_log(client: Client, run_id: str, name: str, attempt: int, *, follow: bool) -> None:
-    """Print a log; with `follow`, until its attempt has ended and everything is printed."""
+    """Print the end of a log; with `follow`, continue until its attempt has ended and everything is printed."""
     offset = -65_536
     while True:
         # The status is read before the log, which then has the last lines of an ended run.
@@ -52,7 +51,7 @@ def follow_log(client: Client, run_id: str, name: str, attempt: int, *, follow: 
             continue
         if ended:
             return
-        client.pause(EVERY_S / 2)
+        client.pause(POLL_S / 2)
 
 
 def in_words(run: dict[str, Any]) -> str:

@@ -168,7 +168,7 @@ def test_the_preview_that_nobody_asked_for_opens_only_what_costs_nothing() -> No
     page = client.post("/environments/preview/?unasked=1", fields("calculator")).content.decode()
     assert "Calculate the value of an arithmetic expression." in page
     page = client.post("/environments/preview/?unasked=1", fields("calculator", "python_interpreter")).content.decode()
-    assert "This starts the sandbox or calls a server, for python_interpreter_1." in page
+    assert "This starts the sandbox or calls a server for python_interpreter_1." in page
     assert "Calculate the value" not in page
 
 

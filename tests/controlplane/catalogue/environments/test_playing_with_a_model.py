@@ -120,8 +120,8 @@ def test_a_stop_shows_the_episode_so_far() -> None:
 def test_a_long_result_says_where_it_was_cut_and_where_a_run_would() -> None:
     version = an_environment(limits={"output_tokens": 2})
     sent = {"call": ["c0"], "c0-tool": "calculator", "c0-a_expression": "2 ** 60"}
-    assert "Cut to 8 characters here; a run cuts at 2 tokens." in post("call/", sent, version)
-    assert "1 result was cut to 8 characters here; a run cuts at 2 tokens." in post("move/", sent, version)
+    assert "Truncated to 8 characters here; a run truncates at 2 tokens." in post("call/", sent, version)
+    assert "1 result was truncated to 8 characters here; a run truncates at 2 tokens." in post("move/", sent, version)
 
 
 # --- scores ------------------------------------------------------------------------------------------------------

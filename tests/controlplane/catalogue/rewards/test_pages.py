@@ -205,7 +205,7 @@ def test_the_playground_scores_completions_of_a_real_row():
 def test_the_playground_goes_on_while_a_field_is_half_typed():
     sent = fields("length", "think_tags", **{"c0-weight": "", "completion": ["a", "b"]})
     page = operator().post("/rewards/try/", sent).content.decode()
-    assert "length_0: weight: This field is required. It is left out." in page
+    assert "length_0: weight: This field is required. It is ignored." in page
     assert re.findall(r'class="main (c\d)"', page) == ["c2"], "the other one keeps its colour"
     assert "think_tags_1" in page
 
