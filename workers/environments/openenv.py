@@ -15,7 +15,7 @@ from workers import outbound
 from workers.contract.run.episodes import ToolError
 from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.packages.interpreter import PackageMissing
-from workers.packages.process import Trouble
+from workers.packages.process import RequestFailed
 from workers.rewards.parameters import Params, param, server_param
 from workers.rewards.reward import Cost
 from workers.rewards.tools import Endpoint, Tools, Unavailable
@@ -70,14 +70,14 @@ class _ServerSession(EpisodeSession):
         arguments = {"seed": seed % 2**31, **_filled(json.loads(self._params.reset), row)}
         try:
             return str(self._ask({"do": "reset", "arguments": arguments}, self._params.connect_s)["text"])
-        except Trouble as error:
+        except RequestFailed as error:
             raise Unavailable(f"The server {self._params.endpoint} didn't begin an episode: {error}") from None
 
     def tools(self) -> list[ToolDescription]:
         if self._tools is None:
             try:
                 listed = self._ask({"do": "tools"}, self._params.connect_s)["tools"]
-            except Trouble as error:
+            except RequestFailed as error:
                 raise Unavailable(f"The server {self._params.endpoint} doesn't list its tools: {error}") from None
             if len(listed) > MAX_TOOLS:
                 raise Unavailable(
@@ -89,34 +89,34 @@ class _ServerSession(EpisodeSession):
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         try:
             answer = self._ask({"do": "call", "name": name, "arguments": dict(arguments)}, self._time(seconds))
-        except Trouble as error:
+        except RequestFailed as error:
             return Result(f"The server gave no result: {error}", _ERRORS[error.kind])
         return _result(answer)
 
     def close(self) -> None:
         if self._session:
-            with suppress(Trouble, PackageMissing):
+            with suppress(RequestFailed, PackageMissing):
                 self._program.ask({"do": "close", "session": self._session}, 5.0)
 
     def _time(self, seconds: float) -> float:
         return max(0.001, min(seconds, self._params.step_s))
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Send a request, and connect first if necessary. Raises Trouble and Unavailable."""
+        """Send a request, and connect first if necessary. Raises RequestFailed and Unavailable."""
         if self._lost:
-            raise Trouble("The connection was lost.", "gone")
+            raise RequestFailed("The connection was lost.", "gone")
         try:
             if not self._session:
                 self._session, self._start = self._connected()
             answer, start = self._program.ask({**request, "session": self._session}, seconds)
         except PackageMissing as error:
             raise Unavailable(str(error)) from None
-        except Trouble as error:
+        except RequestFailed as error:
             self._lost = error.kind != "raised"
             raise
         if start != self._start:
             self._lost = True
-            raise Trouble("The connection was lost.", "gone")
+            raise RequestFailed("The connection was lost.", "gone")
         return answer
 
     def _connected(self) -> tuple[int, int]:
@@ -142,7 +142,7 @@ class _TextServerSession(_ServerSession):
     def answer(self, text: str, seconds: float) -> Result:
         try:
             answer = self._ask({"do": "say", "field": self._params.field, "text": text}, self._time(seconds))
-        except Trouble as error:
+        except RequestFailed as error:
             return Result(f"The server gave no answer: {error}", _ERRORS[error.kind])
         return _result(answer)
 

@@ -35,14 +35,14 @@ class _Game(EpisodeSession):
         self._seed, self._moves = seed, []
         try:
             return arena.play(self._params.game, seed, (), self._sandbox, seconds=RESET_S).text
-        except arena.NotPlayed as error:
+        except arena.MoveFailed as error:
             raise Unavailable(f"{self._params.game} didn't begin: {error}") from None
 
     def answer(self, text: str, seconds: float) -> Result:
         moves = [*self._moves, text]
         try:
             state = arena.play(self._params.game, self._seed, moves, self._sandbox, seconds=seconds)
-        except arena.NotPlayed as error:
+        except arena.MoveFailed as error:
             kind = ToolError.TIMEOUT if error.late else ToolError.RAISED
             return Result(f"The game could not take this move: {error}", error=kind)
         self._moves = moves

@@ -1,5 +1,5 @@
-"""The TensorBoard sink: an event file in the attempt's folder, written without TensorFlow. After a restart the file is
-truncated to the cursor's size, so that no row is in it twice."""
+"""TensorBoard sink: writes an event file in the attempt's folder, without TensorFlow. After a restart, the file is
+truncated to the cursor's size, so that it contains no row twice."""
 
 import json
 import os

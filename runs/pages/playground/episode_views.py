@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.catalogue.datasets.queries import ready_versions
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.environments.showing import SECONDS as OPENING_S
+from controlplane.catalogue.environments.showing import PREVIEW_TIMEOUT_S as OPENING_S
 from controlplane.catalogue.environments.tool_forms import ArgumentsForm
 from controlplane.catalogue.rewards import turns
 from controlplane.catalogue.rewards.models import RewardVersion
