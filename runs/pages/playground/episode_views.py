@@ -164,9 +164,9 @@ def check_tool(request: HttpRequest) -> HttpResponse:
     source = TextField(required=False, strip=False).to_python(request.POST[name])
     try:
         if len(source) > LONGEST_SOURCE:
-            raise signature.NoTool(f"it is longer than {LONGEST_SOURCE:,} characters")
-        tool = signature.described(source)
-    except signature.NoTool as error:
+            raise signature.NotATool(f"it is longer than {LONGEST_SOURCE:,} characters")
+        tool = signature.describe(source)
+    except signature.NotATool as error:
         return render(request, "catalogue/environments/_check.html", {"problem": f"{capfirst(str(error))}."})
     shown = json.dumps(tool.as_dict(), indent=2, ensure_ascii=False)
     return render(request, "catalogue/environments/_check.html", {"tool": (tool.name, shown)})
