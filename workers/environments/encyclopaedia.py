@@ -29,8 +29,7 @@ def documents() -> list[dict[str, str]]:
 
 
 def questions() -> list[dict[str, str]]:
-    """Return one question per entry as {"question", "answer"}; only that entry contains both the name and the
-    answer."""
+    """Return one question per entry as {"question", "answer"}; only that entry contains both name and answer."""
     return [{"question": entry["question"], "answer": entry["answer"]} for entry in _entries()]
 
 

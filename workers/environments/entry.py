@@ -1,5 +1,4 @@
-"""Definition of library entries: their parameters, descriptions for people, and sessions, of which each episode has
-one."""
+"""Definition of library entries: their parameters, descriptions for people, and sessions, one per episode."""
 
 import re
 from collections.abc import Callable, Mapping

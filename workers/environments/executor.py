@@ -165,7 +165,6 @@ class Executor:
                 self._add(part, tool)
 
     def _opened(self, openings: "Sequence[_Opening]", seconds: float) -> list[Any]:
-        """Run the openings, and return each one's exception, or None if it succeeded."""
         tasks = [StepSequence([TimedStep(opening.run, seconds)], leave=opening.close) for opening in openings]
         run(tasks, at_once=self._limits.at_once)
         return [task.results[0].value for task in tasks]

@@ -54,7 +54,6 @@ def _name(corpus: Path, setting: str) -> str:
 
 
 def _loaded(folder: Path, documents: int) -> Any:
-    """Load an index; None if it is missing or damaged."""
     import bm25s
 
     try:
@@ -71,7 +70,6 @@ def _loaded(folder: Path, documents: int) -> Any:
 
 @contextmanager
 def _locked(parent: Path) -> Iterator[bool]:
-    """Lock the folder during the block, and yield whether the block may write into it."""
     lock = -1
     with suppress(OSError):
         parent.mkdir(mode=0o700, exist_ok=True)

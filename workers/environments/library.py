@@ -11,6 +11,5 @@ _ENTRIES: tuple[Entry, ...] = (
     textarena.ENTRY,
     *openenv.ENTRIES,
 )
-"""Entries in the order of the pages."""
 
 LIBRARY: dict[str, Entry] = {entry.key: entry for entry in _ENTRIES}

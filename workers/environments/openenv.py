@@ -102,7 +102,6 @@ class _ServerSession(EpisodeSession):
         return max(0.001, min(seconds, self._params.step_s))
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Connect if necessary, send a request, and return its response. Raises RequestFailed and Unavailable."""
         if self._lost:
             raise RequestFailed("The connection was lost.", "gone")
         try:
@@ -120,7 +119,6 @@ class _ServerSession(EpisodeSession):
         return response
 
     def _connected(self) -> tuple[int, int]:
-        """Open a session, and return its number and that of the client program's start."""
         number, seconds = self._program.number(), self._params.connect_s
         opening = {
             "do": "open",

@@ -107,7 +107,6 @@ class Index:
         ]
 
     def _build(self, k1: float, b: float) -> Any:
-        """Build the index; None if no document has a word."""
         import bm25s
         from bm25s.tokenization import Tokenized
 

@@ -168,8 +168,6 @@ def _either(parts: list[ast.expr], name: str) -> dict[str, Any]:
 
 
 def _docstring(text: str) -> tuple[str, Mapping[str, str]]:
-    """Return a docstring's text before the first section, and the descriptions in Google's Args: section by
-    argument."""
     summary: list[str] = []
     notes: dict[str, str] = {}
     section, current, indent = "", "", 0

@@ -24,8 +24,7 @@ _SIZES: dict[str, tuple[str, ...]] = {
     "kv_heads": ("num_key_value_heads", "num_kv_heads"),
     "vocab": ("vocab_size",),
 }
-"""Sizes -> their keys in the configs of model families. A list (one value per layer) is valid, but not a single
-size."""
+"""Sizes -> their keys in the configs of model families. A list (one value per layer) is valid, but no single size."""
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _MAX_SIZE = 100_000_000
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte)\.weight$")

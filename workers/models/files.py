@@ -43,7 +43,6 @@ class Weights:
     modules: list[str]
     """Last parts of the names of linear modules."""
     names: frozenset[str] = frozenset()
-    """Names of all tensors."""
     shapes: dict[str, list[int]] = field(default_factory=dict)
     """Shapes of the tensors in the headers that were read, which in a folder are all headers."""
 
@@ -115,7 +114,6 @@ class LocalFiles:
         return names
 
     def _header(self, name: str) -> dict[str, Tensor]:
-        """Read a file's header, and check that the file has the length that the header states."""
         path = self.path(name)
         size = path.stat().st_size
         with open(path, "rb") as file:
@@ -138,7 +136,6 @@ def json_object(content: bytes, name: str) -> dict[str, Any]:
 
 
 def shards_of(index: Mapping[str, Any]) -> list[str]:
-    """Return the weight files in an index. Raises InspectionError."""
     weight_map = index.get("weight_map")
     names = sorted({str(name) for name in weight_map.values()}) if isinstance(weight_map, dict) else []
     if not names or len(names) > SHARDS_LIMIT:
@@ -155,8 +152,7 @@ def header_length(start: bytes, name: str, *, limit: int) -> int:
 
 
 def tensors_of(header: bytes, name: str) -> tuple[dict[str, Tensor], int]:
-    """Parse a safetensors header, and return the tensors and the offset where their data ends. Raises
-    InspectionError."""
+    """Parse a safetensors header, and return the tensors and where their data ends. Raises InspectionError."""
     try:
         entries = [(tensor, entry) for tensor, entry in json.loads(header).items() if tensor != "__metadata__"]
         offsets = {tensor: (int(entry["data_offsets"][0]), int(entry["data_offsets"][1])) for tensor, entry in entries}
@@ -186,7 +182,6 @@ def weights_of(tensors: Mapping[str, Tensor]) -> Weights:
 
 
 def linear_modules(names: Iterable[str]) -> list[str]:
-    """Return the linear modules among two-dimensional tensors, by the last parts of their names."""
     modules = {
         name.removesuffix(".weight").rsplit(".", 1)[-1]
         for name in names

@@ -98,7 +98,6 @@ class HubFiles:
 
     @property
     def download(self) -> int:
-        """Size of the download in bytes."""
         return sum(size for name, size in self._sizes.items() if hub_files.is_needed(name))
 
     def exists(self, name: str) -> bool:
@@ -213,7 +212,6 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _proxy_for(url: str) -> str:
-    """Return the environment's proxy, which huggingface_hub also uses; "" if none applies."""
     proxy = getproxies().get("https", "")
     if not proxy or not url.startswith("https:") or proxy_bypass(urlsplit(url).netloc):
         return ""
@@ -221,7 +219,6 @@ def _proxy_for(url: str) -> str:
 
 
 def _read(path: Path) -> str:
-    """Read a token; "" if the file is missing or contains no token."""
     try:
         token = path.read_text().strip()
     except (OSError, UnicodeDecodeError):
@@ -240,7 +237,6 @@ def _sizes(info: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _parameter_counts(info: Mapping[str, Any]) -> tuple[int | None, dict[str, int]]:
-    """Return the numbers of parameters that the hub reports: in total, and by dtype."""
     safetensors = info.get("safetensors")
     by_type = safetensors.get("parameters") if isinstance(safetensors, dict) else None
     if not isinstance(by_type, dict):

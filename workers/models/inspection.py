@@ -68,7 +68,6 @@ def inside(path: Path, roots: Sequence[Path]) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder of huggingface_hub's cache."""
     home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 

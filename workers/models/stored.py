@@ -24,7 +24,6 @@ def stored_models(roots: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _in_roots(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield the folders directly below the roots that look like models."""
     for root in roots:
         if root.is_dir():
             yield from ((str(path.parent), path.parent) for path in sorted(root.glob("*/config.json"))[:MAX_MODELS])

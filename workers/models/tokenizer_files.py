@@ -38,7 +38,6 @@ class TokenizerFiles:
 
     @property
     def size(self) -> int:
-        """Size of the body in bytes."""
         return sum(map(len, self.body()))
 
     def body(self) -> Iterator[bytes]:
@@ -50,7 +49,6 @@ class TokenizerFiles:
                 yield bytes(content[start : start + PIECE])
 
     def summary(self) -> dict[str, Any]:
-        """Return the `tokenizer_files` of an inspection's result."""
         size = self.size if self.files else 0
         return {"sha256": self.sha256, "bytes": size, "names": sorted(self.files), "note": self.note}
 

@@ -45,7 +45,6 @@ class GameReply:
     text: str
     done: bool = False
     reward: float | None = None
-    """Reward at the end of the game."""
 
 
 class MoveFailed(Exception):
@@ -57,8 +56,7 @@ class MoveFailed(Exception):
 
 
 def play(game: str, seed: int, moves: Sequence[str], sandbox: Sandbox, *, seconds: float) -> GameReply:
-    """Play all moves so far, and return the reply to the last, or the rules if there are no moves. Raises
-    MoveFailed."""
+    """Play all moves so far, and return the reply to the last, or the rules without moves. Raises MoveFailed."""
     limits = Limits(seconds=max(seconds, 0.001), memory_mb=_MEMORY_MB)
     truncated = [move[:MAX_MOVE_LENGTH] for move in moves]
     [outcome] = sandbox.run([Job(_SOURCE, "play", (f"{game}-raw", seed, truncated))], limits)

@@ -11,11 +11,9 @@ WITHOUT_ANSWER = frozenset(("boxnet", "graph_color", "propositional_logic", "rub
 @dataclass(frozen=True)
 class Family:
     kind: str
-    """Category in the package."""
     levels: int
     """Number of difficulty levels, without those that fail in the package; 0 if there are only default settings."""
     about: str
-    """Short description of the task."""
 
 
 def _read() -> dict[str, Family]:

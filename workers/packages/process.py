@@ -45,7 +45,6 @@ class PackageProcess:
         self._numbers = itertools.count(1)
 
     def number(self) -> int:
-        """Return the number of a new session."""
         return next(self._numbers)
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], int]:

@@ -33,8 +33,6 @@ class GenerationFailed(Exception):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Description of the rows to generate from one family."""
-
     family: str
     rows: int
     seed: int = 0
@@ -56,8 +54,7 @@ def problem(recipe: Recipe) -> str:
 
 
 def generate(recipe: Recipe, sandbox: Sandbox) -> Iterator[list[dict[str, Any]]]:
-    """Yield a dataset's rows in batches: {"question", "answer" if it has one, "reasoning_gym"}. Raises
-    GenerationFailed."""
+    """Yield rows in batches: {"question", "answer" if there is one, "reasoning_gym"}. Raises GenerationFailed."""
     for start in range(0, recipe.rows, _BATCH):
         count = min(_BATCH, recipe.rows - start)
         [outcome] = sandbox.run(

@@ -38,7 +38,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _our_python() -> str:
-    """Return the interpreter of our own environment, building it at the first use."""
     python = SOURCE_ROOT / sinks.ENVIRONMENT / "bin" / "python"
     if not python.exists():
         # Environments made by uv have no pip, but the machine's own Python may have one.

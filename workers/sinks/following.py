@@ -47,8 +47,6 @@ class Cursor:
 
 
 class Follower:
-    """The sender of one attempt's rows to one sink."""
-
     def __init__(self, outbox: Path, cursor: Path, make: Callable[[], Sink], about: About) -> None:
         self._outbox, self._cursor_file = outbox, cursor
         self._make, self._about = make, about
@@ -140,7 +138,6 @@ def read_after(path: Path, offset: int) -> tuple[list[Line], int]:
 
 
 def _end_in(lines: Sequence[Line]) -> str:
-    """Find the reason of the attempt's end, after which no metrics follow; "" if no line reports it."""
     for line in lines:
         data = line.data() or {}
         is_end = line.kind == EventKind.ENDED or (line.kind == EventKind.PHASE and data.get("phase") == Phase.STOPPING)
@@ -150,7 +147,6 @@ def _end_in(lines: Sequence[Line]) -> str:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Replace a file atomically."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(text)
     os.replace(part, path)

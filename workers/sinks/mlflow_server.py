@@ -50,7 +50,6 @@ class MlflowSink(Sink):
 
 
 def _credentials(key: str) -> dict[str, str]:
-    """Return MLflow's environment variables for a token, or for NAME:PASSWORD of an MLflow account."""
     name, colon, password = key.partition(":")
     if colon:
         return {"MLFLOW_TRACKING_USERNAME": name, "MLFLOW_TRACKING_PASSWORD": password}

@@ -33,8 +33,7 @@ LIBRARY: Library = {
 
 
 def run(folder: Path, library: Library) -> int:
-    """Follow the outbox until every sink has all metrics, then exit. The supervisor stops a process that takes too
-    long."""
+    """Follow the outbox until every sink has all metrics, then exit. The supervisor stops it if it takes too long."""
     spec = from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_text()))
     sinks_folder = folder / FileName.SINKS
     sinks_folder.mkdir(mode=0o700, exist_ok=True)

@@ -40,7 +40,6 @@ class About:
     link: str
     """Address of the run's page, or ""."""
     folder: Path
-    """Folder for the sink's own files."""
     address: str = ""
     key: str = field(default="", repr=False)
 
@@ -92,8 +91,7 @@ def config_of(run: RunSpec) -> dict[str, Any]:
 
 
 def row_of(line: Line) -> Row | None:
-    """Convert a line to a row with the metric names of TRL's reports (train/loss, eval/reward); None if it has no
-    metrics."""
+    """Convert a line to a row with TRL's metric names (train/loss, eval/reward); None if it has no metrics."""
     data = line.data() or {}
     if line.kind == EventKind.TRAIN:
         data = {_trl_name(name): value for name, value in data.items()}

@@ -19,7 +19,6 @@ from workers.environments.library import LIBRARY
 from workers.environments.signature import NAME_RULE, is_name
 
 LIMITS = "limits"
-"""Prefix of the limits form."""
 _NUMBERS: dict[str, tuple[str, float, float, str]] = {
     "turns": ("Turns", 1, 200, "Maximum messages of the model in one episode."),
     "calls": ("Calls in one turn", 1, 64, "Maximum calls in one turn; the model gets an error for any others."),
@@ -97,8 +96,6 @@ class EnvironmentPartForm(PartForm):
 
 @dataclass(kw_only=True)
 class EnvironmentEditor(ItemEditor[EnvironmentPartForm]):
-    """The forms of an environment, its limits and its parts."""
-
     limits: LimitsForm
     model = EnvironmentVersion
 
@@ -137,7 +134,6 @@ def editor_from(post: QueryDict, environment: Environment | None = None) -> Envi
 
 
 def parts_from(post: QueryDict) -> list[EnvironmentPartForm]:
-    """Return the rows of a submitted form, without those of unknown functions."""
     return rows_from(post, LIBRARY, EnvironmentPartForm)
 
 

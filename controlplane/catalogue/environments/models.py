@@ -56,7 +56,6 @@ class EnvironmentVersion(Version):
         return limits_of(self.limits)
 
     def episode_spec(self, turn_advantage_coef: float = 1.0) -> EpisodeSpec:
-        """Build the episode spec of a run that uses this version."""
         return EpisodeSpec(
             name=self.environment.name,
             version=self.number,
@@ -67,7 +66,6 @@ class EnvironmentVersion(Version):
 
 
 def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
-    """Return the stored limits, or the defaults if the contract can't read them."""
     try:
         return from_dict(EpisodeLimits, dict(stored))
     except ContractError:

@@ -23,7 +23,6 @@ class LibraryPart:
     entry: Entry
     cost: str
     offered: bool
-    """True if this user may add it."""
 
 
 @dataclass(frozen=True)

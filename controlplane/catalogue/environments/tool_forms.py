@@ -52,8 +52,7 @@ class ArgumentsForm(forms.Form):
 
 
 class _TextArgument(TextField):
-    """A field for a string; an optional one that is left empty has the value None, while a required one may be
-    empty."""
+    """A field for a string, which may be empty if it is required; an optional one left empty has the value None."""
 
     def clean(self, value: Any) -> Any:
         return None if value in (None, "") and not self.required else super().clean(value)

@@ -191,7 +191,6 @@ def _adapter(reading: Reading) -> None:
 
 
 def _total(reading: Reading) -> None:
-    """Note a contradiction if Axolotl's batch_size is not a multiple of the product of the other sizes."""
     total, sizes = reading.pop("_batch_size"), reading.sizes
     if total is not None and sizes is not None and total % max(sizes[0] * sizes[1], 1):
         message = f"{total} is not a multiple of {sizes[0]} × {sizes[1]} (micro batch × accumulation), which is kept."

@@ -30,8 +30,7 @@ def is_command(text: str) -> bool:
 
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Return the settings by name, and the other parts with the reason why each is skipped. Raises
-    UnreadableDocument."""
+    """Return the settings by name, and the other parts with the reasons to skip them. Raises UnreadableDocument."""
     if len(text) > MAX_CHARACTERS:
         raise UnreadableDocument(f"The command line is longer than {MAX_CHARACTERS // 1024} KB, the limit.")
     settings: dict[str, Any] = {}
@@ -55,7 +54,6 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line, joined with its continuations, with the number of its first line."""
     start, joined = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start if joined else number

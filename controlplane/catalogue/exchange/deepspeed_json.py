@@ -160,7 +160,6 @@ def _scheduler(reading: Reading) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    """Derive the number of processes: train_batch_size = micro batch × accumulation × processes."""
     total, sizes = reading.values.get("_train_batch_size"), reading.sizes
     if total is None or sizes is None:
         return

@@ -122,7 +122,6 @@ def _yaml(text: str, fields: Mapping[str, str]) -> Reading:
 def _options(
     form: Format, text: str, options: tuple[dict[str, Any], list[tuple[str, str]]], fields: Mapping[str, str]
 ) -> Reading:
-    """Read the options of a command line or a script, and note its other parts."""
     tree, rest = options
     if not tree:
         raise UnreadableDocument(f"The {form.kind} contains no settings to import. {EXPECTED}")

@@ -39,7 +39,6 @@ def hardware_values(spec: HardwareSpec) -> dict[str, Any]:
 
 
 def default_hardware() -> dict[str, Any]:
-    """Return the default value of every hardware path."""
     defaults = {f"hardware.{name}": value for name, value in vars(HardwareSpec("")).items()}
     return defaults | {f"hardware.server.{name}": value for name, value in vars(ServerSpec()).items()}
 
@@ -147,8 +146,6 @@ def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
 
 
 def _sinks(reading: Reading, value: Any) -> None:
-    """Read the sinks into the form's fields, which have one project and one name for all. The `#!` lines of an export
-    already contain those fields."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             is_field = name in ("project", "name") or name.removesuffix("_secret") in sinks.TITLES

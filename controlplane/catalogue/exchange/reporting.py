@@ -115,7 +115,6 @@ def _named(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
 
 
 def _join_entity(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
-    """Prefix a W&B project with the person or team that owns it."""
     entity, source = named.pop("entity", ("", ""))
     if entity and "project" in named:
         project, project_key = named["project"]

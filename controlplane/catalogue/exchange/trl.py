@@ -63,7 +63,6 @@ BASIC = {
 
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the types of GRPOConfig's arguments by name, as a host's trainer reports them."""
     entries = [entry for entry in (schema or {}).get("fields") or () if isinstance(entry, dict)]
     return BASIC | {str(entry["name"]): str(entry.get("type")) for entry in entries if entry.get("name")}
 
@@ -366,7 +365,6 @@ def _preset(reading: Reading, preset: str | None) -> Strategy | None:
 
 
 def _named_stage(file: str) -> Strategy | None:
-    """Find the ZeRO stage in a config's file name, such as ds_zero2.json."""
     name = file.lower().rpartition("/")[2]
     return next((s for n, s in PRESETS.items() if n.startswith("zero") and n in name.replace("_", "")), None)
 

@@ -31,13 +31,11 @@ AXOLOTL_SECTION = frozenset(
 @dataclass(frozen=True)
 class ExportFormat:
     name: str
-    """The file name."""
     label: str
     write: Callable[[RunSpec], str]
 
 
 def formats(hardware: HardwareSpec) -> list[ExportFormat]:
-    """Return the formats that can describe a run with this hardware."""
     yaml = [
         ExportFormat("trl.yaml", "TRL YAML", trl_yaml),
         ExportFormat("axolotl.yaml", "Axolotl YAML", axolotl_yaml),
@@ -131,7 +129,6 @@ def _arguments(
 
 
 def _training(tree: dict[str, Any], spec: RunSpec, *, optimizer_key: str) -> None:
-    """Add the training settings that TRL and Axolotl write in the same way."""
     hardware, precision = spec.hardware, precision_of(spec.hardware, spec.grpo)
     tree |= {name: precision == name for name in ("bf16", "fp16")}
     tree[optimizer_key] = spec.grpo.get("optim") or trl.OPTIM_NAMES[hardware.optimizer]

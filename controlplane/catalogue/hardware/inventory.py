@@ -130,7 +130,6 @@ def _programs(value: Any) -> dict[str, list[str]] | None:
 
 
 def _models(value: Any) -> list[dict[str, Any]] | None:
-    """Return the facts of each model, or its "problem" if the host couldn't read it."""
     if not isinstance(value, list):
         return None
     shapes: dict[str, Shape] = {"model": text, "model_type": text, "dtype": text, "problem": text}
@@ -147,7 +146,6 @@ def _ports(value: Any) -> list[int] | None:
 
 
 def _port_range(value: Any) -> list[int] | None:
-    """Return the first and the last port; None if they are invalid or in the wrong order."""
     ports = [count(part) for part in value] if isinstance(value, list) else []
     if len(ports) != 2 or ports[0] is None or ports[1] is None or not 0 < ports[0] <= ports[1] < 65536:
         return None

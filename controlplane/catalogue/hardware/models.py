@@ -38,12 +38,10 @@ class Host(models.Model):
     unsandboxed_allowed = models.BooleanField(default=False)
     """True if an admin lets rewards run code here without a sandbox."""
     unsandboxed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """The admin who allowed it."""
     gpu_hour_price = models.FloatField(null=True)
     """Price of one GPU per hour, set by an admin; None if costs aren't shown."""
     CURRENCY_LENGTH = 5
     currency = models.CharField(max_length=CURRENCY_LENGTH, blank=True)
-    """Symbol or code of the price's currency."""
     serve_address = models.GenericIPAddressField(null=True)
     """Address on which an admin lets served models listen, besides loopback."""
 

@@ -30,7 +30,6 @@ class Profile:
     """Values of BATCH_FIELDS; a missing one has no default."""
 
     def columns(self) -> dict[str, Any]:
-        """Return the values of a HardwareProfile row by column."""
         return {
             "name": self.name,
             "description": self.description,
@@ -57,7 +56,6 @@ def archive(row: HardwareProfile, *, archived: bool) -> bool:
 
 
 def launch_values(row: HardwareProfile) -> dict[str, str]:
-    """Return the profile's values, keyed by fields of the New run form."""
     profile = profile_of(row)
     values = {name: str(value) for name, value in profile.batch.items()}
     if profile.lora is None:

@@ -25,7 +25,6 @@ def create(host_name: str, *, by: User | None, code: str = "") -> tuple[JoinCode
 
 
 def extend(code_id: int) -> None:
-    """Extend the validity of an unused code, even if it has expired."""
     JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now() + VALID_FOR)
 
 

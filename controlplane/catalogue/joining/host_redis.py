@@ -121,7 +121,6 @@ def _allow(client: redis.Redis, credential: HostCredential) -> None:
 
 
 def _commands(client: redis.Redis) -> list[str]:
-    """Return the ACL rules for a user's commands. Valkey also reports a compatible Redis version."""
     version = tuple(int(part) for part in str(client.info("server")["redis_version"]).split(".")[:2])
     return [f"+{name}" for name in (*COMMANDS, *([SETINFO] if version >= SETINFO_SINCE else []))]
 

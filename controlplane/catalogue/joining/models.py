@@ -16,10 +16,8 @@ class HostCredential(models.Model):
     """True for the host that `up` runs next to the control plane."""
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """The user who created the join code."""
     last_used_at = models.DateTimeField(null=True)
     version = models.CharField(max_length=60, blank=True)
-    """The version that the host announced."""
     clock_skew_s = models.FloatField(null=True)
     """Seconds by which the host's clock is ahead of ours; only for display."""
     refusal = models.TextField(blank=True)
@@ -50,7 +48,6 @@ class JoinCode(models.Model):
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
     used_by = models.CharField(max_length=64, blank=True)
-    """The host that joined with it."""
 
     def __str__(self) -> str:
         return self.host_name or f"code {self.pk}"

@@ -29,8 +29,7 @@ class AnswerJudge:
     skipped: str = ""
     """Why the component can't judge reference answers, or ""."""
     form: bool = False
-    """True if the component scores style or length, so that the page shows its mean and no answer fails because of
-    it."""
+    """True if the component scores style or length; the page then shows its mean, and no answer fails by it."""
 
     @property
     def full(self) -> float | None:
@@ -71,7 +70,6 @@ class JudgedBatch:
     """Number of rows that the component applied to."""
     failed: list[FailedAnswer]
     total: float = 0.0
-    """Sum of the scores."""
     unavailable: str = ""
     """Why nothing could be scored on this machine, or ""."""
 

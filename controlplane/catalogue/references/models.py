@@ -52,7 +52,6 @@ class ReferenceFailure(models.Model):
     """NULL if the reward failed on the answer."""
     message = models.TextField(blank=True)
     excerpt = models.TextField()
-    """Beginning of the answer."""
 
     class Meta:
         ordering = ("row", "pk")

@@ -14,8 +14,7 @@ from controlplane.platform.accounts.models import User
 
 
 def start(version: DatasetVersion, rewards: RewardVersion, user: User) -> ReferenceCheck:
-    """Queue a check, or return the same one if it is queued or running. Raises DatasetError if there is nothing to
-    check."""
+    """Queue a check, or return the same one if it is live. Raises DatasetError if there is nothing to check."""
     if "answer" not in version.columns and not (version.mapping or {}).get("answer"):
         raise DatasetError(f"{version} has no answers. Map a column to the answer first.")
     if all(judge.skipped for judge in judges(rewards.components)):

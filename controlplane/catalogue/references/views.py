@@ -100,7 +100,6 @@ def stop(request: HttpRequest, check_id: int) -> HttpResponseBase:
 @require_POST
 @operator_required
 def leave_out(request: HttpRequest, check_id: int) -> HttpResponseBase:
-    """Derive a version of the dataset without the rows whose answers fail."""
     check = check_for(request, check_id)
     try:
         return redirect(starting.leave_out(check, person(request)))

@@ -131,5 +131,4 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _live(check: ReferenceCheck) -> Any:
-    """Return a query for the check that finds it only while it is live."""
     return ReferenceCheck.objects.filter(pk=check.pk, status__in=ReferenceCheck.LIVE)

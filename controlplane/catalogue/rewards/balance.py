@@ -13,8 +13,7 @@ MIN_RATIO = 4.0
 """Ratio of spans in the total, relative to that of the weights, from which a component dominates the largest other one:
 weights of 1 and 0.2 already mean five times."""
 MIN_RATIO_BY_WEIGHT = 25.0
-"""Ratio of spans from which a component dominates whatever the weights; 1 and 0.05 are usual for a reward and a
-format."""
+"""Ratio of spans from which a component dominates whatever the weights; 1 and 0.05 are usual with a format."""
 NORMALISED = {"unique_chars": "unique_chars_normalised"}
 """Keys of unbounded rewards -> their equivalents between 0 and 1."""
 
@@ -98,8 +97,7 @@ def in_words(low: float | None, high: float | None) -> str:
 
 
 def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
-    """Compute the balance of a config's components in the outcome, ignoring invalid ones (None) and unknown
-    functions."""
+    """Compute the balance of a config's components in the outcome, ignoring invalid (None) and unknown ones."""
     scored = [(index, spec) for index, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
     weights = outcome_weights([spec for _, spec in scored])
     spans = [_span(replace(spec, weight=weight), index) for (index, spec), weight in zip(scored, weights, strict=True)]
@@ -145,7 +143,6 @@ def _span(spec: RewardSpec, index: int) -> ScoreSpan:
 
 
 def _bar_edges(span: ScoreSpan) -> tuple[float, float] | None:
-    """Return the edges of a bar in order; for an unbounded span, those of its usual range, if any."""
     return span.usual if span.low is None or span.high is None else (span.low, span.high)
 
 
@@ -157,7 +154,6 @@ def _with_bar(span: ScoreSpan, start: float, width: float) -> ScoreSpan:
 
 
 def _dominance(spans: Sequence[ScoreSpan], aggregation: str) -> Dominance | None:
-    """Find the dominant component, if any. If components are normalised separately, only weights are compared."""
     normalised = aggregation == NORMALIZE_THEN_SUM
     sizes = [(abs(span.spec.weight) if normalised else span.size, span) for span in spans]
     ranked = sorted((entry for entry in sizes if entry[0] > 0), key=lambda entry: entry[0], reverse=True)

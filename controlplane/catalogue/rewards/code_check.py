@@ -38,8 +38,7 @@ def problems(
 
 
 def check(source: str, samples: Sequence[Sample] = ()) -> custom.CodeTrial:
-    """Try out source code, and return the result, which reports the code's errors or a missing sandbox on the web's
-    machine."""
+    """Try out source code, and return the result, including the code's errors or a missing sandbox."""
     turn = turns.turn(TIMEOUT_S)
     return custom.trial(source, [*samples] or made_up(), turn.tools, seconds=TIMEOUT_S / 2)
 

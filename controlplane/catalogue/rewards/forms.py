@@ -111,8 +111,6 @@ class ComponentForm(PartForm):
 
 @dataclass
 class RewardEditor(ItemEditor[ComponentForm]):
-    """The forms of a config and of its components."""
-
     form: ConfigForm
     model = RewardVersion
 
@@ -152,7 +150,6 @@ def editor_from(post: QueryDict, config: RewardConfig | None = None) -> RewardEd
 
 
 def components_from(post: QueryDict) -> list[ComponentForm]:
-    """Return the component rows of a submitted form, without those of unknown functions."""
     return rows_from(post, LIBRARY, ComponentForm)
 
 

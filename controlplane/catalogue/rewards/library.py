@@ -31,8 +31,6 @@ COSTS = {
 
 @dataclass(frozen=True)
 class WorkedExample:
-    """An example of a reward, prepared for the page."""
-
     example: Example
     params: dict[str, Any]
     """Parameters that differ from the defaults."""
@@ -47,7 +45,6 @@ class LibraryEntry:
     cost: str
     examples: list[WorkedExample]
     offered: bool
-    """True if this user may add it."""
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,7 @@ class TrialTurn:
 
 
 def turn(seconds: float, *, requester: str = "") -> TrialTurn:
-    """Begin a turn of `seconds`. `requester`: id of a client that sends repeated requests, whose next turn ends this
-    one."""
+    """Begin a turn of `seconds`. `requester`: id of a client with repeated requests, whose next turn ends this one."""
     if not requester:
         return TrialTurn(until=time.monotonic() + seconds)
     number = next(_numbers)

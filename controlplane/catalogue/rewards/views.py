@@ -18,7 +18,6 @@ from workers.rewards.library import LIBRARY
 
 @require_GET
 def library(request: HttpRequest) -> HttpResponse:
-    """Show all rewards, with their examples."""
     return render(request, "catalogue/rewards/library.html", {"groups": groups(person(request)), "count": len(LIBRARY)})
 
 
@@ -43,7 +42,6 @@ def component(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def balance(request: HttpRequest) -> HttpResponse:
-    """Show the balance of the components in the editor's form."""
     context = {"balance": editor_from(request.POST).balance(), "fixable": True}
     return render(request, "catalogue/rewards/_balance.html", context)
 

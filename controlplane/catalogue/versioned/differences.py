@@ -16,7 +16,6 @@ MAX_LINES = 200
 @dataclass(frozen=True)
 class Difference:
     name: str
-    """Name of the changed part or setting."""
     before: str = ""
     after: str = ""
     lines: tuple[str, ...] = ()

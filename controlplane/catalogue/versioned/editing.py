@@ -25,8 +25,6 @@ SpecT = TypeVar("SpecT")
 
 
 class ItemForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
-    """The form of an item's name and description, and of its next version's note."""
-
     note = forms.CharField(
         label="What changes",
         max_length=200,
@@ -77,7 +75,6 @@ class ItemEditor(Generic[RowT]):
         return all(valid) and not self.problem and not any(form.errors for form in self.rows)
 
     def item_forms(self) -> Sequence[forms.BaseForm]:
-        """Return the forms above the rows."""
         return (self.form,)
 
     def check_names(self) -> None:
@@ -94,8 +91,7 @@ class ItemEditor(Generic[RowT]):
 
     @property
     def wrong(self) -> list[tuple[str, str, str]]:
-        """Fields with an error, as (id on the page, label, sentences), listed because the page is longer than a
-        screen."""
+        """Fields with an error, as (id on the page, label, sentences): the page is longer than a screen."""
         mistakes = []
         for form in self.item_forms():
             for name, errors in form.errors.items():
@@ -135,8 +131,7 @@ def rows_from(post: QueryDict, library: Mapping[str, Any], form: Callable[..., R
 
 
 def rows_of(parts: Sequence[Any], spec: type[SpecT], row: Callable[[SpecT], RowT]) -> tuple[list[RowT], str]:
-    """Return rows for a version's stored parts, and a sentence that names the parts the library no longer has, or
-    ""."""
+    """Return rows for a version's stored parts, and a sentence that names parts no longer in the library, or ""."""
     rows, lost = [], []
     for part in parts:
         try:

@@ -23,8 +23,6 @@ EditorT = TypeVar("EditorT", bound=ItemEditor[Any])
 
 @dataclass(frozen=True)
 class EditorPages(Generic[EditorT]):
-    """The editor pages of one kind of item."""
-
     model: type[Version]
     editor_from: Callable[[QueryDict, Any], EditorT]
     """Function that returns the editor of a submitted form, for the given item or, if it is None, a new one."""

@@ -39,7 +39,6 @@ class Item(Deletable):
 class Version(models.Model):
     number = models.IntegerField()
     note = models.CharField(max_length=200, blank=True)
-    """User's note about the change."""
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )

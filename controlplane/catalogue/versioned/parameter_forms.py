@@ -163,7 +163,6 @@ def label(name: str) -> str:
 
 
 def _field(entry: Mapping[str, Any]) -> forms.Field:
-    """Return a form field for one entry of a schema. It parses the value; Described.check validates it."""
     common = {"label": label(entry["name"]), "help_text": entry["help"]}
     if entry["type"] == "bool":
         return forms.BooleanField(required=False, **common)

@@ -94,8 +94,7 @@ def may_use_part(model: type[Version], user: User, spec: Any) -> bool:
 
 
 def is_saved(model: type[Version], spec: Any) -> bool:
-    """Return whether a version of any item has this function with the same parameters, so that an admin has saved
-    it."""
+    """Return whether any item's version has this function with the same parameters: an admin has saved it then."""
     lists: Iterable[Any] = existing_versions(model).values_list(model.kind.parts, flat=True).iterator(chunk_size=200)
     parts = (part for parts in lists if isinstance(parts, list) for part in parts if isinstance(part, dict))
     same_function = (part for part in parts if part.get("function") == spec.function)

@@ -29,8 +29,6 @@ MAX_INLINE_LENGTH = 60
 
 @dataclass(frozen=True)
 class PartView:
-    """A part of a version, prepared for its page."""
-
     spec: Any
     entry: Entry | Reward | None
     """None if the library no longer has it."""

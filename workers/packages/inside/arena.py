@@ -49,7 +49,6 @@ def games() -> list[str]:
 
 
 def _new_messages(environment: Any) -> str:
-    """Return the messages that the player hasn't seen yet, except the player's own."""
     _, messages = environment.get_observation()
     own_kind = textarena.ObservationType.PLAYER_ACTION
     return "\n".join(str(text).strip() for _, text, kind in messages if kind is not own_kind).strip()

@@ -65,8 +65,7 @@ _parse = sympy.parse_expr
 
 
 def _formula(text: Any, *args: Any, **options: Any) -> Any:
-    """Parse a formula with sympy.parse_expr, which evaluates its argument. Raises ValueError for anything but a
-    formula."""
+    """Parse a formula with sympy.parse_expr, which evaluates its argument. Raises ValueError for non-formulas."""
     if not isinstance(text, str) or len(text) > MAX_FORMULA_LENGTH or _NO_FORMULA.search(text):
         raise ValueError("This is not a formula.")
     if any(len(name) > 1 and name not in _NAMES for name in _NAME.findall(text)):
@@ -92,8 +91,7 @@ _make_safe()
 
 
 def families() -> list[dict[str, Any]]:
-    """Return each family's {"name", "title", "levels"}, with the number of levels in its curriculum, or 0 without
-    one."""
+    """Return each family's {"name", "title", "levels"}; `levels` is 0 for a family without a curriculum."""
     return [
         {"name": name, "title": ((inspect.getdoc(dataset) or "").splitlines() or [""])[0], "levels": _levels(name)}
         for name, (dataset, _) in sorted(DATASETS.items())

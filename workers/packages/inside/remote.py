@@ -90,8 +90,7 @@ class _Session:
 
 
 def _client_class() -> Any:
-    """Import and return the client's class alone: its package would also import the server, whose web stack takes half
-    a minute."""
+    """Import the client's class without its package, which would import the server and take half a minute."""
     for name in ("openenv", "openenv.core"):
         if name not in sys.modules:
             spec = importlib.util.find_spec(name)
@@ -149,7 +148,6 @@ class _Program:
 
 
 def _step_result(result: Any) -> dict[str, Any]:
-    """Convert the result of a step to {"text", "error", "reward", "done"}."""
     observation = result.observation if isinstance(result.observation, dict) else {"result": result.observation}
     reward = result.reward if isinstance(result.reward, int | float) else None
     step = {"reward": reward, "done": bool(result.done), "error": ""}

@@ -104,7 +104,6 @@ class ProfileForm(forms.Form):
     description = forms.CharField(required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}))
 
     digest = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
-    """Digest of the profile when the page was opened."""
 
     def __init__(
         self,

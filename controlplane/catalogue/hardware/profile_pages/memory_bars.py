@@ -110,8 +110,7 @@ class MemoryView:
 def view(
     estimate: Estimate, *, length: int, where: str, indexes: Sequence[int] = (), host_ram_gib: float = 0.0
 ) -> MemoryView:
-    """Convert an estimate for the template. `length`: tokens of a prompt with its completion; `where`: a description
-    of the GPUs."""
+    """Convert an estimate for the template. `length`: tokens of a prompt and completion; `where`: names the GPUs."""
     serving = estimate.serving
     return MemoryView(
         bars=bars(estimate, indexes or range(len(estimate.gpus))),

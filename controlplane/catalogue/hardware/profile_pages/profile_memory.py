@@ -31,8 +31,6 @@ MAX_INSPECTED = 40
 
 @dataclass(frozen=True)
 class FittedModel:
-    """Estimate for one of the usual models under a profile."""
-
     name: str
     needed_gib: float
     """Memory on the GPU that needs the most, without the allocator's cache."""
@@ -108,8 +106,7 @@ class MemoryRoom:
 
 
 def room(profile: Profile, shape: Shape, card_gib: float) -> MemoryRoom | None:
-    """Find a faster division of the batch for a model on GPUs of one size; None if there is none or the batch doesn't
-    fit."""
+    """Find a faster division of the batch for a model on GPUs of one size; None if there is none or it doesn't fit."""
     current, faster, gain = division(profile, shape, card_gib)
     if faster is None:
         return None
@@ -235,7 +232,6 @@ def _size(text: str) -> float | None:
 
 
 def _inspected_shapes() -> dict[str, Shape]:
-    """Return the shapes of the models that hosts have inspected recently, by path."""
     rows = ModelInspection.objects.filter(answered_at__isnull=False).order_by("-answered_at")[:MAX_INSPECTED]
     facts = {row.model: row.answer for row in reversed(rows) if isinstance(row.answer, dict) and row.answer.get("ok")}
     shapes = {model: shape_of(config) for model, config in facts.items() if not config.get("quantization")}

@@ -49,7 +49,6 @@ def profile_archive(request: HttpRequest, profile_id: int) -> HttpResponseBase:
 
 @require_safe
 def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Download a profile as a YAML document."""
     row = profile_for(request, profile_id)
     try:
         text = profile_yaml.export(profile_of(row))

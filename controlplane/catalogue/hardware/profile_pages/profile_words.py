@@ -20,8 +20,6 @@ STRATEGIES = {
 
 @dataclass(frozen=True)
 class ProfileWords:
-    """Short descriptions of a profile's parts."""
-
     gpus: str
     completions: str
     training: str
@@ -116,7 +114,6 @@ def _training(profile: Profile) -> str:
 
 
 def _batch(profile: Profile) -> str:
-    """Describe the completions per step: per process × processes × accumulation, in groups."""
     batch = profile.batch
     size, passes = (batch.get(name) for name in DIVISION)
     if size is None or passes is None:
