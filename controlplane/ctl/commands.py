@@ -285,10 +285,10 @@ def _print_findings(result: dict[str, Any], *, file: Any) -> None:
         print(output.clean(f"{finding['grade']}: {where}{finding['cause']} {finding['fix']}").rstrip(), file=file)
 
 
-def _pair(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
+def _pair(assignment: str) -> tuple[str, Any]:
+    name, equals, value = assignment.partition("=")
     if not equals:
-        raise RequestRefused(0, f"{text} is not in the form FIELD=VALUE.", "", "")
+        raise RequestRefused(0, f"{assignment} is not in the form FIELD=VALUE.", "", "")
     try:
         parsed = json.loads(value)
     except ValueError:
@@ -296,9 +296,9 @@ def _pair(text: str) -> tuple[str, Any]:
     return name, parsed if isinstance(parsed, str | int | float | bool) or parsed is None else value
 
 
-def _kind(text: str) -> str:
+def _kind(document: str) -> str:
     try:
-        tree = yaml.safe_load(text)
+        tree = yaml.safe_load(document)
     except (yaml.YAMLError, ValueError, RecursionError):
         return ""
     return str(tree.get("kind")) if isinstance(tree, dict) else ""
@@ -308,6 +308,6 @@ def _read(path: str) -> str:
     return sys.stdin.read() if path == "-" else Path(path).read_text()
 
 
-def _say(text: str) -> None:
+def _say(message: str) -> None:
     """Print a message to standard error, because standard output may be redirected to a file."""
-    print(f"{datetime.now().strftime('%H:%M:%S')} {output.clean(text)}", file=sys.stderr, flush=True)
+    print(f"{datetime.now().strftime('%H:%M:%S')} {output.clean(message)}", file=sys.stderr, flush=True)

@@ -53,7 +53,7 @@ def checked(url: str) -> str:
 
 
 def store(access: Access) -> Path:
-    """Write address and token to a file that only its owner may read, and return its path."""
+    """Write address and token to a file that only its owner may read, and return the file's path."""
     path = _path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}")

@@ -23,10 +23,10 @@ def table(rows: Iterable[Sequence[Any]], head: Sequence[str]) -> None:
 
 
 def facts(values: dict[str, Any]) -> None:
-    shown = {name: clean(value) for name, value in values.items() if value not in ("", None, [], {})}
-    widest = max(map(len, shown), default=0)
-    for name, text in shown.items():
-        print(f"{name.replace('_', ' ').ljust(widest)}  {text}")
+    lines = {name: clean(value) for name, value in values.items() if value not in ("", None, [], {})}
+    width = max(map(len, lines), default=0)
+    for name, line in lines.items():
+        print(f"{name.replace('_', ' ').ljust(width)}  {line}")
 
 
 def as_yaml(value: Any) -> None:
@@ -46,9 +46,9 @@ def clean(value: Any) -> str:
 def harmless(text: str) -> str:
     """Return text from a log or a model without control characters and with plain spaces only."""
 
-    def shown(char: str) -> str:
+    def replacement(char: str) -> str:
         if char.isprintable() or char in "\n\t":
             return char
         return "" if char == "\r" else " " if char.isspace() else "�"
 
-    return "".join(map(shown, text))
+    return "".join(map(replacement, text))

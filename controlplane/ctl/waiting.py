@@ -9,7 +9,7 @@ from controlplane.ctl.client import Client, ServerUnreachable
 from controlplane.ctl.output import harmless
 
 SUCCEEDED, REFUSED, USAGE, FAILED, STOPPED, UNREACHABLE = 0, 1, 2, 3, 4, 5
-"""Exit codes. 2 is argparse's own."""
+"""Exit codes, of which argparse itself uses 2."""
 EXIT = {"succeeded": SUCCEEDED, "failed": FAILED, "stopped": STOPPED}
 POLL_S = 2.0
 PATIENCE_S = 120.0
@@ -21,17 +21,17 @@ def until_end(
 ) -> tuple[int, dict[str, Any]]:
     """Report each change until the run ends, and return the exit code and the run. Raises ServerUnreachable after
     `patience` seconds without a response."""
-    shown, since = "", 0.0
+    last_line, unreachable_since = "", 0.0
     while True:
         try:
-            run, since = client.get(f"runs/{run_id}"), 0.0
+            run, unreachable_since = client.get(f"runs/{run_id}"), 0.0
         except ServerUnreachable:
-            since = since or time.monotonic()
-            if time.monotonic() - since > patience:
+            unreachable_since = unreachable_since or time.monotonic()
+            if time.monotonic() - unreachable_since > patience:
                 raise
         else:
-            if (line := in_words(run)) != shown:
-                report(shown := line)
+            if (line := in_words(run)) != last_line:
+                report(last_line := line)
             if run["status"] in EXIT and not run["resumes_at"]:
                 return EXIT[run["status"]], run
         client.pause(POLL_S)
@@ -61,7 +61,7 @@ def in_words(run: dict[str, Any]) -> str:
     elif run["status"] in EXIT:
         parts += [run["sentence"], run["detail"]]
     else:
-        of = f" of {run['max_steps']}" if run["max_steps"] else ""
-        parts += [run["phase"], f"step {run['step']}{of}" if run["step"] else ""]
+        total = f" of {run['max_steps']}" if run["max_steps"] else ""
+        parts += [run["phase"], f"step {run['step']}{total}" if run["step"] else ""]
         parts += [f"reward {run['reward']:.3f}" if run["reward"] is not None else "", f"on {run['host']}"]
     return " · ".join(part for part in parts if part)

@@ -32,12 +32,12 @@ def problem(tool: ToolDescription, arguments: Any) -> str:
         return f"The arguments of {name} must be a JSON object."
     properties, required = parameters.get("properties"), parameters.get("required")
     named: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-    if missing := [key for key in (required if isinstance(required, list) else ()) if key not in arguments]:
-        return f"{name} needs {', '.join(map(repr, missing))}."
+    if missing_keys := [key for key in (required if isinstance(required, list) else ()) if key not in arguments]:
+        return f"{name} needs {', '.join(map(repr, missing_keys))}."
     is_open_ended = "additionalProperties" in parameters or "patternProperties" in parameters
-    if unknown := [] if is_open_ended else [key[:100] for key in arguments if key not in named]:
+    if unknown_keys := [] if is_open_ended else [key[:100] for key in arguments if key not in named]:
         has = ", ".join(named) or "none"
-        return f"{name} has no argument {', '.join(map(repr, unknown[:MAX_NAMED]))}. Its arguments are: {has}."
+        return f"{name} has no argument {', '.join(map(repr, unknown_keys[:MAX_NAMED]))}. Its arguments are: {has}."
     schema_json = _schema_json(tool)
     try:
         is_valid = schema.fits(dict(arguments), schema_json)

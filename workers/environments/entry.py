@@ -54,7 +54,7 @@ class Result:
     """Text for the model, which explains the error if there is one."""
     error: ToolError | None = None
     reward: float | None = None
-    """The environment's reward for the call or the move."""
+    """Reward from the environment for the call or the move."""
     done: bool = False
     """True if the episode is over."""
 

@@ -68,7 +68,7 @@ class OpenEpisode:
     sessions: dict[str, EpisodeSession | None]
     """Sessions by their parts' names; None if one couldn't be opened or was abandoned."""
     opening: str = ""
-    """Text to append to the last message of the prompt."""
+    """Text to append to the prompt's last message."""
     problem: str = ""
     """Why the episode can't continue; "" if it can."""
     missing: dict[str, str] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Executor:
         return bool(self._stateful)
 
     def begin(self, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[OpenEpisode]:
-        """Open and reset the sessions of one episode per row."""
+        """Open and reset the sessions of one episode per row, and return the episodes."""
         episodes = [OpenEpisode({part.name: None for part, _, _ in self._parts}) for _ in rows]
         seconds = max(MIN_OPENING_S, self._limits.call_s)
         openings: list[tuple[OpenEpisode, str, _Opening]] = []
@@ -224,8 +224,8 @@ class Executor:
         session = move.episode.sessions.get(self._game)
         if session is None:
             why = move.episode.problem or "there is no game."
-            text = f"The game can't continue: {why}"
-            planned.answers[0] = EnvironmentAnswer(text, ToolError.UNAVAILABLE, failed=True)
+            message = f"The game can't continue: {why}"
+            planned.answers[0] = EnvironmentAnswer(message, ToolError.UNAVAILABLE, failed=True)
             return
         step = TimedStep(lambda seconds: session.answer(move.text, seconds), self._limits.call_s)
         planned.tasks.append((StepSequence([step], deadline=move.deadline, leave=session.close), [0]))
@@ -239,8 +239,8 @@ class Executor:
         part = self._part_of_tool.get(call.name)
         if part is None:
             names = ", ".join(self._part_of_tool) or "none"
-            text = f"There is no tool called {call.name[:100]!r}. The tools are: {names}."
-            return EnvironmentAnswer(text, ToolError.UNKNOWN)
+            message = f"There is no tool called {call.name[:100]!r}. The tools are: {names}."
+            return EnvironmentAnswer(message, ToolError.UNKNOWN)
         if move.episode.sessions.get(part) is None and not self._reopened(move.episode, part):
             why = move.episode.missing.get(part, "it has ended.")
             failed = part in self._stateful
@@ -287,11 +287,11 @@ class Executor:
             took = f"took longer than {limit:g} s" if seconds >= limit else "had no time left in this episode"
             return EnvironmentAnswer(f"{subject} {took}, and was stopped.", ToolError.TIMEOUT, seconds, failed=stateful)
         if isinstance(value, BaseException):
-            text = f"{subject} failed: {_message(value)}"
-            return EnvironmentAnswer(text, _error_of(value), seconds, failed=not called)
+            message = f"{subject} failed: {_message(value)}"
+            return EnvironmentAnswer(message, _error_of(value), seconds, failed=not called)
         if not isinstance(value, Result):
-            text = f"{subject} failed: it returned {type(value).__name__}, which is not a result."
-            return EnvironmentAnswer(text, ToolError.RAISED, seconds, failed=stateful)
+            message = f"{subject} failed: it returned {type(value).__name__}, which is not a result."
+            return EnvironmentAnswer(message, ToolError.RAISED, seconds, failed=stateful)
         return self._read(value, subject, seconds)
 
     def _read(self, value: Result, subject: str, seconds: float) -> EnvironmentAnswer:
@@ -350,8 +350,8 @@ def _entry_of(part: PartSpec, library: Mapping[str, Entry]) -> tuple[Entry, Any]
     entry = library.get(part.function)
     if entry is None:
         raise Unusable(f"There is no tool or environment {part.function!r} here.")
-    if problems := entry.check(part.params):
-        raise Unusable(f"{entry.title} ({part.name}): {'; '.join(problems)}.")
+    if found := entry.check(part.params):
+        raise Unusable(f"{entry.title} ({part.name}): {'; '.join(found)}.")
     return entry, entry.build(part.params)
 
 
@@ -378,7 +378,7 @@ def _error_of(error: BaseException) -> ToolError:
 
 
 def _message(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:300]
+    message = " ".join(str(error).split())[:300]
     if isinstance(error, Unavailable | SandboxUnavailable | StepAbandoned):
-        return text
-    return f"{type(error).__name__}: {text}" if text else f"{type(error).__name__}."
+        return message
+    return f"{type(error).__name__}: {message}" if message else f"{type(error).__name__}."

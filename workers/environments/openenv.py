@@ -125,7 +125,7 @@ class _ServerSession(EpisodeSession):
             "session": number,
             "address": self._endpoint.address.rstrip("/"),
             "key": self._endpoint.key,
-            "ips": _allowed(self._endpoint),
+            "ips": _allowed_ips(self._endpoint),
         }
         _, start = self._program.ask(opening, seconds)
         return number, start
@@ -150,7 +150,7 @@ def _result(step: Mapping[str, Any]) -> Result:
     return Result(step["error"] or step["text"], error, step["reward"], done=step["done"])
 
 
-def _allowed(endpoint: Endpoint) -> list[str] | None:
+def _allowed_ips(endpoint: Endpoint) -> list[str] | None:
     """Return the server's IP addresses that the endpoint's rule allows; None if it has none. Raises Unavailable."""
     if why := outbound.problem(endpoint.address):
         raise Unavailable(f"The server's address can't be used. {why}")
@@ -162,10 +162,10 @@ def _allowed(endpoint: Endpoint) -> list[str] | None:
     except OSError as error:
         raise Unavailable(f"{host} could not be looked up: {error.strerror}.") from None
     refusals = {ip: endpoint.refusal(ip) for ip in ips}
-    allowed = [ip for ip in dict.fromkeys(ips) if refusals[ip] is None]
-    if not allowed:
+    allowed_ips = [ip for ip in dict.fromkeys(ips) if refusals[ip] is None]
+    if not allowed_ips:
         raise Unavailable(f"No request is sent to {host}: {next(iter(refusals.values()), 'it has no address')}.")
-    return allowed
+    return allowed_ips
 
 
 def _filled(value: Any, row: Mapping[str, Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Tools whose code runs in the sandbox: an admin's own function, and an interpreter for the model's code."""
+"""Tools whose code runs in the sandbox: a function written by an admin, and an interpreter for the model's code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

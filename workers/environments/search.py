@@ -93,9 +93,9 @@ class Index:
         scores = self._bm25.get_scores(terms)
         hits = np.flatnonzero(scores > 0)
         if len(hits) > count:
-            worst = np.partition(scores[hits], len(hits) - count)[len(hits) - count]
-            hits = hits[scores[hits] >= worst]
-        best = hits[np.lexsort((hits, -scores[hits]))][:count]
+            threshold = np.partition(scores[hits], len(hits) - count)[len(hits) - count]
+            hits = hits[scores[hits] >= threshold]
+        ranked = hits[np.lexsort((hits, -scores[hits]))][:count]
         return [
             DocumentHit(
                 document_id,
@@ -103,7 +103,7 @@ class Index:
                 snippet_of(self._texts[document_id].as_py(), terms, snippet),
                 float(scores[document_id]),
             )
-            for document_id in best.tolist()
+            for document_id in ranked.tolist()
         ]
 
     def _build(self, k1: float, b: float) -> Any:
@@ -163,18 +163,18 @@ def snippet_of(text: str, terms: Sequence[str], max_length: int) -> str:
     searched = set(terms)
     positions = [(match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in searched]
     room = max_length - 2  # for an ellipsis on each side
-    best, best_count = 0, 0
+    best_start, best_count = 0, 0
     for number, (start, _) in enumerate(positions[:MAX_POSITIONS]):
         following = positions[number : number + MAX_POSITIONS]
-        inside = {term for position, term in following if position + len(term) <= start + room}
-        if len(inside) > best_count:
-            best, best_count = start, len(inside)
-    begin = max(0, min(best - room // 4, len(text) - room)) if best > room * 3 // 4 else 0
+        found_terms = {term for position, term in following if position + len(term) <= start + room}
+        if len(found_terms) > best_count:
+            best_start, best_count = start, len(found_terms)
+    begin = max(0, min(best_start - room // 4, len(text) - room)) if best_start > room * 3 // 4 else 0
     if begin:
-        begin = max(begin, text.find(" ", begin, best) + 1)  # after a space, if there is one
+        begin = max(begin, text.find(" ", begin, best_start) + 1)  # after a space, if there is one
     end = begin + room
-    cut = text.rfind(" ", begin + room // 2, end) if end < len(text) else len(text)
-    end = cut if cut > 0 else end
+    space = text.rfind(" ", begin + room // 2, end) if end < len(text) else len(text)
+    end = space if space > 0 else end
     return f"{'…' if begin else ''}{text[begin:end].strip()}{'…' if end < len(text) else ''}"
 
 

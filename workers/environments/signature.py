@@ -34,12 +34,12 @@ def describe(source: str) -> ToolDescription:
     if not summary:
         raise NotATool(f"{function.name} has no docstring: its first lines tell the model what the tool does")
     arguments = function.args
-    named = [*arguments.args, *arguments.kwonlyargs]
-    if unknown := [name for name in notes if name not in {argument.arg for argument in named}]:
-        raise NotATool(f"the docstring describes {unknown[0]}, which isn't an argument of {function.name}")
+    parameters = [*arguments.args, *arguments.kwonlyargs]
+    if unknown_names := [name for name in notes if name not in {argument.arg for argument in parameters}]:
+        raise NotATool(f"the docstring describes {unknown_names[0]}, which isn't an argument of {function.name}")
     defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + [*arguments.defaults, *arguments.kw_defaults]
     properties, required = {}, []
-    for argument, default in zip(named, defaults, strict=True):
+    for argument, default in zip(parameters, defaults, strict=True):
         properties[argument.arg] = _property(argument, notes.get(argument.arg, ""), default)
         if default is None:
             required.append(argument.arg)
@@ -127,8 +127,8 @@ def _type(node: ast.expr, name: str) -> dict[str, Any]:
     )
 
 
-def _parametrised(generic: str, inside: ast.expr, name: str) -> dict[str, Any]:
-    parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
+def _parametrised(generic: str, type_arguments: ast.expr, name: str) -> dict[str, Any]:
+    parts = type_arguments.elts if isinstance(type_arguments, ast.Tuple) else [type_arguments]
     if generic in ("list", "List") and len(parts) == 1:
         return {"type": "array", "items": _type(parts[0], name)}
     if generic in ("dict", "Dict") and len(parts) == 2:

@@ -35,7 +35,7 @@ _PLAIN = frozenset(
     ["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
      "olmo2", "smollm3", "granite", "cohere", "phi"]
 )  # fmt: skip
-"""Families whose q_proj has the shape (heads × head size, hidden size) in every layer."""
+"""Model families in which every layer's q_proj has the shape (heads × head size, hidden size)."""
 _CONSTANT_HEAD_SIZE = ("gemma", "qwen3")
 """Families whose default head size is a constant, not hidden size / heads."""
 
@@ -43,14 +43,14 @@ _CONSTANT_HEAD_SIZE = ("gemma", "qwen3")
 def facts(files: ModelFiles) -> dict[str, Any]:
     """Read the facts that an inspection reports. Raises InspectionError for an unusable model."""
     config = _config(files)
-    text = config["text_config"] if isinstance(config.get("text_config"), dict) else config
-    sizes = _sizes(text)
+    text_config = config["text_config"] if isinstance(config.get("text_config"), dict) else config
+    sizes = _sizes(text_config)
     tokenizer = _tokenizer(files)
     weights = files.weights()
     if problem := (
-        _embedding_problem(text, sizes["vocab"], sizes["hidden"], weights)
-        or _layers_problem(text, sizes["layers"], weights)
-        or _attention_problem(text, sizes, weights)
+        _embedding_problem(text_config, sizes["vocab"], sizes["hidden"], weights)
+        or _layers_problem(text_config, sizes["layers"], weights)
+        or _attention_problem(text_config, sizes, weights)
     ):
         raise InspectionError(f"config.json does not match the weights: {problem}. One of them is from another model.")
     quantization = config.get("quantization_config")
@@ -58,8 +58,10 @@ def facts(files: ModelFiles) -> dict[str, Any]:
     return {
         "architecture": architectures[0] if isinstance(architectures, list) and architectures else None,
         "model_type": config.get("model_type"),
-        "config": {key: value for key in _CONFIG_KEYS if (value := text.get(key, config.get(key))) is not None},
-        "context_length": next((int(text[key]) for key in _CONTEXT_KEYS if isinstance(text.get(key), int)), None),
+        "config": {key: value for key in _CONFIG_KEYS if (value := text_config.get(key, config.get(key))) is not None},
+        "context_length": next(
+            (int(text_config[key]) for key in _CONTEXT_KEYS if isinstance(text_config.get(key), int)), None
+        ),
         "quantization": quantization.get("quant_method") if isinstance(quantization, dict) else None,
         "custom_code": bool(config.get("auto_map")),
         **{name: sizes[name] for name in ("heads", "kv_heads", "layers", "hidden")},
@@ -143,8 +145,8 @@ def _layers_problem(config: Mapping[str, Any], layers: int | None, weights: Weig
         if match := _LAYER.match(name):
             indexes.setdefault(match[1], set()).add(int(match[2]))
     counts = sorted({len(numbers) for numbers in indexes.values()}, reverse=True)
-    extra = next((value for key in _EXTRA_LAYERS if isinstance(value := config.get(key), int)), 0)
-    if not counts or layers is None or layers in counts or layers + extra in counts:
+    extra_layers = next((value for key in _EXTRA_LAYERS if isinstance(value := config.get(key), int)), 0)
+    if not counts or layers is None or layers in counts or layers + extra_layers in counts:
         return ""
     return f"it says {layers} layers, but there are {counts[0]}"
 

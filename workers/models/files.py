@@ -30,7 +30,7 @@ class Tensor(NamedTuple):
     dtype: str
     shape: list[int]
     size: int
-    """Bytes."""
+    """Size in bytes."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Weights:
 
 
 class ModelFiles(Protocol):
-    """A model's files, in a folder or on the hub."""
+    """Interface of a model's files, in a folder or on the hub."""
 
     container: str
     """Word for what contains the files: folder or repository."""
@@ -144,7 +144,7 @@ def shards_of(index: Mapping[str, Any]) -> list[str]:
 
 
 def header_length(start: bytes, name: str, *, limit: int) -> int:
-    """Read the header's length in bytes from a safetensors file's first 8 bytes. Raises InspectionError."""
+    """Return the header's length in bytes, read from a safetensors file's first 8 bytes. Raises InspectionError."""
     length: int = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
     if not 0 < length <= limit:
         raise InspectionError(f"{name} is not a safetensors file, or it is incomplete.")

@@ -69,7 +69,7 @@ class Hub:
         offline = env.get("HF_HUB_OFFLINE") or env.get("TRANSFORMERS_OFFLINE") or ""
         return cls(
             endpoint=(env.get("HF_ENDPOINT") or ENDPOINT).rstrip("/"),
-            token=next((token for path in token_files if path and (token := _read(path))), None),
+            token=next((token for path in token_files if path and (token := _read_token(path))), None),
             offline=offline.upper() in _TRUE,
         )
 
@@ -115,8 +115,8 @@ class HubFiles:
 
     def weights(self) -> Weights:
         index = {} if self.exists(SINGLE) else self.json(INDEX)
-        first = SINGLE if self.exists(SINGLE) else shards_of(index)[0]
-        weights = weights_of(self._header(first))
+        first_shard = SINGLE if self.exists(SINGLE) else shards_of(index)[0]
+        weights = weights_of(self._header(first_shard))
         if index:
             names = frozenset(str(name) for name in index["weight_map"])
             weights = replace(weights, names=names, modules=linear_modules(names), parameters=None, dtypes={})
@@ -218,7 +218,7 @@ def _proxy_for(url: str) -> str:
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _read(path: Path) -> str:
+def _read_token(path: Path) -> str:
     try:
         token = path.read_text().strip()
     except (OSError, UnicodeDecodeError):

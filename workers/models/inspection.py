@@ -46,19 +46,19 @@ def find(model: str, roots: Sequence[Path], *, revision: str = "") -> tuple[Path
     if revision and (is_local(model) or not _REVISION.fullmatch(revision)):
         raise InspectionError(f"{model} has no revision {revision!r}: only models on the hub have revisions.")
     if is_local(model):
-        return inside(Path(model), roots), "path"
+        return folder_inside(Path(model), roots), "path"
     if not _HUB_ID.fullmatch(model) or len(model) > 200:
         raise InspectionError(f"{model!r} is neither an absolute path nor a hub id such as Qwen/Qwen3-0.6B.")
     return cached(model, revision), "cache"
 
 
-def inside(path: Path, roots: Sequence[Path]) -> Path:
+def folder_inside(path: Path, roots: Sequence[Path]) -> Path:
     """Return the real folder of a local path. Raises InspectionError if it isn't inside one of the roots."""
     if not path.is_absolute() or "\0" in str(path):
         raise InspectionError(f"{path} is not an absolute path.")
     real = Path(os.path.realpath(path))
-    allowed = [Path(os.path.realpath(root)) for root in roots]
-    if not any(real.is_relative_to(root) for root in allowed):
+    allowed_roots = [Path(os.path.realpath(root)) for root in roots]
+    if not any(real.is_relative_to(root) for root in allowed_roots):
         # The message is the same whether it exists or not, so that nothing outside the roots is revealed.
         where = ", ".join(str(root) for root in roots) or "none is set on this host"
         raise InspectionError(f"{path} is not inside the host's model folders ({where}).")

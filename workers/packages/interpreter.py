@@ -28,11 +28,11 @@ class PackageMissing(Exception):
 
 def python() -> str:
     """Return the path of the interpreter. Raises PackageMissing."""
-    named = os.environ.get(PYTHON)
-    path = named or str(SOURCE_ROOT / ENVIRONMENT / "bin" / "python")
+    configured = os.environ.get(PYTHON)
+    path = configured or str(SOURCE_ROOT / ENVIRONMENT / "bin" / "python")
     if shutil.which(path) is None:
         raise PackageMissing(
-            f"{PYTHON} is {named}, but there is no such program on this machine." if named else MISSING
+            f"{PYTHON} is {configured}, but there is no such program on this machine." if configured else MISSING
         )
     return path
 
@@ -40,14 +40,16 @@ def python() -> str:
 def build() -> str:
     """Build our own environment if necessary, and return the path of the interpreter. Raises PackageMissing."""
     ours = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
-    named = os.environ.get(PYTHON)
-    if (named is None or Path(named) == ours) and not ours.exists():
+    configured = os.environ.get(PYTHON)
+    if (configured is None or Path(configured) == ours) and not ours.exists():
         # Environments made by uv have no pip, but the machine's own Python may have one.
         system_python = getattr(sys, "_base_executable", sys.executable)
         command = [system_python, "-m", "controlplane.setup.bootstrap.on_demand", GROUP]
-        built = subprocess.run(command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        if built.returncode:
-            lines = [line.strip() for line in built.stderr.splitlines() if line.strip()]
+        installation = subprocess.run(
+            command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        if installation.returncode:
+            lines = [line.strip() for line in installation.stderr.splitlines() if line.strip()]
             reason = lines[-1][:MAX_REASON_LENGTH] if lines else "no reason was given"
             raise PackageMissing(f"The third-party environments could not be installed here ({reason}). {MISSING}")
     return python()

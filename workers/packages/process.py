@@ -80,10 +80,10 @@ class _RunningProgram:
         self.lives = True
         self._lock = threading.Lock()
         self._waiting: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
-        started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
+        start_result: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
         # The program dies with the thread that starts it, so that thread also reads its responses.
-        threading.Thread(target=self._run, args=(command, started), name="package", daemon=True).start()
-        process = started.get()
+        threading.Thread(target=self._run, args=(command, start_result), name="package", daemon=True).start()
+        process = start_result.get()
         if isinstance(process, OSError):
             raise RequestFailed(f"{command[0]} can't be started: {process.strerror}.", "gone")
         self._process = process
@@ -117,7 +117,7 @@ class _RunningProgram:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _run(self, command: list[str], started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError]) -> None:
+    def _run(self, command: list[str], start_result: queue.SimpleQueue[subprocess.Popen[bytes] | OSError]) -> None:
         try:
             process = subprocess.Popen(
                 command,
@@ -130,9 +130,9 @@ class _RunningProgram:
                 preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL),
             )
         except OSError as error:
-            started.put(error)
+            start_result.put(error)
             return
-        started.put(process)
+        start_result.put(process)
         assert process.stdout is not None  # noqa: S101  # a pipe was asked for
         while (line := process.stdout.readline(MAX_LINE_BYTES)) and self._deliver(line):
             pass

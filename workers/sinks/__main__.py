@@ -18,7 +18,7 @@ from workers.sinks.program import LIBRARY, run
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
 NICENESS = 10
-"""Niceness of the process, for a lower priority than the trainer's."""
+"""Niceness of the process, which gives it a lower priority than the trainer."""
 _INSIDE = "GRPO_SINKS_INSIDE"
 
 

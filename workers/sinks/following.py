@@ -53,7 +53,7 @@ class Follower:
         self._cursor = Cursor.read(cursor)
         self._sink: Sink | None = None
         self._ended = ""
-        """The attempt's end reason, once it is in the outbox."""
+        """End reason of the attempt once it is in the outbox, until then ""."""
         self._searched = 0
         """Offset up to which the outbox was searched for the end."""
         self.finished = threading.Event()
@@ -146,7 +146,7 @@ def _end_in(lines: Sequence[Line]) -> str:
     return ""
 
 
-def replace_file(path: Path, text: str) -> None:
+def replace_file(path: Path, content: str) -> None:
     part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
+    part.write_text(content)
     os.replace(part, path)

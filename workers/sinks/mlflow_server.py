@@ -60,9 +60,9 @@ def _name(name: str) -> str:
     return _REFUSED.sub("_", name)
 
 
-def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in config.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}", str(value)
+            yield f"{prefix}{name}", str(value)

@@ -23,7 +23,7 @@ STOPPED = (EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.HOST_SHUTDO
 class Row(NamedTuple):
     seq: int
     t: float
-    """Unix seconds."""
+    """Time in Unix seconds."""
     step: int
     values: dict[str, float]
 

@@ -26,7 +26,7 @@ class TensorboardSink(Sink):
         if not size:
             self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
             for tag, text in (("run", about.link), ("config", json.dumps(about.config, indent=1, default=str))):
-                self._write(_text(tag, f"    {text}".replace("\n", "\n    ") if tag == "config" else text))
+                self._write(_text_event(tag, f"    {text}".replace("\n", "\n    ") if tag == "config" else text))
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -47,7 +47,7 @@ class TensorboardSink(Sink):
         self._records.write(event.SerializeToString())
 
 
-def _text(tag: str, text: str) -> Any:
+def _text_event(tag: str, text: str) -> Any:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
     from tensorboard.compat.proto.tensor_pb2 import TensorProto

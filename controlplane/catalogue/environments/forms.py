@@ -27,7 +27,7 @@ _NUMBERS: dict[str, tuple[str, float, float, str]] = {
     "episode_s": ("Time for an episode (s)", 1, 86_400, "Includes the time in which the model generates."),
     "at_once": ("Concurrent calls on a host", 1, 128, "Maximum calls that run concurrently on the host."),
 }
-"""Limit → label, minimum, maximum and help text."""
+"""Label, minimum, maximum and help text of each limit."""
 LIMIT_LABELS = {
     **{name: label for name, (label, *_) in _NUMBERS.items()},
     "count_outputs": "Results count against the completion's length",

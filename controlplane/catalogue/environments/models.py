@@ -1,4 +1,4 @@
-"""Environments and their versions: tools to call and games to play. A version never changes: runs refer to it."""
+"""Environments (tools to call and games to play) and their versions, which never change, because runs refer to them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,9 +31,9 @@ class Environment(Item):
 class EnvironmentVersion(Version):
     environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="versions")
     parts = models.JSONField(default=list)
-    """A list of workers.contract.run.episodes.PartSpec; their names are unique."""
+    """List of workers.contract.run.episodes.PartSpec with unique names."""
     limits = models.JSONField(default=dict)
-    """A workers.contract.run.episodes.EpisodeLimits; missing fields have their defaults."""
+    """Fields of workers.contract.run.episodes.EpisodeLimits; missing ones have their defaults."""
     kind = ItemKind(
         name="environment",
         slug="environment",

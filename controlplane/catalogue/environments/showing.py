@@ -53,7 +53,7 @@ def costly_parts(specs: Sequence[PartSpec]) -> list[str]:
 
 
 def preview(specs: Sequence[PartSpec]) -> Preview:
-    """Open every part once, as a run does, to list its tools."""
+    """Open every part once, as a run does, and return the tools, or the problem that prevents it."""
     try:
         executor = Executor(specs, EpisodeLimits(), turns.turn(PREVIEW_TIMEOUT_S).tools)
     except Unusable as error:

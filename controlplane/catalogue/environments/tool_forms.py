@@ -63,24 +63,24 @@ class _TextArgument(TextField):
 
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
     note = str(schema.get("description") or "")[:500]
-    common: dict[str, Any] = {"label": name, "help_text": note, "required": required}
+    options: dict[str, Any] = {"label": name, "help_text": note, "required": required}
     default, kind, choices = schema.get("default"), schema.get("type"), schema.get("enum")
     if kind == "boolean":
         choices = [True, False]
     if isinstance(choices, list) and choices:
-        offered = {json.dumps(choice): choice for choice in choices}
-        pairs = [*([] if required else [_UNSET]), *((key, str(choice)) for key, choice in offered.items())]
+        values = {json.dumps(choice): choice for choice in choices}
+        pairs = [*([] if required else [_UNSET]), *((key, str(choice)) for key, choice in values.items())]
         initial = json.dumps(default) if "default" in schema else None
-        coerce = offered.__getitem__
-        return forms.TypedChoiceField(choices=pairs, coerce=coerce, empty_value=None, initial=initial, **common)
+        coerce = values.__getitem__
+        return forms.TypedChoiceField(choices=pairs, coerce=coerce, empty_value=None, initial=initial, **options)
     if kind == "integer":
-        return forms.IntegerField(initial=default, **common)
+        return forms.IntegerField(initial=default, **options)
     if kind == "number":
-        return forms.FloatField(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **common)
+        return forms.FloatField(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **options)
     if kind == "string":
         is_long = any(part in name.lower() for part in _LONG_NAMES)
         attrs: dict[str, Any] = {"spellcheck": "false", "maxlength": MAX_LENGTH}
         widget = forms.Textarea(attrs=attrs | {"rows": 4, "class": "code"}) if is_long else forms.TextInput(attrs=attrs)
-        return _TextArgument(strip=False, max_length=MAX_LENGTH, initial=default, widget=widget, **common)
+        return _TextArgument(strip=False, max_length=MAX_LENGTH, initial=default, widget=widget, **options)
     area = forms.Textarea(attrs={"rows": 2, "class": "code", "spellcheck": "false"})
-    return forms.JSONField(initial=default, widget=area, **common | {"help_text": f"{note} JSON.".strip()})
+    return forms.JSONField(initial=default, widget=area, **options | {"help_text": f"{note} JSON.".strip()})

@@ -34,11 +34,11 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     if len(text) > MAX_CHARACTERS:
         raise UnreadableDocument(f"The command line is longer than {MAX_CHARACTERS // 1024} KB, the limit.")
     settings: dict[str, Any] = {}
-    rest: list[tuple[str, str]] = []
-    skipped = []
+    skipped: list[tuple[str, str]] = []
+    skipped_lines = []
     for number, line in _lines(text):
         if not is_command(line):
-            skipped.append(str(number))
+            skipped_lines.append(str(number))
             continue
         try:
             arguments = shlex.split(line, comments=True)
@@ -46,11 +46,11 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
             raise UnreadableDocument(f"Line {number}: {str(error).lower()}.") from error
         if len(arguments) > MAX_ARGUMENTS:
             raise UnreadableDocument(f"Line {number} has more than {MAX_ARGUMENTS} arguments.")
-        _command(arguments, settings, rest)
-    if skipped:
-        lines = f"line {', '.join(skipped[:12])}{' …' * (len(skipped) > 12)}"
-        rest.append((lines, "Not a command that starts training or a server."))
-    return settings, rest
+        _command(arguments, settings, skipped)
+    if skipped_lines:
+        lines = f"line {', '.join(skipped_lines[:12])}{' …' * (len(skipped_lines) > 12)}"
+        skipped.append((lines, "Not a command that starts training or a server."))
+    return settings, skipped
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -67,11 +67,11 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, joined
 
 
-def _command(arguments: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+def _command(arguments: list[str], settings: dict[str, Any], skipped: list[tuple[str, str]]) -> None:
     while arguments and (arguments[0] in ("export", "$", "env") or VARIABLE.fullmatch(arguments[0])):
         name, equals, value = arguments.pop(0).partition("=")
         if equals:
-            add_variable(name, value, settings, rest)
+            add_variable(name, value, settings, skipped)
     program: list[str] = []
     while arguments:
         argument = arguments.pop(0)
@@ -85,7 +85,7 @@ def _command(arguments: list[str], settings: dict[str, Any], rest: list[tuple[st
             arguments[:0] = values[1:]
             continue
         _option(name.replace("-", "_"), values, settings)
-    _program(program, settings, rest)
+    _program(program, settings, skipped)
 
 
 def _values(arguments: list[str]) -> list[str]:
@@ -116,19 +116,19 @@ def _scalar(text: str) -> Any:
     return text if value is None or isinstance(value, dict) else value
 
 
-def add_variable(name: str, value: str, settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+def add_variable(name: str, value: str, settings: dict[str, Any], skipped: list[tuple[str, str]]) -> None:
     """Add an environment variable to the settings, or to the rest with the reason why it is skipped."""
     if name in DEVICES:
-        rest.append((name, "A run gets its GPUs when it starts; a hardware profile can pin them."))
+        skipped.append((name, "A run gets its GPUs when it starts; a hardware profile can pin them."))
     elif name in reporting.VARIABLES:
         settings[name] = value
     elif problem := environment_problem(name, value):
-        rest.append((name, problem))
+        skipped.append((name, problem))
     else:
         settings.setdefault("env", {})[name] = value
 
 
-def _program(arguments: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+def _program(arguments: list[str], settings: dict[str, Any], skipped: list[tuple[str, str]]) -> None:
     if any("vllm" in argument for argument in arguments):
         settings.update(use_vllm=True, vllm_mode="server")
         if "serve" in arguments[:-1]:
@@ -136,4 +136,4 @@ def _program(arguments: list[str], settings: dict[str, Any], rest: list[tuple[st
     if "deepspeed" in arguments[:3]:
         settings.setdefault("deepspeed", True)
     files = [argument for argument in arguments if argument.endswith((".yaml", ".yml", ".json"))]
-    rest += [(file, "A file on your machine can't be read from here; import its content, too.") for file in files]
+    skipped += [(file, "A file on your machine can't be read from here; import its content, too.") for file in files]

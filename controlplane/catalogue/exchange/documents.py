@@ -122,11 +122,11 @@ def _yaml(text: str, fields: Mapping[str, str]) -> Reading:
 def _options(
     form: Format, text: str, options: tuple[dict[str, Any], list[tuple[str, str]]], fields: Mapping[str, str]
 ) -> Reading:
-    tree, rest = options
+    tree, skipped = options
     if not tree:
         raise UnreadableDocument(f"The {form.kind} contains no settings to import. {EXPECTED}")
     reading = TableReader(form, fields, line_finder(text)).read(tree)
-    for key, reason in rest:
+    for key, reason in skipped:
         reading.note(KeyVerdict.LEFT_OUT, key, reason)
     return reading
 

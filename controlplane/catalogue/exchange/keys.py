@@ -14,7 +14,7 @@ UNSET: Any = object()
 
 @dataclass(frozen=True)
 class Take:
-    """A rule for a key that fills a path of the spec."""
+    """A rule for a key whose value is stored at a path of the spec."""
 
     path: str
     read: Callable[[Any], Any]

@@ -1,4 +1,4 @@
-"""Our own documents: a run's spec, with or without its attempt, and a hardware profile's YAML."""
+"""Reader of our own documents: a run's spec, with or without its attempt, and a hardware profile's YAML."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -174,9 +174,11 @@ def _limits(reading: Reading, tree: dict[str, Any]) -> None:
     _take(reading, LimitsSpec, {name: value for name, value in tree.items() if name not in rules}, "limits")
     for name, cls in rules.items():
         if tree.get(name) is not None:
-            at = f"limits.{name}"
+            path = f"limits.{name}"
             needed = {field.name: 1 for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
-            _take(reading, cls, _mapping(reading, tree[name], at), at, keep_defaults=True, **{**needed, "metric": ""})
+            _take(
+                reading, cls, _mapping(reading, tree[name], path), path, keep_defaults=True, **{**needed, "metric": ""}
+            )
 
 
 def _take(
@@ -192,8 +194,8 @@ def _take(
         try:
             value = getattr(from_dict(cls, {**needed, name: raw}, at=at), name)
         except ContractError as error:
-            text = str(error).removeprefix(f"{key}: ").capitalize()
-            reading.note(KeyVerdict.WRONG, key, f"{text[:300]}.", path=key, raw=short(raw))
+            message = str(error).removeprefix(f"{key}: ").capitalize()
+            reading.note(KeyVerdict.WRONG, key, f"{message[:300]}.", path=key, raw=short(raw))
             continue
         field = fields[name]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

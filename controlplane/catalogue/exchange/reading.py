@@ -24,7 +24,7 @@ class DocumentKind(StrEnum):
 
 
 class KeyVerdict(StrEnum):
-    """Verdicts on keys that didn't simply fill a field; each is a list on the page, in this order."""
+    """Verdicts on keys that didn't simply set a value. The page has a list for each verdict, in this order."""
 
     WRONG = "Values that can't be used"
     CONTRADICTION = "Contradictions"
@@ -58,9 +58,9 @@ class Note:
 class Reading:
     kind: DocumentKind
     values: dict[str, Any] = field(default_factory=dict)
-    """Path in the spec -> value."""
+    """Values by path in the spec."""
     sources: dict[str, str] = field(default_factory=dict)
-    """Path in the spec -> key in the document."""
+    """Keys in the document by path in the spec."""
     notes: list[Note] = field(default_factory=list)
     complete: bool = False
     """True for our own documents, in which missing settings have their defaults."""
@@ -87,13 +87,13 @@ class Reading:
 
     @property
     def sizes(self) -> tuple[int, int] | None:
-        """The batch per process and the gradient accumulation, if both are known."""
+        """Batch size per process and gradient accumulation, if both are known."""
         batch = self.values.get("grpo.per_device_train_batch_size")
         accumulation = self.values.get("grpo.gradient_accumulation_steps")
         return (batch, accumulation) if isinstance(batch, int) and isinstance(accumulation, int) else None
 
     @property
     def listed(self) -> list[tuple[KeyVerdict, list[Note]]]:
-        """The notes by verdict, for the pages."""
+        """Notes grouped by verdict, for the pages."""
         groups = [(verdict, [note for note in self.notes if note.verdict == verdict]) for verdict in KeyVerdict]
         return [(verdict, notes) for verdict, notes in groups if notes]

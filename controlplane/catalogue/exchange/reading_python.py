@@ -24,7 +24,7 @@ DICTIONARIES = {"hyperparameters", "environment"}
 LORA_NAMES = {"r": "lora_r", "bias": "lora_bias", "task_type": "lora_task_type", "inference_mode": "lora_task_type"} | {
     name: f"lora_{name}" for name in ("target_modules", "modules_to_save")
 }
-"""peft's names -> TRL's."""
+"""Names of arguments in peft -> their names in TRL."""
 INITS = {
     "wandb": {"project": "wandb_project", "name": "wandb_name", "entity": "wandb_entity"},
     "trackio": {"project": "trackio_project_name", "name": "trackio_run_name"},
@@ -47,23 +47,23 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     if isinstance(tree, str):
         raise UnreadableDocument(f"The script is not valid Python: {tree}.")
     settings: dict[str, Any] = {}
-    rest: list[tuple[str, str]] = []
+    skipped: list[tuple[str, str]] = []
     for name, node in _settings(tree):
         try:
             value = ast.literal_eval(node)
         except (ValueError, TypeError, RecursionError, MemoryError, SyntaxError):
-            rest.append((name, f"The value in line {node.lineno} is not a literal."))
+            skipped.append((name, f"The value in line {node.lineno} is not a literal."))
             continue
         if name in ("environment", "env") and isinstance(value, dict):
             for variable, content in value.items():
-                add_variable(str(variable), str(content), settings, rest)
+                add_variable(str(variable), str(content), settings, skipped)
         elif name.isupper():
-            add_variable(name, str(value), settings, rest)
+            add_variable(name, str(value), settings, skipped)
         elif name == "num_gpus":
-            rest.append((name, "This may include vLLM's GPUs; choose a hardware profile instead."))
+            skipped.append((name, "This may include vLLM's GPUs; choose a hardware profile instead."))
         else:
             settings[name] = list(value) if isinstance(value, tuple | set) else value
-    return settings, rest
+    return settings, skipped
 
 
 def _settings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:

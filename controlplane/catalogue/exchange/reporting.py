@@ -92,13 +92,13 @@ def finish(reading: Reading) -> None:
     is_stated, source = "_report_to" in reading.values, reading.sources.get("_report_to", "report_to")
     kinds = reading.pop("_report_to") or ()
     for kind in (WANDB, MLFLOW, TRACKIO, TENSORBOARD):
-        named = _named(reading, kind)
-        reports = kind in kinds or (bool(named) and not is_stated)
-        if reports and named.get("on", (True, ""))[0]:
-            reading.put(f"sinks.{kind}", True, source if kind in kinds else next(iter(named.values()))[1])
-            _join_entity(reading, named)
-            _take(reading, named)
-    _take(reading, _named(reading, ANY))
+        values = _pop_values(reading, kind)
+        reports = kind in kinds or (bool(values) and not is_stated)
+        if reports and values.get("on", (True, ""))[0]:
+            reading.put(f"sinks.{kind}", True, source if kind in kinds else next(iter(values.values()))[1])
+            _join_entity(reading, values)
+            _take(reading, values)
+    _take(reading, _pop_values(reading, ANY))
     if not any(f"sinks.{kind}" in reading.values for kind in TITLES):
         reading.pop("sinks.project")
         reading.pop("sinks.name")
@@ -107,25 +107,25 @@ def finish(reading: Reading) -> None:
         reading.note(KeyVerdict.LEFT_OUT, reading.sources["sinks.mlflow"], message, path="sinks.mlflow_secret")
 
 
-def _named(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
+def _pop_values(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
     """Remove and return the values for one kind of sink, each with its key in the document."""
     start = f"_{kind}."
     sources = {path: reading.sources[path] for path in reading.values if path.startswith(start)}
     return {path.removeprefix(start): (reading.pop(path), source) for path, source in sources.items()}
 
 
-def _join_entity(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
-    entity, source = named.pop("entity", ("", ""))
-    if entity and "project" in named:
-        project, project_key = named["project"]
-        named["project"] = sinks.joined(entity, project), project_key
+def _join_entity(reading: Reading, values: dict[str, tuple[Any, str]]) -> None:
+    entity, source = values.pop("entity", ("", ""))
+    if entity and "project" in values:
+        project, project_key = values["project"]
+        values["project"] = sinks.joined(entity, project), project_key
     elif entity:
         reading.note(KeyVerdict.LEFT_OUT, source, f"Name a project, too: {entity}/project under Also send to.")
 
 
-def _take(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
+def _take(reading: Reading, values: dict[str, tuple[Any, str]]) -> None:
     for part in ("project", "name"):
-        value, source = named.get(part, (None, ""))
+        value, source = values.get(part, (None, ""))
         before = reading.values.get(f"sinks.{part}")
         if before is None and value is not None:
             reading.put(f"sinks.{part}", value, source)

@@ -47,7 +47,7 @@ PRESETS = {
     "zero2": Strategy.ZERO2,
     "zero3": Strategy.ZERO3,
 }
-"""TRL's names of accelerate configs."""
+"""Strategies of the accelerate configs that TRL provides, by name."""
 BASIC = {
     **dict.fromkeys(
         ("learning_rate", "beta", "temperature", "top_p", "epsilon", "epsilon_high", "max_grad_norm"), "float"
@@ -239,7 +239,7 @@ COMMAND: dict[str, Rule] = {
 
 
 def finish(reading: Reading) -> None:
-    """Convert the temporary values to the spec's: rollout, LoRA, quantization, optimizer, strategy."""
+    """Convert the temporary values to those of the spec: rollout, LoRA, quantization, optimizer, strategy."""
     reporting.finish(reading)
     sampling.finish(reading)
     _rollout(reading)
@@ -251,20 +251,20 @@ def finish(reading: Reading) -> None:
 
 
 def _rollout(reading: Reading) -> None:
-    mode, uses, at = reading.pop("_vllm_mode"), reading.pop("_use_vllm"), "vllm_mode"
+    mode, uses, source_key = reading.pop("_vllm_mode"), reading.pop("_use_vllm"), "vllm_mode"
     server_keys = any(path.startswith("hardware.server.") for path in reading.values)
     if mode is None and uses is not False and (uses or server_keys or "_share" in reading.values):
         mode = Rollout.SERVER if server_keys else Rollout.COLOCATE
         reading.note(KeyVerdict.ASSUMED, "use_vllm", f"The document sets no vLLM mode; {mode} is used, as in TRL.")
     if uses is False:
-        mode, at = Rollout.TRANSFORMERS, "use_vllm"
-    place_engine(reading, mode, at)
+        mode, source_key = Rollout.TRANSFORMERS, "use_vllm"
+    place_engine(reading, mode, source_key)
 
 
-def place_engine(reading: Reading, mode: Rollout | None, at: str) -> None:
+def place_engine(reading: Reading, mode: Rollout | None, source_key: str) -> None:
     """Move vLLM's settings to the spec's paths for a server, or to those for vLLM inside the trainer."""
     if mode is not None:
-        reading.put("hardware.rollout", mode, at)
+        reading.put("hardware.rollout", mode, source_key)
     paths = {
         "_share": ("hardware.server.gpu_memory_utilization", "hardware.colocate_memory_utilization"),
         "_tensor_parallel": ("hardware.server.tensor_parallel", "hardware.colocate_tensor_parallel"),
@@ -316,7 +316,7 @@ def place_optimizer(reading: Reading) -> None:
 
 
 def _credit(reading: Reading) -> None:
-    """Read the trainer's name: MT-GRPO is GRPO with an advantage for each turn in addition to the outcome's."""
+    """Read the trainer's name: MT-GRPO is GRPO with an advantage for each turn in addition to that of the outcome."""
     name = reading.pop("_trainer", "grpo").lower()
     if name.replace("-", "_") in MULTI_TURN:
         if "episodes.turn_advantage_coef" not in reading.values:
@@ -330,22 +330,22 @@ def strategy(reading: Reading) -> None:
     preset, zero, fsdp = reading.pop("_preset"), reading.pop("_zero"), reading.pop("_fsdp")
     file, multi = reading.pop("_deepspeed"), reading.pop("_multi_gpu")
     serves_lora, machines = reading.pop("_serves_lora"), reading.pop("_machines", 1)
-    chosen = _preset(reading, preset) or (Strategy.FSDP2 if fsdp else None)
+    sharding = _preset(reading, preset) or (Strategy.FSDP2 if fsdp else None)
     if file:
-        stage = _named_stage(str(file)) or chosen
+        stage = _named_stage(str(file)) or sharding
         reading.note(
             KeyVerdict.LEFT_OUT, "deepspeed", PASTE if stage is None else f"{PASTE} Its name suggests {stage}."
         )
         if fsdp:
             reading.note(KeyVerdict.CONTRADICTION, "fsdp", "DeepSpeed and FSDP can't be combined; DeepSpeed is kept.")
-        chosen = stage or chosen
+        sharding = stage or sharding
     if zero in (1, 2, 3):
-        chosen = Strategy(f"zero{zero}")
+        sharding = Strategy(f"zero{zero}")
     processes = reading.values.get("hardware.processes")
-    if chosen is None and processes is not None:
-        chosen = Strategy.DDP if processes > 1 else Strategy.NONE
-    if chosen is not None and (chosen != Strategy.DDP or multi or processes):
-        reading.put("hardware.strategy", chosen, "strategy")
+    if sharding is None and processes is not None:
+        sharding = Strategy.DDP if processes > 1 else Strategy.NONE
+    if sharding is not None and (sharding != Strategy.DDP or multi or processes):
+        reading.put("hardware.strategy", sharding, "strategy")
     if serves_lora:
         reading.put("hardware.server.weight_sync", WeightSync.LORA, "enable_lora")
         if reading.values.get("lora") is False:
@@ -358,10 +358,10 @@ def strategy(reading: Reading) -> None:
 
 
 def _preset(reading: Reading, preset: str | None) -> Strategy | None:
-    chosen = PRESETS.get((preset or "").rpartition("/")[2].removesuffix(".yaml"))
-    if preset is not None and chosen is None:
+    sharding = PRESETS.get((preset or "").rpartition("/")[2].removesuffix(".yaml"))
+    if preset is not None and sharding is None:
         reading.note(KeyVerdict.LEFT_OUT, "accelerate_config", PASTE)
-    return chosen
+    return sharding
 
 
 def _named_stage(file: str) -> Strategy | None:
@@ -370,7 +370,7 @@ def _named_stage(file: str) -> Strategy | None:
 
 
 def check(reading: Reading) -> None:
-    """Note contradictions among a run's own settings."""
+    """Note contradictions among a run's own settings, and remove the values that lose."""
     values = reading.values
     if values.get("grpo.bf16") and values.get("grpo.fp16"):
         reading.note(KeyVerdict.CONTRADICTION, "fp16", "bf16 and fp16 are both on; bf16 is kept.", path="precision")

@@ -25,7 +25,7 @@ AXOLOTL_SECTION = frozenset(
         *("mask_truncated_completions", "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps"),
     }
 )
-"""GRPO's arguments in Axolotl's `trl` section."""
+"""GRPOConfig's arguments that Axolotl has in its `trl` section."""
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ GAP_S = 45
 """Seconds without readings after which the line has a gap."""
 
 Entry = list[Any]
-"""[unix seconds, [util_percent or None, one per GPU in order]]"""
+"""One reading: [unix seconds, [util_percent or None, one per GPU in order]]."""
 
 
 def add(history: Any, gpus: Sequence[dict[str, Any]], now: float) -> list[Entry]:
     """Return the history, oldest first and limited to its span, with the new reading added."""
-    recent: list[Entry] = [[t, used] for t, used in _entries(history) if now - SPAN_S <= t <= now]
+    recent: list[Entry] = [[t, utilization] for t, utilization in _entries(history) if now - SPAN_S <= t <= now]
     if gpus and (not recent or now - recent[-1][0] >= MIN_INTERVAL_S):
         recent.append([round(now, 1), [gpu.get("util_percent") for gpu in gpus]])
     return recent[-MAX_ENTRIES:]
@@ -28,8 +28,8 @@ def lines(history: Any, position: int, now: float, *, width: float = 200, height
     """Draw one GPU's utilization over the last ten minutes, and return the SVG points of each unbroken line."""
     polylines: list[list[str]] = []
     previous_t: float | None = None
-    for t, used in _entries(history):
-        value = number(used[position]) if position < len(used) else None
+    for t, utilization in _entries(history):
+        value = number(utilization[position]) if position < len(utilization) else None
         if value is None or not now - SPAN_S <= t <= now:
             continue
         x = width * (1 - (now - t) / SPAN_S)

@@ -18,9 +18,9 @@ class BrokerDown(Exception):
 def send(host_name: str, task: Task, args: Sequence[Any]) -> None:
     """Put a command into a host's queue.
 
-    Commands don't expire: Celery would compare our clock with the host's, and a host whose clock is ahead would drop
-    them all. So late commands must be harmless: a launch is decided by its claim, a reap by the lock, and a stop is
-    never revoked. Lost commands are sent again by the tick.
+    Commands don't expire: Celery would compare the host's clock with ours, and a host whose clock is ahead would drop
+    them all. Late commands must therefore be harmless: a launch depends on its claim, a reap on the lock, and a stop is
+    never revoked. The tick sends lost commands again.
     """
     if not settings.REDIS_URL:
         raise BrokerDown("REDIS_URL is not set.")

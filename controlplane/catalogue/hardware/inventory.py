@@ -1,4 +1,4 @@
-"""Cleans a host's announcement into plain values of known shapes: hosts may have bugs.
+"""Validation of a host's announcement, which may be faulty, into plain values of known types.
 
 This happens on arrival, so that readers of the stored row can rely on it, and again for pages.
 """

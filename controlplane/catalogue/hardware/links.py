@@ -1,4 +1,4 @@
-"""Describes the connections between a host's GPUs: one line if all pairs are alike, otherwise a small table."""
+"""Description of the connections between a host's GPUs: one line if all pairs are alike, otherwise a small table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -9,7 +9,7 @@ from controlplane.platform.deletable import Deletable, Kept, unique_name
 
 
 class HostsInUse(models.Manager["Host"]):
-    """Manager without removed hosts."""
+    """Manager that excludes removed hosts."""
 
     def get_queryset(self) -> "models.QuerySet[Host]":
         return super().get_queryset().filter(removed_at=None)
@@ -20,7 +20,7 @@ class Host(models.Model):
 
     name = models.CharField(max_length=64, unique=True)
     inventory = models.JSONField(default=dict)
-    """workers.host.announce.inventory(): boot_id, gpus, cpu_slots, memory, disk, versions, model_roots."""
+    """Result of workers.host.announce.inventory(): boot_id, gpus, cpu_slots, memory, disk, versions, model_roots."""
     trainer_schema = models.JSONField(null=True)
     """Output of workers.trainer.describe: the typed fields of the installed GRPOConfig; None if it has no trainer."""
     announced_at = models.DateTimeField(null=True)
@@ -29,7 +29,7 @@ class Host(models.Model):
     watched_at = models.DateTimeField(null=True)
     """When the host's Hardware page was last open; while it is, the host announces itself more often."""
     history = models.JSONField(default=list)
-    """The last readings of its GPUs, oldest first: [unix seconds, [util_percent or null, one per GPU in order]]."""
+    """Last readings of the host's GPUs, oldest first: [unix seconds, [util_percent or null, one per GPU in order]]."""
     idle_mib = models.JSONField(default=dict)
     """Memory used on each GPU while it had no lease: {index: MiB}. Use above this during a lease belongs to the run."""
     removed_at = models.DateTimeField(null=True)
@@ -43,7 +43,7 @@ class Host(models.Model):
     CURRENCY_LENGTH = 5
     currency = models.CharField(max_length=CURRENCY_LENGTH, blank=True)
     serve_address = models.GenericIPAddressField(null=True)
-    """Address on which an admin lets served models listen, besides loopback."""
+    """Address, in addition to loopback, on which an admin lets served models listen."""
 
     objects = HostsInUse()
     every = models.Manager["Host"]()
@@ -83,7 +83,8 @@ class ModelInspection(models.Model):
     asked_at = models.DateTimeField(auto_now_add=True)
     answered_at = models.DateTimeField(null=True)
     answer = models.JSONField(null=True)
-    """{"ok": bool, "error": str, "config": {...}, "parameters": int, "dtype": str, "chat_template": bool, ...}"""
+    """Result: {"ok": bool, "error": str, "config": {...}, "parameters": int, "dtype": str, "chat_template": bool,
+    ...}"""
 
     class Meta:
         ordering = ("-asked_at",)
@@ -95,7 +96,7 @@ class HardwareProfile(Deletable):
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
     spec = models.JSONField()
-    """workers.contract.HardwareSpec, which runs freeze."""
+    """workers.contract.HardwareSpec, of which each run keeps a frozen copy."""
     lora = models.JSONField(null=True)
     """workers.contract.LoraSpec; None for full fine-tuning."""
     batch = models.JSONField(default=dict)

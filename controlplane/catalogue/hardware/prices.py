@@ -28,7 +28,7 @@ class Money:
 
 
 def gpu_hour(host: Host | None) -> Money | None:
-    """Find the price of a GPU-hour; None if no admin has set one."""
+    """Return a host's price of a GPU-hour; None if no admin has set one."""
     if host is None or host.gpu_hour_price is None:
         return None
     return Money(host.gpu_hour_price, host.currency)

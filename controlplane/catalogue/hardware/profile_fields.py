@@ -1,7 +1,7 @@
 """The fields of a hardware profile: labels, help texts, and when they apply. The form is built from this data.
 
-Names are the contract's: HardwareSpec's without a prefix, ServerSpec's with `server_`, LoraSpec's with `lora_`, and
-GRPOConfig's for the batch.
+Names are those of the contract: of HardwareSpec without a prefix, of ServerSpec with `server_`, of LoraSpec with
+`lora_`, and of GRPOConfig for the batch.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from workers.contract.stack.commands import ENVIRONMENT
 from workers.contract.wire.names import MAX_SERVERS
 
 ATTACHED = "attached"
-"""The form's additional rollout choice: mode `server` with external servers."""
+"""Additional rollout choice of the form: mode `server` with external servers."""
 
 
 class When(StrEnum):

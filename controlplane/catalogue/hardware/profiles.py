@@ -1,4 +1,4 @@
-"""Hardware profiles as plain values, and the settings that a launch takes from one."""
+"""Hardware profiles as plain values, and the settings that a launch uses from one."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -90,13 +90,13 @@ def profile_problems(profile: Profile) -> list[Problem]:
 
 def _arithmetic(profile: Profile) -> Iterator[Problem]:
     batch_values = profile.batch
-    names = {f.name for f in fields(Batch)}
-    sizes: dict[str, Any] = {name: value for name, value in batch_values.items() if name in names}
+    batch_fields = {f.name for f in fields(Batch)}
+    sizes: dict[str, Any] = {name: value for name, value in batch_values.items() if name in batch_fields}
     batch = Batch(**sizes, processes=max(profile.spec.processes, 1))
     for problem in problems(batch):
         # Sizes that the profile leaves open can't be checked yet.
-        whole = {"per_device_train_batch_size", "num_generations"} <= set(batch_values)
-        if whole or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in batch_values):
+        is_complete = {"per_device_train_batch_size", "num_generations"} <= set(batch_values)
+        if is_complete or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in batch_values):
             changes = repairs(batch, problem.rule)
             nearest = [f"{name.replace('_', ' ')} {value}" for name, value in changes if name in batch_values]
             fix = f"Nearest valid values: {', '.join(nearest[:3])}." if nearest else ""

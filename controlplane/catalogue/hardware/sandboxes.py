@@ -1,4 +1,4 @@
-"""A host's isolation of code that rewards run: the host's report and an admin's permission."""
+"""Isolation of code that rewards run on a host, by the host's report and an admin's permission."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ BARE = (
 @dataclass(frozen=True)
 class HostSandbox:
     reported: bool
-    """True once the host has reported, as it does within a minute of its worker's start."""
+    """True once the host has reported its sandbox, which it does within a minute of its worker's start."""
     backend: str
-    """The best backend that works on the host; "" if none does."""
+    """Best backend that works on the host; "" if none does."""
     lacks: tuple[tuple[str, str], ...]
     """Backends that don't work, each with the reason."""
     allowed: bool

@@ -20,7 +20,7 @@ class Shipped(Profile):
     slug: str
     """Id that stays the same when the name changes."""
     setup: str
-    """The reproduced setup and its hardware."""
+    """Description of the reproduced setup and its hardware."""
     card_gib: float = 0.0
     """Memory of each GPU of that hardware; 0 if the setup names no GPU."""
     measured: bool = True
@@ -29,7 +29,7 @@ class Shipped(Profile):
     """Model for which the memory estimate divided the batch on such GPUs: the setup's, or the largest usual one that
     fits; "" if the division is the setup's own."""
     guide: dict[str, int] = field(default_factory=dict)
-    """The setup's own division of the same batch, if it differs."""
+    """The setup's own division of the same batch, if it is different."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", replace(self.spec, profile=self.name))

@@ -10,7 +10,7 @@ from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, version_pr
 
 
 class NotJoined(Exception):
-    """A refusal to let a machine join; the message says why."""
+    """Refusal to let a machine join, with the reason."""
 
     def __init__(self, status: int, what: str, *, where: str, fix: str = "") -> None:
         super().__init__(what)

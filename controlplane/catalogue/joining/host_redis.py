@@ -81,7 +81,7 @@ def allow(credential: HostCredential) -> None:
 
 
 def delete(name: str) -> None:
-    """Delete a host's user, which also closes its connections, and its queue. Raises redis.RedisError."""
+    """Delete a host's queue and its user, which also closes the user's connections. Raises redis.RedisError."""
     with _client() as client:
         _send(client, "ACL DELUSER", user_of(name))
         client.delete(queue_of(name))

@@ -21,7 +21,7 @@ UNREAD = "The reward can't read this answer, so no completion gets a score on th
 
 @dataclass(frozen=True)
 class AnswerJudge:
-    """A component of the reward config as a judge of answers."""
+    """A reward config's component in its role as a judge of answers."""
 
     name: str
     spec: RewardSpec | None = None

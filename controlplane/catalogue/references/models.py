@@ -20,7 +20,7 @@ class ReferenceCheck(models.Model):
     problem = models.TextField(blank=True)
     """Why the check ended before the last row, as a sentence; "" if it didn't."""
     done = models.IntegerField(default=0)
-    """Number of checked rows; an interrupted check continues after them."""
+    """Number of checked rows, after which an interrupted check continues."""
     unanswered = models.IntegerField(default=0)
     """Number of checked rows without an answer."""
     failed_rows = models.IntegerField(default=0)
@@ -46,7 +46,7 @@ class ReferenceFailure(models.Model):
 
     check_of = models.ForeignKey(ReferenceCheck, on_delete=models.CASCADE, related_name="failures")
     row = models.BigIntegerField()
-    """The row's row_id."""
+    """row_id of the row."""
     component = models.CharField(max_length=200)
     score = models.FloatField(null=True)
     """NULL if the reward failed on the answer."""

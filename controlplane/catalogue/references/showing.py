@@ -13,7 +13,7 @@ from controlplane.catalogue.references.models import ReferenceCheck
 @dataclass(frozen=True)
 class AnswerVerdict:
     grade: str
-    """good | watch | bad"""
+    """Grade: good, watch or bad."""
     text: str
     fix: str = ""
 
@@ -57,12 +57,12 @@ def verdict(check: ReferenceCheck) -> AnswerVerdict:
     if not answered:
         return AnswerVerdict("watch", "No answers were checked.", "Rows without an answer can't be checked.")
     if failed == answered:
-        text = "Every answer fails, so the answers are probably not at fault."
-        return AnswerVerdict("bad", text, "Check the column mapping, and where the component looks for the answer.")
+        sentence = "Every answer fails, so the answers are probably not at fault."
+        return AnswerVerdict("bad", sentence, "Check the column mapping, and where the component looks for the answer.")
     if failed:
         count = f"{failed:,} of the {answered:,} answers that were checked"
-        text = f"{count} fail: on these rows a correct completion can't get the full reward."
-        return AnswerVerdict("bad", text, "Correct them, or train on a version without these rows.")
+        sentence = f"{count} fail: on these rows a correct completion can't get the full reward."
+        return AnswerVerdict("bad", sentence, "Correct them, or train on a version without these rows.")
     if not any(result.scored for result in components(check) if not result.judge.form):
         return AnswerVerdict("watch", "No component applied to any answer.", "Rows without tests have none to run.")
     return AnswerVerdict("good", f"All {answered:,} answers that were checked get the full score.")

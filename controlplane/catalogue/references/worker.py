@@ -29,7 +29,7 @@ from workers.contract.run.dataset import row_for_rewards
 log = logging.getLogger(__name__)
 
 BATCH = 32
-"""Rows scored at once."""
+"""Number of rows scored at once."""
 MAX_FAILED = 10_000
 """Maximum failed rows; with more, the config or the column mapping is probably wrong, not the answers."""
 TOO_MANY = f"More than {MAX_FAILED:,} answers fail, so the remaining rows were not checked."
@@ -43,8 +43,8 @@ class _EndedEarly(Exception):
 def score_waiting() -> None:
     """Run all checks that are queued or were interrupted. Return at once if another process does so or no worker slot
     is free; the next call tries again."""
-    with try_lock(Path(settings.DATA_DIR) / "references.lock") as acquired, slot() as free:
-        if not (acquired and free):
+    with try_lock(Path(settings.DATA_DIR) / "references.lock") as acquired, slot() as has_slot:
+        if not (acquired and has_slot):
             return
         try:
             while check := ReferenceCheck.objects.filter(status__in=ReferenceCheck.LIVE).order_by("pk").first():
@@ -90,10 +90,10 @@ def _score(check: ReferenceCheck) -> None:
 def _store(
     check: ReferenceCheck, checked_rows: int, unanswered: int, judged: Sequence[tuple[AnswerJudge, JudgedBatch]]
 ) -> None:
-    failed = [answer for _, result in judged for answer in result.failed]
+    failed = [failed_answer for _, result in judged for failed_answer in result.failed]
     check.done += checked_rows
     check.unanswered += unanswered
-    check.failed_rows += len({answer.row for answer in failed})
+    check.failed_rows += len({failed_answer.row for failed_answer in failed})
     for component, result in judged:
         before = check.counts.get(component.name, {})
         counts = {"scored": result.scored, "failed": len(result.failed), "total": result.total}
@@ -101,7 +101,7 @@ def _store(
     with transaction.atomic():
         progress = {name: getattr(check, name) for name in ("done", "unanswered", "failed_rows", "counts")}
         if _live(check).update(**progress):
-            ReferenceFailure.objects.bulk_create([_row(check, answer) for answer in failed])
+            ReferenceFailure.objects.bulk_create([_row(check, failed_answer) for failed_answer in failed])
 
 
 def _row(check: ReferenceCheck, failed: FailedAnswer) -> ReferenceFailure:
@@ -122,12 +122,12 @@ def _rows(version: DatasetVersion, *, after: int) -> Iterator[dict[str, Any]]:
 def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     begun: list[bytes] = []
     for piece in pieces:
-        first, *following = piece.split(b"\n")
-        begun.append(first)
-        if following:
+        head, *tail = piece.split(b"\n")
+        begun.append(head)
+        if tail:
             yield b"".join(begun)
-            yield from following[:-1]
-            begun = following[-1:]
+            yield from tail[:-1]
+            begun = tail[-1:]
 
 
 def _live(check: ReferenceCheck) -> Any:

@@ -57,15 +57,15 @@ class ScoreSpan:
 
 @dataclass(frozen=True)
 class Dominance:
-    """A component that dominates the others, and the remedy."""
+    """A component that dominates the others, with values that would remedy it."""
 
     span: ScoreSpan
     times: float
     """Ratio to the span of the largest other component."""
     largest: ScoreSpan
-    """The largest other component."""
+    """Largest other component."""
     size: float
-    """The span of the largest other component."""
+    """Span of the largest other component."""
     weight: float
     """Weight that would make both spans equal."""
     instead: str

@@ -128,7 +128,7 @@ class RewardEditor(ItemEditor[ComponentForm]):
                 form.add_error("name", "Another component has this name, so their charts would be merged.")
 
     def balance(self) -> Balance:
-        """Compute the balance of the components that are currently valid, whether the form was submitted or not."""
+        """Compute the balance of the components that are currently valid, submitted or not."""
         specs = [form.current_spec() for form in self.rows]
         return balance(specs, str(self.form["aggregation"].value() or AGGREGATIONS[0]))
 

@@ -1,4 +1,4 @@
-"""Reward configs and their versions. A version never changes: runs refer to it."""
+"""Reward configs and their versions, which never change, because runs refer to them."""
 
 from django.db import models
 
@@ -15,7 +15,7 @@ FAILED_SHARE = 0.5
 
 
 class RewardConfig(Item):
-    """A named scoring of completions; the newest version is the current one."""
+    """A named definition of how completions are scored; its newest version is the current one."""
 
     objects = Kept["RewardConfig"]()
     every = models.Manager["RewardConfig"]()
@@ -28,7 +28,7 @@ class RewardConfig(Item):
 class RewardVersion(Version):
     config = models.ForeignKey(RewardConfig, on_delete=models.CASCADE, related_name="versions")
     components = models.JSONField(default=list)
-    """A list of workers.contract.RewardSpec; component names are unique."""
+    """List of workers.contract.RewardSpec with unique names."""
     aggregation = models.CharField(
         max_length=24, default=SUM_THEN_NORMALIZE, choices=[(name, name) for name in AGGREGATIONS]
     )

@@ -44,7 +44,7 @@ class OutOfTime(Unavailable):
 
 @dataclass
 class TrialTurn:
-    """A request's use of the shared tools."""
+    """A request's permission to use the shared tools until its deadline."""
 
     until: float
     """Deadline by the monotonic clock. A running evaluation continues up to its own limits."""
@@ -98,7 +98,7 @@ def turn(seconds: float, *, requester: str = "") -> TrialTurn:
 
 
 def shared(preload: tuple[str, ...]) -> Sandbox:
-    """Open the process's sandbox with these modules imported. Raises workers.sandbox.SandboxUnavailable."""
+    """Return the process's sandbox with these modules imported, opening it if necessary. Raises SandboxUnavailable."""
     return _tools().sandbox(*preload)
 
 

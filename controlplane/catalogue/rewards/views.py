@@ -62,10 +62,10 @@ def _weight(spec: RewardSpec) -> str:
     return f" × {setting(spec.weight)}{', each turn' if spec.per_turn else ''}"
 
 
-def _settings(old: RewardSpec, new: RewardSpec) -> list[Difference]:
+def _settings(old_spec: RewardSpec, new_spec: RewardSpec) -> list[Difference]:
     return [
-        *setting_difference(f"{new.name} weight", old.weight, new.weight),
-        *setting_difference(f"{new.name} scores", _scored(old), _scored(new)),
+        *setting_difference(f"{new_spec.name} weight", old_spec.weight, new_spec.weight),
+        *setting_difference(f"{new_spec.name} scores", _scored(old_spec), _scored(new_spec)),
     ]
 
 

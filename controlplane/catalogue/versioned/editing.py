@@ -57,7 +57,7 @@ class PartForm(ParametersForm):
 
 @dataclass
 class ItemEditor(Generic[RowT]):
-    """The forms of an item, validated together."""
+    """The forms of an item and its parts, which are validated together."""
 
     form: ItemForm
     rows: list[RowT]
@@ -86,7 +86,7 @@ class ItemEditor(Generic[RowT]):
         raise NotImplementedError
 
     def composition(self) -> Composition:
-        """Build the composition of a valid editor."""
+        """Return the composition that a valid editor describes."""
         raise NotImplementedError
 
     @property

@@ -58,7 +58,7 @@ class EditorPages(Generic[EditorT]):
         return self._page(request, self.editor_of(item.newest()), item)
 
     def import_(self, request: HttpRequest) -> HttpResponse:
-        """Open an uploaded or pasted document in a new item's editor, with errors per field; nothing is saved."""
+        """Open an uploaded or pasted document in a new item's editor, with errors per field, without saving it."""
         if request.method != "POST":
             return self._import_form(request)
         try:

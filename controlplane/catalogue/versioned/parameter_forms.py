@@ -163,20 +163,20 @@ def label(name: str) -> str:
 
 
 def _field(entry: Mapping[str, Any]) -> forms.Field:
-    common = {"label": label(entry["name"]), "help_text": entry["help"]}
+    options = {"label": label(entry["name"]), "help_text": entry["help"]}
     if entry["type"] == "bool":
-        return forms.BooleanField(required=False, **common)
+        return forms.BooleanField(required=False, **options)
     if entry["choices"] is not None:
-        return ChoiceParamField(choices=[(c, c.capitalize()) for c in entry["choices"]], **common)
+        return ChoiceParamField(choices=[(c, c.capitalize()) for c in entry["choices"]], **options)
     limits = {name: entry[name] for name in ("min", "max") if entry[name] is not None}
     if entry["type"] == "int":
-        return forms.IntegerField(widget=forms.NumberInput(attrs=limits), **common)
+        return forms.IntegerField(widget=forms.NumberInput(attrs=limits), **options)
     if entry["type"] == "float":
-        return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", **limits}), **common)
+        return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", **limits}), **options)
     if stored := STORED.get(entry["widget"]):
-        return StoredChoiceField(stored=stored, required=entry["widget"] in _REQUIRED, **common)
+        return StoredChoiceField(stored=stored, required=entry["widget"] in _REQUIRED, **options)
     longest = {"maxlength": entry["longest"]}
     if attrs := TEXT_AREAS.get(entry["widget"]):
         area = forms.Textarea(attrs={"spellcheck": "false", **longest, **attrs})
-        return TextField(required=False, strip=False, widget=area, **common)
-    return TextField(required=False, strip=False, widget=forms.TextInput(attrs=longest), **common)
+        return TextField(required=False, strip=False, widget=area, **options)
+    return TextField(required=False, strip=False, widget=forms.TextInput(attrs=longest), **options)

@@ -27,7 +27,7 @@ class DocumentReading:
     problems: list[str] = field(default_factory=list)
     """Errors of the document as a whole."""
     wrong: list[tuple[str, str, str]] = field(default_factory=list)
-    """(the form's prefix, the field or "" for the whole form, the cause)"""
+    """Errors as (the form's prefix, the field or "" for the whole form, the cause)."""
 
     def send(self, name: str, value: Any) -> None:
         if isinstance(value, bool):
@@ -44,32 +44,34 @@ class DocumentReading:
             self.wrong.append((prefix, name, f"{path}: expected {type_name}, got {short(value)}{hint}."))
 
     def parts(
-        self, kind: ItemKind, listed: Any, allowed: Sequence[str]
+        self, kind: ItemKind, entries: Any, allowed_keys: Sequence[str]
     ) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
         """Read the parts into form rows, and yield each row's prefix, the part's path, the part and its entry. Parts
         that the library doesn't have are omitted."""
-        listed = listed or []
-        if not isinstance(listed, list):
-            self.problems.append(f"{kind.parts}: expected a list, got {short(listed)}.")
-            listed = []
-        if len(listed) > MAX_PARTS:
-            self.problems.append(f"{kind.parts}: only the first {MAX_PARTS} of {len(listed)} are used.")
-        for index, part in enumerate(listed[:MAX_PARTS]):
+        entries = entries or []
+        if not isinstance(entries, list):
+            self.problems.append(f"{kind.parts}: expected a list, got {short(entries)}.")
+            entries = []
+        if len(entries) > MAX_PARTS:
+            self.problems.append(f"{kind.parts}: only the first {MAX_PARTS} of {len(entries)} are used.")
+        for index, part in enumerate(entries[:MAX_PARTS]):
             path, prefix = f"{kind.parts}[{index}]", f"c{index}"
             if not isinstance(part, dict):
-                self.problems.append(f"{path}: expected {', '.join(allowed)}, got {short(part)}.")
+                self.problems.append(f"{path}: expected {', '.join(allowed_keys)}, got {short(part)}.")
                 continue
             key = part.get("function")
             entry = kind.library.get(key) if isinstance(key, str) else None
             if entry is None:
-                missing = f"there is no {kind.entry} {short(key)} in the library, so it is omitted."
-                self.problems.append(f"{path}.function: {missing}")
+                message = f"there is no {kind.entry} {short(key)} in the library, so it is omitted."
+                self.problems.append(f"{path}.function: {message}")
                 continue
             self.sent.appendlist("row", prefix)
             self.sent[f"{prefix}-function"] = entry.key
             self.read_field(prefix, "name", part.get("name", entry.key), "str", f"{path}.name")
             self._params(prefix, path, entry, part.get("params"))
-            self.wrong += [(prefix, "", no_field(f"{path}.{name}", allowed)) for name in part if name not in allowed]
+            self.wrong += [
+                (prefix, "", no_field(f"{path}.{name}", allowed_keys)) for name in part if name not in allowed_keys
+            ]
             yield prefix, path, part, entry
 
     def _params(self, prefix: str, path: str, entry: Described, params: Any) -> None:

@@ -1,4 +1,4 @@
-"""Access to items and their versions: the only way for views to get one."""
+"""Queries for items and their versions, through which all views access them."""
 
 from typing import TypeVar
 
@@ -44,10 +44,10 @@ def offered_versions(model: type[VersionT], chosen: object = None) -> QuerySet[V
 
 def free_name(model: type[Model], name: str) -> str:
     """Return `name` if no row has it, or else the first unused name with a number appended."""
-    used = set(model._default_manager.values_list("name", flat=True))
+    used_names = set(model._default_manager.values_list("name", flat=True))
     max_length = 80 - len(" 999")
-    names = [name, *(f"{name[:max_length]} {n}" for n in range(2, len(used) + 3))]
-    return next(name for name in names if name not in used)
+    names = [name, *(f"{name[:max_length]} {n}" for n in range(2, len(used_names) + 3))]
+    return next(name for name in names if name not in used_names)
 
 
 def _by_name(model: type[VersionT]) -> QuerySet[VersionT]:
@@ -55,7 +55,7 @@ def _by_name(model: type[VersionT]) -> QuerySet[VersionT]:
 
 
 def existing_versions(model: type[VersionT]) -> QuerySet[VersionT]:
-    """Select the versions of items that aren't deleted."""
+    """Find the versions of all items that aren't deleted."""
     return model._default_manager.filter(**{f"{model.kind.item}__deleted_at": None})
 
 

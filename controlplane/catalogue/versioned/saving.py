@@ -19,7 +19,7 @@ VersionT = TypeVar("VersionT", bound=Version)
 
 
 class Composition:
-    """The content of a version."""
+    """Content of a version."""
 
     kind: ClassVar[ItemKind]
 

@@ -109,7 +109,7 @@ class JsonObjectField(forms.CharField):
 
 
 class YesNoField(forms.ChoiceField):
-    """A choice of yes, no, or the device's default."""
+    """A field for a choice of yes, no, or the device's default."""
 
     def __init__(self, **kwargs: Any) -> None:
         choices = (("", "Auto"), ("on", "On"), ("off", "Off"))

@@ -73,23 +73,23 @@ def _field_types(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str,
 
 
 def _form_field(name: str, typed: FieldType) -> forms.Field:
-    common: dict[str, Any] = {
+    options: dict[str, Any] = {
         "label": LABELS[name],
         "help_text": HELP[name],
         "initial": typed.default,
         "required": not typed.optional and name not in PARSED_FIELDS,
     }
     if name in PARSED_FIELDS:
-        return PARSED_FIELDS[name](**common)
+        return PARSED_FIELDS[name](**options)
     if name in CHOICES:
-        return forms.ChoiceField(choices=CHOICES[name], **common)
+        return forms.ChoiceField(choices=CHOICES[name], **options)
     if typed.kind is bool:
-        return YesNoField(**common) if typed.optional else forms.BooleanField(**{**common, "required": False})
+        return YesNoField(**options) if typed.optional else forms.BooleanField(**{**options, "required": False})
     if typed.kind is int:
-        return forms.IntegerField(**common, min_value=int(name in BATCH_FIELDS), max_value=MAX_NUMBER)
+        return forms.IntegerField(**options, min_value=int(name in BATCH_FIELDS), max_value=MAX_NUMBER)
     if typed.kind is float:
         widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
-        return forms.FloatField(**common, min_value=0, max_value=MAX_NUMBER, widget=widget)
+        return forms.FloatField(**options, min_value=0, max_value=MAX_NUMBER, widget=widget)
     raise TypeError(f"{name}: no form field for {typed.kind}")
 
 
@@ -112,7 +112,7 @@ class ProfileForm(forms.Form):
         changes: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Fill the form from a profile. `changes`: proposed values, which are marked until they are saved."""
+        """Fill in the form from a profile. `changes`: proposed values, which are marked until they are saved."""
         self.profile = profile
         initial = {"trainer_gpus": 1} if profile is None else {**_stored(profile), "digest": _digest(profile)}
         kwargs.setdefault("initial", initial)
@@ -184,7 +184,7 @@ class ProfileForm(forms.Form):
 
     @property
     def sections(self) -> list[dict[str, Any]]:
-        """The sections with their parts and fields, for the template."""
+        """Sections with their parts and fields, for the template."""
         return [
             {
                 "title": section.title,

@@ -42,7 +42,7 @@ class MemoryBar:
 
     @property
     def scale_gib(self) -> float:
-        """The bar's full width."""
+        """Memory that the bar's full width stands for."""
         return max(self.card_gib, self.needed_gib)
 
 

@@ -33,7 +33,7 @@ MAX_INSPECTED = 40
 class FittedModel:
     name: str
     needed_gib: float
-    """Memory on the GPU that needs the most, without the allocator's cache."""
+    """Memory needed on the fullest GPU, without the allocator's cache."""
     fits: bool
 
 
@@ -43,7 +43,8 @@ def shipped_with(spec: HardwareSpec) -> list[Shipped]:
 
 
 def shipped_as(row: HardwareProfile) -> Shipped | None:
-    """Find the built-in profile with a row's hardware settings, whatever the row's name."""
+    """Find the built-in profile that best matches a row's hardware settings, even if the names differ; None if none
+    does."""
     try:
         own = profile_of(row)
     except ContractError:
@@ -92,7 +93,7 @@ def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
 
 @dataclass(frozen=True)
 class MemoryRoom:
-    """A faster division of a profile's batch, with vLLM's share."""
+    """A faster division of a profile's batch, and the share of GPU memory for vLLM."""
 
     gain: float
     """Estimated speed-up in steps per second."""
@@ -219,7 +220,7 @@ def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None
 
 
 def largest_fitting(profile: Profile, card_gib: float) -> str:
-    """Find the largest usual model that fits; "" if none does."""
+    """Return the name of the largest usual model that fits; "" if none does."""
     return next((model.name for model in reversed(fitted_models(profile, card_gib)) if model.fits), "")
 
 

@@ -37,7 +37,7 @@ class ImportedProfile:
 
     values: dict[str, Any]
     wrong: list[tuple[str, str]] = field(default_factory=list)
-    """(form field or "", cause with the path in the document)"""
+    """Errors as (form field or "", cause with the path in the document)."""
 
     def form(self) -> ProfileForm:
         """Return the profile form with the document's values and all errors. Nothing is stored."""
