@@ -31,7 +31,7 @@ def read(content: bytes, environment: Environment | None = None) -> EnvironmentE
     _limits(result, document.get("limits"))
     for _ in result.parts(EnvironmentVersion.kind, document.get("parts"), PART_KEYS):
         pass
-    return result.checked(editor_from(result.sent, environment))
+    return result.validate(editor_from(result.sent, environment))
 
 
 def _limits(result: DocumentReading, document_limits: Any) -> None:

@@ -109,7 +109,7 @@ class TableReader:
         self.reading.put(rule.path, value, key)
 
 
-def written(table: Mapping[str, Rule], values: Mapping[str, Any]) -> dict[str, Any]:
+def build_document(table: Mapping[str, Rule], values: Mapping[str, Any]) -> dict[str, Any]:
     """Build a nested document of the values that the table has keys for, each under the first key of its path."""
     tree: dict[str, Any] = {}
     written_paths: set[str] = set()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.catalogue.exchange import accelerate, axolotl, documents, own, trl
-from controlplane.catalogue.exchange.keys import Format, Rule, TableReader, Take, put, written
+from controlplane.catalogue.exchange.keys import Format, Rule, TableReader, Take, build_document, put
 from controlplane.platform import safe_yaml
 from workers.contract.run.hardware import ZERO, HardwareSpec, Offload, Quantization, Rollout, Strategy, precision_of
 from workers.contract.run.spec import RunSpec
@@ -47,7 +47,7 @@ def formats(hardware: HardwareSpec) -> list[ExportFormat]:
 
 def trl_yaml(spec: RunSpec) -> str:
     values, hardware = own.values_of(spec), spec.hardware
-    tree = written(trl.TABLE, values)
+    tree = build_document(trl.TABLE, values)
     _arguments(tree, trl.TABLE, values, lambda name: name)
     _training(tree, spec, optimizer_key="optim")
     tree["use_peft"] = spec.lora is not None
@@ -68,7 +68,7 @@ def trl_yaml(spec: RunSpec) -> str:
 
 def axolotl_yaml(spec: RunSpec) -> str:
     values, hardware = own.values_of(spec), spec.hardware
-    tree = {"rl": "grpo", **written(axolotl.TABLE, values)}
+    tree = {"rl": "grpo", **build_document(axolotl.TABLE, values)}
     _arguments(tree, axolotl.TABLE, values, lambda name: f"trl.{name}" if name in AXOLOTL_SECTION else name)
     _training(tree, spec, optimizer_key="optimizer")
     if spec.lora is not None:

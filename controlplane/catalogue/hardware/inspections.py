@@ -23,7 +23,7 @@ def request_inspection(host: Host, model: str, *, revision: str = "", again: boo
 
     `again`: ignore an existing result, because its cause has changed (accepted terms, freed disk space).
     """
-    existing = latest(host, model, revision)
+    existing = latest_inspection(host, model, revision)
     if existing is not None and not (again and existing.answered_at):
         return existing
     inspection = ModelInspection.objects.create(host=host, model=model, revision=revision)
@@ -35,7 +35,7 @@ def request_inspection(host: Host, model: str, *, revision: str = "", again: boo
     return inspection
 
 
-def latest(host: Host, model: str, revision: str = "") -> ModelInspection | None:
+def latest_inspection(host: Host, model: str, revision: str = "") -> ModelInspection | None:
     """Find a recent result or a request that is still pending; None if there is neither."""
     now = timezone.now()
     rows = ModelInspection.objects.filter(host=host, model=model, revision=revision)

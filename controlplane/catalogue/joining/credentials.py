@@ -33,7 +33,7 @@ def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issue
     """Issue credentials to a host that has none. Raises HostNameTaken."""
     token, password = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with transaction.atomic():
-        if active(name) is not None:
+        if active_credential(name) is not None:
             raise HostNameTaken(f"A host named {name} has already joined.")
         credential = HostCredential.objects.create(
             host_name=name,
@@ -51,7 +51,7 @@ def embedded_token(name: str, present: str) -> str | None:
     if is_valid(name, present.strip()):
         return None
     with transaction.atomic():
-        current = active(name)
+        current = active_credential(name)
         if current is not None and not current.embedded:
             raise HostNameTaken(
                 f"Another machine has joined as {name}. Set GRPO_HOST_NAME to another name for this one; to replace "
@@ -62,18 +62,18 @@ def embedded_token(name: str, present: str) -> str | None:
         return issue(name, embedded=True).token
 
 
-def active(name: str) -> HostCredential | None:
+def active_credential(name: str) -> HostCredential | None:
     """Find a host's credentials that aren't revoked."""
     return _active(name).first()
 
 
-def matching(name: str, token: str) -> HostCredential | None:
+def matching_credential(name: str, token: str) -> HostCredential | None:
     """Find a host's credentials with this token, unless they were revoked."""
     return _active(name).filter(token_sha256=hashed(token)).first()
 
 
 def is_valid(name: str, token: str) -> bool:
-    return bool(token) and matching(name, token) is not None
+    return bool(token) and matching_credential(name, token) is not None
 
 
 def was_revoked(name: str, token: str) -> bool:

@@ -115,7 +115,7 @@ def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
     )
 
 
-def expected(spec: RewardSpec) -> tuple[float, float | None]:
+def expected_range(spec: RewardSpec) -> tuple[float, float | None]:
     """Return the lowest and highest score of a component, with default parameters if its own are invalid."""
     reward = LIBRARY[spec.function]
     return reward.range if reward.check(spec.params) else reward.expected(spec.params)
@@ -128,7 +128,7 @@ def _total(bounds: Iterable[float | None]) -> float | None:
 
 def _span(spec: RewardSpec, index: int) -> ScoreSpan:
     reward = LIBRARY[spec.function]
-    low, high = expected(spec)
+    low, high = expected_range(spec)
     raw = (low, high) if high is not None else reward.typical
     edges = [spec.weight * low, None if high is None else spec.weight * high]
     if spec.weight < 0:

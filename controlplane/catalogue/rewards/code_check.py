@@ -40,8 +40,8 @@ def problems(
 def check(source: str, samples: Sequence[Sample] = ()) -> custom.CodeTrial:
     """Try out source code, and return the result, including the code's errors or a missing sandbox."""
     turn = turns.turn(TIMEOUT_S)
-    return custom.trial(source, [*samples] or made_up(), turn.tools, seconds=TIMEOUT_S / 2)
+    return custom.trial(source, [*samples] or invented_samples(), turn.tools, seconds=TIMEOUT_S / 2)
 
 
-def made_up() -> list[Sample]:
+def invented_samples() -> list[Sample]:
     return [(Completion(text), dict(_ROW)) for text in _TEXTS]

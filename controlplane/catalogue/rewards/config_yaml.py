@@ -35,7 +35,7 @@ def read(content: bytes, config: RewardConfig | None = None) -> RewardEditor:
     for prefix, path, part, reward in result.parts(RewardVersion.kind, document.get("components"), PART_KEYS):
         result.read_field(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
         _scores(result, prefix, reward, part.get("per_turn", False), path)
-    return result.checked(editor_from(result.sent, config))
+    return result.validate(editor_from(result.sent, config))
 
 
 def _scores(result: DocumentReading, prefix: str, reward: Reward, per_turn: Any, path: str) -> None:

@@ -125,7 +125,7 @@ class ParametersForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
         for problem in self.entry.check(params_of(fields)):
-            name, message = placed(self.entry, problem)
+            name, message = split_problem(self.entry, problem)
             self.add_error(PARAM + name if name else None, sentence(message))
         return fields
 
@@ -135,7 +135,7 @@ class ParametersForm(forms.Form):
         self.add_error(fields[0] if fields else None, reason)
 
 
-def placed(entry: Described, problem: str) -> tuple[str, str]:
+def split_problem(entry: Described, problem: str) -> tuple[str, str]:
     """Split a problem of Described.check into its parameter ("" for the whole entry) and the message."""
     name, _, message = problem.partition(": ")
     return (name, message) if name in entry.defaults() else ("", problem)

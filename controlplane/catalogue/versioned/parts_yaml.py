@@ -8,7 +8,7 @@ from django.http import QueryDict
 
 from controlplane.catalogue.versioned.editing import MAX_PARTS, ItemEditor
 from controlplane.catalogue.versioned.kind import ItemKind
-from controlplane.catalogue.versioned.parameter_forms import PARAM, placed
+from controlplane.catalogue.versioned.parameter_forms import PARAM, split_problem
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
 from workers.rewards.parameters import Described
@@ -81,11 +81,11 @@ class DocumentReading:
         for name, default in entry.defaults().items():
             self.send(f"{prefix}-{PARAM}{name}", values.get(name, default))
         for problem in entry.check({short(name): value for name, value in values.items()}):
-            name, message = placed(entry, problem)
+            name, message = split_problem(entry, problem)
             where = f"{path}.params.{name}" if name else f"{path}.params"
             self.wrong.append((prefix, PARAM + name if name else "", f"{where}: {message}."))
 
-    def checked(self, editor: EditorT) -> EditorT:
+    def validate(self, editor: EditorT) -> EditorT:
         """Validate an editor, and add the document's errors to it and its forms."""
         editor.is_valid()
         by_prefix = {str(form.prefix or ""): form for form in (*editor.item_forms(), *editor.rows)}

@@ -274,7 +274,7 @@ def _resources(placement: Placement) -> str:
 def _inspected(hosts: list[HostView], model: ModelSpec) -> dict[str, Any] | None:
     if not model.path:
         return None
-    rows = (inspections.latest(view.row, model.path, model.revision or "") for view in hosts)
+    rows = (inspections.latest_inspection(view.row, model.path, model.revision or "") for view in hosts)
     answers = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
     # Any host may take the run, so one that has the model is enough.
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
-from controlplane.catalogue.hardware.profile_pages.profile_words import STRATEGIES, grouped
+from controlplane.catalogue.hardware.profile_pages.profile_words import STRATEGIES, group_profiles
 from controlplane.catalogue.hardware.profiles import Profile, profile_of
 from runs.engine.hosts.view import HostView
 from runs.engine.sentences import counted
@@ -94,7 +94,7 @@ class TrialForm(forms.Form):
         view = candidates(host)[0] if host else None
         sent = self["profiles"].value() or []
         chosen = {str(value) for value in (sent if isinstance(sent, list | tuple) else [sent])}
-        rows = (row for _, rows in grouped(offered_profiles()) for row in rows)
+        rows = (row for _, rows in group_profiles(offered_profiles()) for row in rows)
         listed = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
         return sorted(listed, key=lambda candidate: not candidate.fits)
 

@@ -85,7 +85,7 @@ def check(request: HttpRequest) -> HttpResponse:
         return render(request, CHECKED, {"problem": f"It is longer than {custom.LONGEST} characters."})
     samples = samples_of(request)
     trial = code_check.check(source, samples)
-    tried = samples or code_check.made_up()
+    tried = samples or code_check.invented_samples()
     scored = [(completion.text, value) for (completion, _), value in zip(tried, trial.scores.values, strict=False)]
     context = {"problem": trial.problem, "trial": trial, "made_up": not samples, "scored": scored}
     return render(request, CHECKED, context)

@@ -51,7 +51,7 @@ def group_of(spec: HardwareSpec) -> ProfileGroup:
     return ProfileGroup(gpus, max((built_in.card_gib for built_in in shipped_with(spec)), default=0.0) if gpus else 0.0)
 
 
-def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[ProfileGroup, list[HardwareProfile]]]:
+def group_profiles(rows: Iterable[HardwareProfile]) -> list[tuple[ProfileGroup, list[HardwareProfile]]]:
     """Group profiles from few to many GPUs; unreadable ones come first."""
     groups: dict[ProfileGroup, list[HardwareProfile]] = {}
     for row in rows:

@@ -7,4 +7,4 @@ from controlplane.catalogue.hardware.profile_pages import profile_words
 
 register = template.Library()
 register.simple_tag(profile_words.in_words, name="words_of")
-register.simple_tag(profile_words.grouped, name="grouped_profiles")
+register.simple_tag(profile_words.group_profiles, name="grouped_profiles")
