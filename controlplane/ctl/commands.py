@@ -59,7 +59,7 @@ def operate(client: Client, options: Namespace) -> None:
 def list_runs(client: Client, options: Namespace) -> None:
     filters = {name: getattr(options, name) for name in ("q", "status", "tag", "by", "kind")}
     items = list(client.items("runs", limit=options.limit, host=options.on, **filters))
-    rows = [(run["id"], run["name"], waiting.in_words(run), run["owner"], run["created_at"][:16]) for run in items]
+    rows = [(run["id"], run["name"], waiting.describe(run), run["owner"], run["created_at"][:16]) for run in items]
     _table(items, ("id", "name", "status", "by", "since"), rows, options)
 
 
@@ -161,7 +161,7 @@ def stop(client: Client, options: Namespace) -> None:
         output.as_json(result)
     else:
         _say("Stop requested." if result["changed"] else "A stop was already requested, or the run has ended.")
-        print(waiting.in_words(result["run"]))
+        print(waiting.describe(result["run"]))
 
 
 def resume(client: Client, options: Namespace) -> int | None:

@@ -30,7 +30,7 @@ def until_end(
             if time.monotonic() - unreachable_since > patience:
                 raise
         else:
-            if (line := in_words(run)) != last_line:
+            if (line := describe(run)) != last_line:
                 report(last_line := line)
             if run["status"] in EXIT and not run["resumes_at"]:
                 return EXIT[run["status"]], run
@@ -54,7 +54,7 @@ def follow_log(client: Client, run_id: str, name: str, attempt: int, *, follow: 
         client.pause(POLL_S / 2)
 
 
-def in_words(run: dict[str, Any]) -> str:
+def describe(run: dict[str, Any]) -> str:
     parts = [run["status"]]
     if run["status"] == "queued":
         parts += [run["place"], run["waits_for"]]

@@ -10,11 +10,11 @@ from controlplane.catalogue.exchange.keys import (
     Take,
     auto,
     flag,
+    integer,
     number,
     put,
     text,
     unchanged,
-    whole,
 )
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading
 from workers.contract.run.hardware import HardwareSpec, Offload, Strategy
@@ -28,9 +28,9 @@ SCHEDULERS = {"WarmupLR": "constant_with_warmup", "WarmupDecayLR": "linear", "Wa
 TUNED_PREFIX = "_tuned."
 """Prefix of the paths of keys that are kept as a DeepSpeed config."""
 TABLE: dict[str, Rule] = {
-    "train_micro_batch_size_per_gpu": Take("grpo.per_device_train_batch_size", auto(whole)),
-    "gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", auto(whole)),
-    "train_batch_size": Take("_train_batch_size", auto(whole)),
+    "train_micro_batch_size_per_gpu": Take("grpo.per_device_train_batch_size", auto(integer)),
+    "gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", auto(integer)),
+    "train_batch_size": Take("_train_batch_size", auto(integer)),
     "gradient_clipping": Take("grpo.max_grad_norm", auto(number)),
     "optimizer.type": Take("_optimizer", text),
     "optimizer.params.lr": Take("grpo.learning_rate", auto(number)),
@@ -40,14 +40,14 @@ TABLE: dict[str, Rule] = {
     "optimizer.params.torch_adam": Leave("The offloaded optimizer is DeepSpeed's own."),
     "optimizer.params.adam_w_mode": Leave("The optimizer is AdamW."),
     "scheduler.type": Take("_scheduler", text),
-    "scheduler.params.warmup_num_steps": Take("grpo.warmup_steps", auto(whole)),
+    "scheduler.params.warmup_num_steps": Take("grpo.warmup_steps", auto(integer)),
     "scheduler.params.total_num_steps": Leave("This follows from the run's steps."),
     "scheduler.params.warmup_min_lr": Leave("The warm-up starts at 0."),
     "scheduler.params.warmup_max_lr": Leave("This is the learning rate."),
     "scheduler.params.warmup_type": Leave("The warm-up is linear."),
     "fp16.enabled": Take("_fp16", auto(flag)),
     "bf16.enabled": Take("_bf16", auto(flag)),
-    "zero_optimization.stage": Take("_stage", whole),
+    "zero_optimization.stage": Take("_stage", integer),
     **{f"checkpoint.{name}": Take(f"{TUNED_PREFIX}activation_checkpointing.{name}", unchanged) for name in ACTIVATIONS},
 }
 SECTIONS = frozenset(

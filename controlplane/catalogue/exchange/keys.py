@@ -143,7 +143,7 @@ def text(raw: Any) -> str:
     return raw.strip()
 
 
-def whole(raw: Any) -> int:
+def integer(raw: Any) -> int:
     value = number(raw)
     if value != int(value):
         raise WrongValue("Expected a whole number")
@@ -203,7 +203,7 @@ def one_of(**choices: Any) -> Callable[[Any], Any]:
 
 def typed(kind: str) -> Callable[[Any], Any]:
     """Return the converter for a type of the trainer's schema; values of other types become strings."""
-    converters: dict[str, Callable[[Any], Any]] = {"int": whole, "float": number, "bool": flag, "json": tree}
+    converters: dict[str, Callable[[Any], Any]] = {"int": integer, "float": number, "bool": flag, "json": tree}
     return converters.get(kind, _plain)
 
 

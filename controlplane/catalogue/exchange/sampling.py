@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controlplane.catalogue.exchange.keys import Rule, Take, flag, text, whole
+from controlplane.catalogue.exchange.keys import Rule, Take, flag, integer, text
 from controlplane.catalogue.exchange.reading import KeyVerdict, Reading
 from workers.contract.run.prompts import MAX_ROUNDS
 
@@ -15,7 +15,7 @@ TOTAL_METRICS = ("score", "seq_reward", "seq_final_reward")
 def batches(raw: Any) -> int:
     """Convert a number of batches to extra rounds: verl and NeMo RL include the first batch, and verl's 0 means no
     limit."""
-    return whole(raw) - 1 if whole(raw) > 0 else MAX_ROUNDS
+    return integer(raw) - 1 if integer(raw) > 0 else MAX_ROUNDS
 
 
 TABLE: dict[str, Rule] = {
@@ -23,7 +23,7 @@ TABLE: dict[str, Rule] = {
         ("dynamic_sample", "dynamic_sampling", "use_dynamic_sampling", "dynamic_filtering"),
         Take("_dynamic_sampling", flag),
     ),
-    "max_resample_times": Take("_extra_rounds", whole),
+    "max_resample_times": Take("_extra_rounds", integer),
     "dynamic_sampling_max_gen_batches": Take("_extra_rounds", batches),
     **{
         f"{section}.{key}": rule

@@ -11,13 +11,13 @@ from controlplane.catalogue.exchange.keys import (
     Rule,
     Take,
     flag,
+    integer,
     names,
     number,
     one_of,
     text,
     typed,
     unchanged,
-    whole,
 )
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, WrongValue
 from workers.contract.run.hardware import Optimizer, Rollout, Strategy, WeightSync
@@ -78,7 +78,7 @@ def grpo_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
 
 def positive(raw: Any) -> Any:
     """Return a number of steps or a limit; UNSET for -1 and 0, which mean none."""
-    steps = whole(raw)
+    steps = integer(raw)
     return UNSET if steps < 1 else steps
 
 
@@ -124,8 +124,8 @@ TABLE: dict[str, Rule] = {
     **reporting.TABLE,
     **sampling.TABLE,
     "use_peft": Take("_use_peft", flag),
-    "lora_r": Take("lora.r", whole, unchanged),
-    "lora_alpha": Take("lora.alpha", whole, unchanged),
+    "lora_r": Take("lora.r", integer, unchanged),
+    "lora_alpha": Take("lora.alpha", integer, unchanged),
     "lora_dropout": Take("lora.dropout", number, unchanged),
     "lora_target_modules": Take("lora.target_modules", names, list),
     "load_in_4bit": Take("_4bit", flag),
@@ -144,17 +144,17 @@ TABLE: dict[str, Rule] = {
     "use_vllm": Take("_use_vllm", flag),
     "vllm_mode": Take("_vllm_mode", one_of(server=Rollout.SERVER, colocate=Rollout.COLOCATE)),
     "vllm_gpu_memory_utilization": Take("_share", number),
-    "vllm_tensor_parallel_size": Take("_tensor_parallel", whole),
-    "vllm_max_model_length": Take("_max_model_len", whole),
-    "vllm_max_model_len": Take("_max_model_len", whole),
+    "vllm_tensor_parallel_size": Take("_tensor_parallel", integer),
+    "vllm_max_model_length": Take("_max_model_len", integer),
+    "vllm_max_model_len": Take("_max_model_len", integer),
     "vllm_enable_sleep_mode": Take("hardware.colocate_sleep", flag, unchanged),
-    "vllm_server_timeout": Take("hardware.server.ready_timeout_s", whole, unchanged),
+    "vllm_server_timeout": Take("hardware.server.ready_timeout_s", integer, unchanged),
     "vllm_server_base_url": Leave(OWN_SERVER),
     "vllm_server_host": Leave(OWN_SERVER),
     "vllm_server_port": Leave(OWN_SERVER),
     "vllm_device": Leave(f"{GONE} To run a server on separate GPUs, choose such a hardware profile."),
     "max_prompt_length": Leave(f"{GONE} To leave out long prompts, filter the dataset."),
-    "num_processes": Take("hardware.processes", whole, unchanged),
+    "num_processes": Take("hardware.processes", integer, unchanged),
     "accelerate_config": Take("_preset", text),
     "deepspeed": Take("_deepspeed", unchanged),
     "fsdp": Take("_fsdp", unchanged),
@@ -216,12 +216,12 @@ ALIASES = {
 """Option names of vLLM and of other trainers -> TRL's names."""
 COMMAND: dict[str, Rule] = {
     "mixed_precision": Take("hardware.precision", one_of(bf16="bf16", fp16="fp16", no="fp32")),
-    "num_machines": Take("_machines", whole),
-    "nnodes": Take("_machines", whole),
+    "num_machines": Take("_machines", integer),
+    "nnodes": Take("_machines", integer),
     "multi_gpu": Take("_multi_gpu", flag),
     "enforce_eager": Take("hardware.server.enforce_eager", flag),
-    "data_parallel_size": Take("hardware.server.data_parallel", whole),
-    "zero_stage": Take("_zero", whole),
+    "data_parallel_size": Take("hardware.server.data_parallel", integer),
+    "zero_stage": Take("_zero", integer),
     "enable_lora": Take("_serves_lora", flag),
     "save_path": Leave(OURS),
     "weight_bridge_mode": Leave("How weights reach vLLM is a setting of the hardware profile."),

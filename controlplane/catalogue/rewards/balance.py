@@ -38,7 +38,7 @@ class ScoreSpan:
 
     @property
     def range(self) -> str:
-        return in_words(self.low, self.high)
+        return describe_range(self.low, self.high)
 
     @property
     def unbounded(self) -> bool:
@@ -86,10 +86,10 @@ class Balance:
 
     @property
     def range(self) -> str:
-        return in_words(self.low, self.high)
+        return describe_range(self.low, self.high)
 
 
-def in_words(low: float | None, high: float | None) -> str:
+def describe_range(low: float | None, high: float | None) -> str:
     """Describe a range, in which None means no bound."""
     if low is None:
         return "no bounds" if high is None else f"up to {significant(high)}"

@@ -10,7 +10,7 @@ from django import forms
 from django.http import QueryDict
 
 from controlplane.catalogue.rewards import saving
-from controlplane.catalogue.rewards.balance import Balance, balance, expected_range, in_words
+from controlplane.catalogue.rewards.balance import Balance, balance, describe_range, expected_range
 from controlplane.catalogue.rewards.models import AGGREGATIONS, FAILED_SHARE, RewardConfig, RewardVersion
 from controlplane.catalogue.rewards.saving import RewardComposition
 from controlplane.catalogue.versioned.editing import ItemEditor, ItemForm, PartForm, rows_from, rows_of, unused_name
@@ -96,7 +96,7 @@ class ComponentForm(PartForm):
     def span(self) -> str:
         """Range of the component's scores with its current parameters, for people."""
         spec = self.current_spec()
-        return in_words(*(expected_range(spec) if spec else self.reward.range))
+        return describe_range(*(expected_range(spec) if spec else self.reward.range))
 
     def spec(self) -> RewardSpec:
         fields = self.cleaned_data

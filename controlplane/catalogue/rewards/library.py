@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from controlplane.catalogue.rewards.balance import in_words
+from controlplane.catalogue.rewards.balance import describe_range
 from controlplane.platform.accounts.models import User
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Cost, Example, Reward, RewardGroup
@@ -65,7 +65,7 @@ def groups(user: User) -> list[LibraryShelf[LibraryEntry]]:
 def _entry(reward: Reward, user: User) -> LibraryEntry:
     return LibraryEntry(
         reward=reward,
-        span=in_words(*reward.range),
+        span=describe_range(*reward.range),
         cost=COSTS[reward.cost],
         examples=[
             WorkedExample(example, dict(example.params), [(name, _text(value)) for name, value in example.row.items()])

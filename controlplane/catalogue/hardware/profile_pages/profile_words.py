@@ -63,7 +63,7 @@ def group_profiles(rows: Iterable[HardwareProfile]) -> list[tuple[ProfileGroup, 
     return sorted(groups.items())
 
 
-def in_words(row: HardwareProfile) -> ProfileWords:
+def describe_profile(row: HardwareProfile) -> ProfileWords:
     try:
         profile = profile_of(row)
     except ContractError:

@@ -68,7 +68,7 @@ class ImportedProfile:
             try:
                 self.values[name] = getattr(from_dict(cls, {**required, key: raw}, at=path), key)
             except ContractError as error:
-                self.refuse(name, raw, _in_words(str(error)))
+                self.refuse(name, raw, _readable_error(str(error)))
 
     def refuse(self, name: str, raw: Any, cause: str) -> None:
         self.wrong.append((name, cause[:300]))
@@ -120,5 +120,5 @@ def _batch(imported: ImportedProfile, batch: dict[str, Any]) -> None:
             imported.values[key] = value
 
 
-def _in_words(cause: str) -> str:
+def _readable_error(cause: str) -> str:
     return re.sub(r"expected (?:an )?(\w+), got", lambda m: f"expected {TYPE_NAMES.get(m[1], m[1])}, got", cause)

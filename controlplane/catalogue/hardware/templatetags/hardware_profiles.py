@@ -6,5 +6,5 @@ from django import template
 from controlplane.catalogue.hardware.profile_pages import profile_words
 
 register = template.Library()
-register.simple_tag(profile_words.in_words, name="words_of")
+register.simple_tag(profile_words.describe_profile, name="words_of")
 register.simple_tag(profile_words.group_profiles, name="grouped_profiles")
