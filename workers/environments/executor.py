@@ -131,23 +131,23 @@ class Executor:
         for episode, row, seed in zip(episodes, rows, seeds, strict=True):
             for number, (part, _, _) in enumerate(self._parts):
                 openings.append((episode, part.name, _Opening(self, number, row, seed)))
-        results = self._opened([opening for _, _, opening in openings], seconds)
+        results = self._run_openings([opening for _, _, opening in openings], seconds)
         for (episode, name, opening), value in zip(openings, results, strict=True):
             self._add_session(episode, name, opening, value)
         return episodes
 
     def carry_out(self, moves: Sequence[Move]) -> list[list[EnvironmentAnswer]]:
         """Carry out moves, and return for each its responses: one per call, or one to the text."""
-        rounds = [self._planned(move) for move in moves]
+        rounds = [self._plan(move) for move in moves]
         run([task for planned in rounds for task, _ in planned.tasks], at_once=self._limits.at_once)
-        return [self._collected(planned) for planned in rounds]
+        return [self._collect(planned) for planned in rounds]
 
     def close(self, episodes: Sequence[OpenEpisode]) -> None:
         tasks = []
         for episode in episodes:
             for name, session in episode.sessions.items():
                 if session is not None:
-                    tasks.append(StepSequence([TimedStep(_closing(session), CLOSING_S)]))
+                    tasks.append(StepSequence([TimedStep(_close_function(session), CLOSING_S)]))
                     episode.sessions[name] = None
         run(tasks, at_once=self._limits.at_once)
 
@@ -155,21 +155,21 @@ class Executor:
 
     def _describe(self) -> None:
         openings = [_Opening(self, number, {}, 0, reset=False) for number in range(len(self._parts))]
-        results = self._opened(openings, MIN_OPENING_S)
+        results = self._run_openings(openings, MIN_OPENING_S)
         for (part, entry, _), opening, value in zip(self._parts, openings, results, strict=True):
             opening.close()
             if isinstance(value, BaseException):
                 raise Unusable(f"{entry.title} ({part.name}) can't be opened: {_message(value)}")
             self._tools_of_part[part.name] = opening.tools
             for tool in opening.tools:
-                self._add(part, tool)
+                self._add_tool(part, tool)
 
-    def _opened(self, openings: "Sequence[_Opening]", seconds: float) -> list[Any]:
+    def _run_openings(self, openings: "Sequence[_Opening]", seconds: float) -> list[Any]:
         tasks = [StepSequence([TimedStep(opening.run, seconds)], leave=opening.close) for opening in openings]
         run(tasks, at_once=self._limits.at_once)
         return [task.results[0].value for task in tasks]
 
-    def _add(self, part: PartSpec, tool: ToolDescription) -> None:
+    def _add_tool(self, part: PartSpec, tool: ToolDescription) -> None:
         if tool.name in self._part_of_tool:
             raise Unusable(f"Two tools are called {tool.name!r}, so a model could not tell them apart.")
         if problem := arguments.schema_problem(tool):
@@ -180,16 +180,16 @@ class Executor:
     def _add_session(self, episode: OpenEpisode, name: str, opening: "_Opening", value: Any) -> None:
         if isinstance(value, BaseException):
             why = f"it can't be opened: {_message(value)}"
-        elif _plain(opening.tools) != _plain(self._tools_of_part[name]):
+        elif _as_json(opening.tools) != _as_json(self._tools_of_part[name]):
             why = "its tools are not the same as at the start of the run."
         else:
             episode.sessions[name] = opening.session
             episode.opening += opening.text
             return
         opening.close()
-        self._lose(episode, name, why)
+        self._lose_session(episode, name, why)
 
-    def _lose(self, episode: OpenEpisode, name: str, why: str) -> None:
+    def _lose_session(self, episode: OpenEpisode, name: str, why: str) -> None:
         episode.sessions[name] = None
         episode.missing[name] = why
         if name in self._stateful:
@@ -197,8 +197,8 @@ class Executor:
 
     # --- a turn ---------------------------------------------------------------------------------------------------
 
-    def _planned(self, move: Move) -> "_Planned":
-        planned = _Planned(move, [None] * max(len(move.calls), 1), [])
+    def _plan(self, move: Move) -> "_PlannedMove":
+        planned = _PlannedMove(move, [None] * max(len(move.calls), 1), [])
         if not move.calls:
             self._plan_text(planned)
             return planned
@@ -215,11 +215,11 @@ class Executor:
             part = self._part_of_tool[move.calls[numbers[0]].name]
             session = move.episode.sessions[part]
             assert session is not None  # noqa: S101  # otherwise it was refused
-            steps = [TimedStep(_calling(session, move.calls[number]), self._limits.call_s) for number in numbers]
+            steps = [TimedStep(_call_function(session, move.calls[number]), self._limits.call_s) for number in numbers]
             planned.tasks.append((StepSequence(steps, deadline=move.deadline, leave=session.close), numbers))
         return planned
 
-    def _plan_text(self, planned: "_Planned") -> None:
+    def _plan_text(self, planned: "_PlannedMove") -> None:
         move = planned.move
         session = move.episode.sessions.get(self._game)
         if session is None:
@@ -241,27 +241,27 @@ class Executor:
             names = ", ".join(self._part_of_tool) or "none"
             message = f"There is no tool called {call.name[:100]!r}. The tools are: {names}."
             return EnvironmentAnswer(message, ToolError.UNKNOWN)
-        if move.episode.sessions.get(part) is None and not self._reopened(move.episode, part):
+        if move.episode.sessions.get(part) is None and not self._reopen(move.episode, part):
             why = move.episode.missing.get(part, "it has ended.")
             failed = part in self._stateful
             return EnvironmentAnswer(f"{call.name} is not available: {why}", ToolError.UNAVAILABLE, failed=failed)
         problem = arguments.problem(self._tool[call.name], arguments.read(call.arguments))
         return EnvironmentAnswer(problem, ToolError.ARGUMENTS) if problem else None
 
-    def _reopened(self, episode: OpenEpisode, part: str) -> bool:
+    def _reopen(self, episode: OpenEpisode, part: str) -> bool:
         """Open a new session of a tool, which has no state, after one was abandoned; return whether that succeeded."""
         if part in self._stateful or part in episode.missing:
             return False
         number = next(number for number, (spec, _, _) in enumerate(self._parts) if spec.name == part)
         opening = _Opening(self, number, {}, 0, reset=False)
-        [value] = self._opened([opening], self._limits.call_s)
+        [value] = self._run_openings([opening], self._limits.call_s)
         if isinstance(value, BaseException):
-            self._lose(episode, part, f"it can't be opened: {_message(value)}")
+            self._lose_session(episode, part, f"it can't be opened: {_message(value)}")
             return False
         episode.sessions[part] = opening.session
         return True
 
-    def _collected(self, planned: "_Planned") -> list[EnvironmentAnswer]:
+    def _collect(self, planned: "_PlannedMove") -> list[EnvironmentAnswer]:
         for task, numbers in planned.tasks:
             is_over = False
             for number, result in zip(numbers, task.results, strict=True):
@@ -282,19 +282,19 @@ class Executor:
             if move.episode.sessions.get(part) is not None:
                 move.episode.sessions[part] = None  # closed by the task's `leave`
                 if stateful:
-                    self._lose(move.episode, part, "it took too long.")
+                    self._lose_session(move.episode, part, "it took too long.")
             limit = self._limits.call_s
             took = f"took longer than {limit:g} s" if seconds >= limit else "had no time left in this episode"
             return EnvironmentAnswer(f"{subject} {took}, and was stopped.", ToolError.TIMEOUT, seconds, failed=stateful)
         if isinstance(value, BaseException):
             message = f"{subject} failed: {_message(value)}"
-            return EnvironmentAnswer(message, _error_of(value), seconds, failed=not called)
+            return EnvironmentAnswer(message, _error_kind(value), seconds, failed=not called)
         if not isinstance(value, Result):
             message = f"{subject} failed: it returned {type(value).__name__}, which is not a result."
             return EnvironmentAnswer(message, ToolError.RAISED, seconds, failed=stateful)
-        return self._read(value, subject, seconds)
+        return self._check_result(value, subject, seconds)
 
-    def _read(self, value: Result, subject: str, seconds: float) -> EnvironmentAnswer:
+    def _check_result(self, value: Result, subject: str, seconds: float) -> EnvironmentAnswer:
         error = str(value.error) if value.error else ""
         text = value.text if isinstance(value.text, str) else str(value.text)
         if len(text) > MAX_CHARACTERS:
@@ -311,7 +311,7 @@ class Executor:
 
 
 @dataclass
-class _Planned:
+class _PlannedMove:
     move: Move
     answers: list[EnvironmentAnswer | None]
     tasks: list[tuple[StepSequence, list[int]]]
@@ -343,7 +343,7 @@ class _Opening:
     def close(self) -> None:
         self._is_left = True
         if self.session is not None:
-            _closing(self.session)(0.0)
+            _close_function(self.session)(0.0)
 
 
 def _entry_of(part: PartSpec, library: Mapping[str, Entry]) -> tuple[Entry, Any]:
@@ -355,11 +355,11 @@ def _entry_of(part: PartSpec, library: Mapping[str, Entry]) -> tuple[Entry, Any]
     return entry, entry.build(part.params)
 
 
-def _calling(session: EpisodeSession, call: Call) -> Any:
+def _call_function(session: EpisodeSession, call: Call) -> Any:
     return lambda seconds: session.call(call.name, arguments.read(call.arguments), seconds)
 
 
-def _closing(session: EpisodeSession) -> Any:
+def _close_function(session: EpisodeSession) -> Any:
     def close(seconds: float) -> None:
         with suppress(Exception):  # it is gone either way
             session.close()
@@ -367,11 +367,11 @@ def _closing(session: EpisodeSession) -> Any:
     return close
 
 
-def _plain(tools: Sequence[ToolDescription]) -> list[str]:
+def _as_json(tools: Sequence[ToolDescription]) -> list[str]:
     return [json.dumps(tool.as_dict(), sort_keys=True, default=str) for tool in tools]
 
 
-def _error_of(error: BaseException) -> ToolError:
+def _error_kind(error: BaseException) -> ToolError:
     if isinstance(error, Unavailable | SandboxUnavailable):
         return ToolError.UNAVAILABLE
     return ToolError.TIMEOUT if isinstance(error, TimeoutError) else ToolError.RAISED

@@ -88,7 +88,7 @@ class _ServerSession(EpisodeSession):
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         try:
-            step = self._ask({"do": "call", "name": name, "arguments": dict(arguments)}, self._time(seconds))
+            step = self._ask({"do": "call", "name": name, "arguments": dict(arguments)}, self._time_limit(seconds))
         except RequestFailed as error:
             return Result(f"The server returned no result: {error}", _ERRORS[error.kind])
         return _result(step)
@@ -98,7 +98,7 @@ class _ServerSession(EpisodeSession):
             with suppress(RequestFailed, PackageMissing):
                 self._program.ask({"do": "close", "session": self._session}, 5.0)
 
-    def _time(self, seconds: float) -> float:
+    def _time_limit(self, seconds: float) -> float:
         return max(0.001, min(seconds, self._params.step_s))
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class _ServerSession(EpisodeSession):
             raise RequestFailed("The connection was lost.", "gone")
         try:
             if not self._session:
-                self._session, self._start = self._connected()
+                self._session, self._start = self._open_session()
             response, start = self._program.ask({**request, "session": self._session}, seconds)
         except PackageMissing as error:
             raise Unavailable(str(error)) from None
@@ -118,7 +118,7 @@ class _ServerSession(EpisodeSession):
             raise RequestFailed("The connection was lost.", "gone")
         return response
 
-    def _connected(self) -> tuple[int, int]:
+    def _open_session(self) -> tuple[int, int]:
         number, seconds = self._program.number(), self._params.connect_s
         opening = {
             "do": "open",
@@ -139,7 +139,7 @@ class _TextServerSession(_ServerSession):
 
     def answer(self, text: str, seconds: float) -> Result:
         try:
-            step = self._ask({"do": "say", "field": self._params.field, "text": text}, self._time(seconds))
+            step = self._ask({"do": "say", "field": self._params.field, "text": text}, self._time_limit(seconds))
         except RequestFailed as error:
             return Result(f"The server did not reply: {error}", _ERRORS[error.kind])
         return _result(step)
@@ -196,9 +196,9 @@ _USE = (
     "server's address and key on the secrets page. Each episode has a separate connection, so the server must accept "
     "as many connections as there are concurrent episodes. "
 )
-_server = partial(Entry, open=_open, cost=Cost.HTTP, package="openenv")
+_server_entry = partial(Entry, open=_open, cost=Cost.HTTP, package="openenv")
 ENTRIES = (
-    _server(
+    _server_entry(
         key="openenv",
         title="OpenEnv server",
         help="An environment server with OpenEnv's protocol, whose tools the model calls.",
@@ -206,7 +206,7 @@ ENTRIES = (
         kind=EntryKind.SERVER,
         use=_USE + "The server itself lists its tools.",
     ),
-    _server(
+    _server_entry(
         key="openenv_text",
         title="OpenEnv server, by text",
         help="An environment server with OpenEnv's protocol but without tools: the model's text is its action.",

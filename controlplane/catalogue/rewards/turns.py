@@ -65,7 +65,7 @@ class TrialTurn:
 
     def _open(self, preload: tuple[str, ...]) -> Sandbox:
         try:
-            return _InTurn(self, shared(preload))
+            return _TurnSandbox(self, shared(preload))
         except SandboxUnavailable as error:
             self.unavailable = str(error)
             raise
@@ -110,7 +110,7 @@ def close() -> None:
         tools.close()
 
 
-class _InTurn(Sandbox):
+class _TurnSandbox(Sandbox):
     """The shared sandbox during one request's turn; closing it has no effect."""
 
     def __init__(self, request_turn: TrialTurn, inner: Sandbox) -> None:

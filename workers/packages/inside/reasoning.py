@@ -27,7 +27,7 @@ _NAMES = frozenset(
 _NO_FORMULA = re.compile(r"""__|["'\\\[\]{};:@`$]|\.\s*[A-Za-z_]|\b(lambda|for|if|import)\b""")
 
 
-class _Dummy(types.ModuleType):
+class _DummyModule(types.ModuleType):
     """A replacement for matplotlib, which is slow, starts threads, and writes into the user's home folder."""
 
     __path__: list[str] = []
@@ -35,26 +35,26 @@ class _Dummy(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Dummy(name)
+        return _DummyModule(name)
 
-    def __call__(self, *args: object, **options: object) -> "_Dummy":
+    def __call__(self, *args: object, **options: object) -> "_DummyModule":
         return self
 
 
-class _NoPlots(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _PlotBlocker(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
         if fullname.partition(".")[0] in ("matplotlib", "mpl_toolkits"):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return _Dummy(spec.name)
+        return _DummyModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
         pass
 
 
-sys.meta_path.insert(0, _NoPlots())
+sys.meta_path.insert(0, _PlotBlocker())
 warnings.simplefilter("ignore")
 
 import reasoning_gym  # noqa: E402
