@@ -137,7 +137,7 @@ class Executor:
         return episodes
 
     def carry_out(self, moves: Sequence[Move]) -> list[list[EnvironmentAnswer]]:
-        """Carry out moves, and return for each its responses: one per call, or one to the text."""
+        """Execute moves, and return the responses to each: one per call, or one to the text."""
         rounds = [self._plan(move) for move in moves]
         run([task for planned in rounds for task, _ in planned.tasks], at_once=self._limits.at_once)
         return [self._collect(planned) for planned in rounds]

@@ -114,7 +114,7 @@ def test_a_name_that_is_neither_path_nor_hub_id_is_refused(name: str, tmp_path: 
     ("break_it", "says"),
     [
         (lambda f: (f / "config.json").unlink(), "no config.json"),
-        (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json is not valid JSON"),
         (lambda f: (f / "config.json").write_text("[1]"), "doesn't contain a JSON object"),
         (lambda f: (f / "config.json").rename(f / "adapter_config.json"), "LoRA adapter"),
         (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer"),

@@ -132,7 +132,7 @@ def test_answers_that_are_too_large_or_no_json_are_refused(
     fake: FakeHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.add("Org/Broken", {**files, "config.json": b"<html>"})
-    assert "config.json is not JSON" in ask(fake, "Org/Broken")["error"]
+    assert "config.json is not valid JSON" in ask(fake, "Org/Broken")["error"]
     fake.add("Org/Large", {**files, "config.json": b'{"a": "' + b"x" * 5_000_000 + b'"}'})
     monkeypatch.setattr(asking, "JSON_LIMIT", 1 << 20)
     assert "larger than 1 MiB" in ask(fake, "Org/Large")["error"]

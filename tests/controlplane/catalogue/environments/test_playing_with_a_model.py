@@ -144,7 +144,7 @@ def test_an_episode_is_scored_by_component_and_in_all() -> None:
     right = {"name": "right", "function": "numeric_match", "weight": 0.5}
     page = scored(found, right, prompt="What is 6 times 7?", row_answer="42")
     assert "<strong>0.500</strong>" in page
-    assert "not in the total" in page
+    assert "not to the total" in page
     assert ">1:</span> 2</span>" in page
 
 

@@ -89,7 +89,7 @@ def test_the_page_of_a_profile_has_bars_for_a_model_and_a_card() -> None:
     assert "Memory" in page
     assert "has never run on a GPU" in page
     page = client.get(f"/hardware/profiles/{row.pk}/?model=Qwen2.5 7B&card=80").content.decode()
-    assert "estimated for Qwen2.5 7B on GPUs of 80 GiB" in page
+    assert "estimated for Qwen2.5 7B on GPUs with 80 GiB" in page
     assert "Too much." in page
 
 
@@ -109,7 +109,7 @@ def test_a_profile_of_ones_own_takes_the_largest_gpu_that_a_host_has() -> None:
     assert card_of(row) == (24, "")
     host = a_host("big", gpus=1)
     assert card_of(row) == (pytest.approx(143_771 / 1024), "big")
-    assert "Estimated for big: a GPU of 140 GiB" in operator().get(f"/hardware/profiles/{row.pk}/").content.decode()
+    assert "Estimated for big: a GPU with 140 GiB" in operator().get(f"/hardware/profiles/{row.pk}/").content.decode()
     Host.objects.filter(pk=host.pk).update(announced_at=timezone.now() - timedelta(days=1))
     assert card_of(row) == (24, ""), "a host unreachable doesn't count"
 

@@ -73,7 +73,7 @@ def test_a_code_is_wrong_used_or_expired(shared_redis: Shared) -> None:
 def test_a_second_host_of_a_name_keeps_its_code_and_gets_in_under_another(shared_redis: Shared) -> None:
     join(a_code())
     code = a_code()
-    assert refused(join(code)) == (409, "A host named gpu1 has joined already.")
+    assert refused(join(code)) == (409, "A host named gpu1 has already joined.")
     assert join(code, name="gpu2").json()["name"] == "gpu2"
 
 

@@ -68,7 +68,7 @@ def test_profiles_are_grouped_by_gpus_and_memory_and_say_whether_they_fit(client
     groups = dict(options(client))
     assert f"{by_slug('dual-gpu').name} · fits h2, other" in groups["2 GPUs with 24 GiB"]
     assert groups["3 GPUs with 24 GiB"] == [f"{by_slug('three-gpus').name} · needs 1 more GPU"]
-    assert f"{by_slug('seven-plus-one-zero3').name} · needs 6 more GPUs" in groups["8 GPUs of 40 GiB"]
+    assert f"{by_slug('seven-plus-one-zero3').name} · needs 6 more GPUs" in groups["8 GPUs with 40 GiB"]
     order = [group for group, _ in options(client)]
     assert order.index("2 GPUs with 24 GiB") < order.index("3 GPUs with 24 GiB")
 

@@ -146,9 +146,9 @@ def test_unknown_and_refused_keys_are_listed_with_their_lines(client):
         ("[" * 5000, "levels deep"),
         ("[1, 2]", "The document has no keys"),
         (b"\xff\xfe\x00", "The document has no keys"),
-        (b"rl: \xc3\x28", "Line 1: it is not valid UTF-8"),
+        (b"rl: \xc3\x28", "Line 1 is not valid UTF-8"),
         (b"PK\x03\x04rubbish", "The .zip can't be read"),
-        (f"a: {'x' * 10_000_000}", "It is larger than 1\N{NO-BREAK SPACE}MiB"),
+        (f"a: {'x' * 10_000_000}", "The document is larger than 1\N{NO-BREAK SPACE}MiB"),
     ],
     ids=range(14),
 )  # fmt: skip
