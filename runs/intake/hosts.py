@@ -75,7 +75,7 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     name = document.get("name")
     if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
         return error_json(400, "No usable host name.", where="name", fix=f"Use {HOST_NAME_WORDS}.")
-    credential = credentials.matching_credential(name, bearer(request))
+    credential = credentials.matching(name, bearer(request))
     if credential is None:
         return _not_this_host(name, bearer(request))
     inventory, schema = document.get("inventory"), document.get("trainer_schema")

@@ -21,7 +21,7 @@ class HostNameTaken(Exception):
 
 
 @dataclass(frozen=True)
-class IssuedCredentials:
+class Issued:
     """A host's new secrets, of which only hashes are stored."""
 
     credential: HostCredential
@@ -29,12 +29,12 @@ class IssuedCredentials:
     redis_password: str
 
 
-def issue(name: str, *, by: User | None = None, embedded: bool = False) -> IssuedCredentials:
-    """Issue credentials to a host that has none. Raises HostNameTaken."""
+def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issued:
+    """Issue credentials to a host without any. Raises HostNameTaken."""
     token, password = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with transaction.atomic():
-        if active_credential(name) is not None:
-            raise HostNameTaken(f"A host named {name} has already joined.")
+        if active(name) is not None:
+            raise HostNameTaken(f"A host named {name} has joined already.")
         credential = HostCredential.objects.create(
             host_name=name,
             token_sha256=hashed(token),
@@ -42,7 +42,7 @@ def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issue
             embedded=embedded,
             created_by=by,
         )
-    return IssuedCredentials(credential, token, password)
+    return Issued(credential, token, password)
 
 
 def embedded_token(name: str, present: str) -> str | None:
@@ -51,7 +51,7 @@ def embedded_token(name: str, present: str) -> str | None:
     if is_valid(name, present.strip()):
         return None
     with transaction.atomic():
-        current = active_credential(name)
+        current = active(name)
         if current is not None and not current.embedded:
             raise HostNameTaken(
                 f"Another machine has joined as {name}. Set GRPO_HOST_NAME to another name for this one; to replace "
@@ -62,18 +62,18 @@ def embedded_token(name: str, present: str) -> str | None:
         return issue(name, embedded=True).token
 
 
-def active_credential(name: str) -> HostCredential | None:
+def active(name: str) -> HostCredential | None:
     """Find a host's credentials that aren't revoked."""
     return _active(name).first()
 
 
-def matching_credential(name: str, token: str) -> HostCredential | None:
+def matching(name: str, token: str) -> HostCredential | None:
     """Find a host's credentials with this token, unless they were revoked."""
     return _active(name).filter(token_sha256=hashed(token)).first()
 
 
 def is_valid(name: str, token: str) -> bool:
-    return bool(token) and matching_credential(name, token) is not None
+    return bool(token) and matching(name, token) is not None
 
 
 def was_revoked(name: str, token: str) -> bool:

@@ -38,20 +38,20 @@ def join(request: HttpRequest) -> HttpResponse:
     except BadBody as error:
         return error_json(error.status, error.what, where=error.where, fix=error.fix)
     address = str(request.META.get("REMOTE_ADDR", ""))
-    # Limited by address alone, so that nobody can block others from joining.
-    attempt = throttle.begin_try(f"join from {address}", address)
-    if attempt is None:
+    # By address alone, so that nobody can block others from joining.
+    guess = throttle.begin_try(f"join from {address}", address)
+    if guess is None:
         what = "Too many join codes were tried from this address."
         return error_json(429, what, where="code", fix="Wait ten minutes.")
     try:
         joined = exchange.join(body.code, name=body.name, hostname=body.hostname, version=body.version)
     except exchange.NotJoined as error:
         if error.where != "code":
-            attempt.delete()
+            guess.delete()
         return error_json(error.status, error.what, where=error.where, fix=error.fix)
-    attempt.delete()
-    credentials = {"name": joined.name, "token": joined.token, "redis_url": joined.redis_url}
+    guess.delete()
+    issued = {"name": joined.name, "token": joined.token, "redis_url": joined.redis_url}
     url = request.build_absolute_uri("/").rstrip("/")
-    response = JsonResponse({**credentials, "url": url, "version": VERSION, "time": time.time()})
+    response = JsonResponse({**issued, "url": url, "version": VERSION, "time": time.time()})
     response.headers["Cache-Control"] = "no-store"
     return response

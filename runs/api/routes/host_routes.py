@@ -164,7 +164,7 @@ def join_code(request: HttpRequest, code_id: Id) -> Any:
 def revoke(request: HttpRequest, host_id: Id) -> Any:
     """Revoke a host's credentials. It is locked out at once, and its runs end."""
     host = known_host_for(request, host_id)
-    if credentials.active_credential(host.name) is None:
+    if credentials.active(host.name) is None:
         raise Problem(409, f"{host.name} has no credentials.", where="host")
     ended, note = actions.revoke(host, person(request))
     return {"ended": ended, "note": note}

@@ -36,7 +36,7 @@ class AddHostForm(forms.Form):
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
-        if name and credentials.active_credential(name) is not None:
+        if name and credentials.active(name) is not None:
             raise forms.ValidationError(
                 f"A host named {name} has joined already. Revoke it first, or use another name."
             )
@@ -92,7 +92,7 @@ def added(request: HttpRequest, code_id: int) -> HttpResponse:
 def revoke(request: HttpRequest, host_id: int) -> HttpResponseBase:
     """End a host's credentials, after a page that explains the consequences."""
     host = known_host_for(request, host_id)
-    credential = credentials.active_credential(host.name)
+    credential = credentials.active(host.name)
     if credential is None:
         messages.info(request, f"{host.name} has no credentials; nothing was changed.")
         return redirect("hardware")

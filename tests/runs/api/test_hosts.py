@@ -47,7 +47,7 @@ def test_a_host_is_revoked_once(settings: Settings) -> None:
     host, program = a_host(), Program()
     host_token(host.name)
     assert program.post(f"hosts/{host.pk}/revoke").status_code == 200
-    assert credentials.active_credential(host.name) is None
+    assert credentials.active(host.name) is None
     assert program.post(f"hosts/{host.pk}/revoke").status_code == 409
 
 

@@ -189,7 +189,7 @@ def test_a_machine_joins_takes_the_run_and_leaves(engine: Engine) -> None:
     Attempt.objects.update(status=RunStatus.STOPPED)
     assert leaving.leave(host.name, Leaving.IDLE) == ""
     assert (the_request().state, the_request().sentence) == (State.LEFT, "It left because it had no run for 10 min.")
-    assert credentials.active_credential(host.name) is None
+    assert credentials.active(host.name) is None
     assert not Host.objects.exists()
 
 
@@ -233,7 +233,7 @@ def test_a_machine_whose_node_failed_ends_its_run_as_lost_and_frees_what_it_held
     attempt.refresh_from_db()
     assert (attempt.reason, attempt.detail) == ("host_lost", "Job 1 ended: its node failed.")
     assert not leasing.leased()
-    assert credentials.active_credential(the_request().host_name) is None
+    assert credentials.active(the_request().host_name) is None
 
 
 @pytest.mark.usefixtures("shared_redis")
