@@ -1,4 +1,4 @@
-"""The Celery tasks of the catalogue, which call the worker's functions; beat sends those that reconcile."""
+"""Celery tasks of the catalogue, which call the worker's functions; beat sends those that reconcile."""
 
 import logging
 

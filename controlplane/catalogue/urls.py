@@ -1,4 +1,4 @@
-"""The routes of the catalogue: datasets, corpora, reference checks, rewards, environments, profiles, joining."""
+"""Routes of the catalogue: datasets, corpora, reference checks, rewards, environments, profiles, joining."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,13 +45,13 @@ def item_routes(
     clone: Callable[..., Any],
     export: Callable[..., Any],
 ) -> list[URLPattern]:
-    """List the routes of a kind's list, of an item's versions, and of the actions on an item.
+    """Return the routes of a kind's list, of an item's versions, and of the actions on an item.
 
-    `page`: a version's page; `differences`: changes between two versions; `clone`: a version as a new item of an owner;
-    `export`: a version as a document.
+    `page`: view of a version; `differences`: returns the changes between two versions; `clone`: creates an item from a
+    version for an owner; `export`: returns a version as a document.
     """
     kwargs, item, version = {"model": model}, model.kind.route, model.kind.version_route
-    at = "<int:item_id>/v<int:number>/"
+    version_path = "<int:item_id>/v<int:number>/"
     return [
         path("", item_views.items, kwargs, name=f"{item}s"),
         path(
@@ -60,9 +60,9 @@ def item_routes(
             kwargs | {"differences": differences},
             name=f"{version}s",
         ),
-        path(at, item_views.version, kwargs | {"page": page}, name=version),
-        path(f"{at}yaml/", item_views.export, kwargs | {"document": export}, name=f"{version}_export"),
-        path(f"{at}duplicate/", item_views.cloned, kwargs | {"clone": clone}, name=f"{version}_duplicate"),
+        path(version_path, item_views.version, kwargs | {"page": page}, name=version),
+        path(f"{version_path}yaml/", item_views.export, kwargs | {"document": export}, name=f"{version}_export"),
+        path(f"{version_path}duplicate/", item_views.cloned, kwargs | {"clone": clone}, name=f"{version}_duplicate"),
         path("<int:item_id>/archive/", item_views.archive, kwargs | {"archived": True}, name=f"{item}_archive"),
         path(
             "<int:item_id>/unarchive/",

@@ -1,1 +1,1 @@
-"""grpoctl: the API from a terminal, and for MCP clients. It needs httpx, PyYAML and mcp, no Django."""
+"""grpoctl: the API for terminals and MCP clients. It needs httpx, PyYAML and mcp, but not Django."""

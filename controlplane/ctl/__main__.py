@@ -1,4 +1,4 @@
-"""The entry point: `./grpoctl …`, or `python3 -m controlplane.ctl …` in an environment with httpx and PyYAML."""
+"""Entry point: `./grpoctl …`, or `python3 -m controlplane.ctl …` in an environment with httpx and PyYAML."""
 
 import os
 import sys
@@ -22,12 +22,14 @@ def main(argv: list[str]) -> int:
         return UNREACHABLE
     except RequestRefused as error:
         print(clean(str(error)), file=sys.stderr)
-        for finding in error.answer.get("findings", ()):
+        for finding in error.payload.get("findings", ()):
             print(clean(f"{finding['grade']}: {finding['field']}: {finding['cause']}"), file=sys.stderr)
         return REFUSED
     except (config.NotConfigured, OSError, UnicodeDecodeError) as error:
         if isinstance(error, BrokenPipeError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # head has read enough
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # the reader, such as head, has closed the pipe
             return REFUSED
         if isinstance(error, OSError) and error.filename:
             print(f"{error.filename}: {error.strerror}.", file=sys.stderr)

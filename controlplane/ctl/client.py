@@ -1,4 +1,4 @@
-"""Requests to the API: retried while it can't be reached, delayed when it says so, with errors in words."""
+"""Client of the API: retries while the server is unreachable, waits as long as it asks, and explains errors."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,17 +8,17 @@ import httpx
 
 from controlplane.ctl.config import Access
 
-TRIES = 4
+MAX_ATTEMPTS = 4
 TIMEOUT_S = 30.0
-LONGEST_WAIT_S = 30.0
+MAX_WAIT_S = 30.0
 
 
 class RequestRefused(Exception):
-    """An error that the control plane answered with."""
+    """An error response of the control plane, or a request that isn't sent."""
 
-    def __init__(self, status: int, what: str, where: str, fix: str, answer: dict[str, Any] | None = None) -> None:
+    def __init__(self, status: int, what: str, where: str, fix: str, payload: dict[str, Any] | None = None) -> None:
         super().__init__(what)
-        self.status, self.what, self.where, self.fix, self.answer = status, what, where, fix, answer or {}
+        self.status, self.what, self.where, self.fix, self.payload = status, what, where, fix, payload or {}
 
     def __str__(self) -> str:
         where = f" ({self.where})" if self.where else ""
@@ -26,11 +26,11 @@ class RequestRefused(Exception):
 
 
 class ServerUnreachable(Exception):
-    """A control plane that can't be reached."""
+    """Failure to reach the control plane."""
 
 
 class Client:
-    """A sender of requests with a token. `pause`: called instead of `time.sleep` in tests."""
+    """A client with an API token. `pause`: replaces `time.sleep` in tests."""
 
     def __init__(
         self,
@@ -63,15 +63,15 @@ class Client:
         return self.get(path) if method == "GET" else self._json(method, path, json=body)
 
     def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        """Send any operation, by its path in the API's description. Raises RequestRefused for a path that leads
-        elsewhere, because the request has the token."""
+        """Send a request to any path in the API's description, and return the response. Raises RequestRefused for a
+        path outside the API, because the request contains the token."""
         inside = path.removeprefix("/").removeprefix("api/v1/")
         if inside.startswith("/") or ":" in inside.partition("?")[0] or ".." in inside:
-            raise RequestRefused(0, f"{path} is no path of the API.", "", f"See {self.url}/api/v1/openapi.json.")
+            raise RequestRefused(0, f"{path} is not a path of the API.", "", f"See {self.url}/api/v1/openapi.json.")
         return self._send(method, inside, **({} if body is None else {"json": body}))
 
     def items(self, path: str, *, limit: int, **query: Any) -> Iterator[dict[str, Any]]:
-        """Yield the items of a list, page by page; at most `limit`."""
+        """Yield at most `limit` items of a list, fetching it page by page."""
         cursor = ""
         while limit > 0:
             page = self.get(path, limit=min(limit, 100), cursor=cursor, **query)
@@ -81,45 +81,45 @@ class Client:
                 return
 
     def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
-        answer = self._send(method, path, **request)
+        response = self._send(method, path, **request)
         try:
-            content = answer.json()
+            content = response.json()
         except ValueError:
             raise RequestRefused(
-                answer.status_code, "The answer is no JSON.", self.url, "Is this a control plane?"
+                response.status_code, "The response is not JSON.", self.url, "Is this a control plane?"
             ) from None
         return content if isinstance(content, dict) else {"items": content}
 
     def _send(self, method: str, path: str, **request: Any) -> httpx.Response:
-        # Only what can be repeated without doing it twice: a launch has a key.
-        repeatable = method != "POST" or "Idempotency-Key" in request.get("headers", {})
-        for attempt in range(1, TRIES + 1):
+        # A request with an Idempotency-Key, such as a launch, takes effect only once.
+        is_repeatable = method != "POST" or "Idempotency-Key" in request.get("headers", {})
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                answer = self._http.request(method, path, **request)
+                response = self._http.request(method, path, **request)
             except httpx.HTTPError as error:
-                if attempt == TRIES or not (repeatable or isinstance(error, httpx.ConnectError)):
+                if attempt == MAX_ATTEMPTS or not (is_repeatable or isinstance(error, httpx.ConnectError)):
                     raise ServerUnreachable(f"{self.url} can't be reached: {error or type(error).__name__}.") from None
                 self.pause(0.5 * 2**attempt)
                 continue
-            if answer.status_code not in (429, 503) or attempt == TRIES or "files" in request:
-                return _checked(answer, self.url)
-            wait = answer.headers.get("Retry-After", "")
-            self.pause(min(LONGEST_WAIT_S, float(wait) if wait.isascii() and wait.isdecimal() else 1.0))
-        raise AssertionError("the last try returns or raises")
+            if response.status_code not in (429, 503) or attempt == MAX_ATTEMPTS or "files" in request:
+                return _checked(response, self.url)
+            wait = response.headers.get("Retry-After", "")
+            self.pause(min(MAX_WAIT_S, float(wait) if wait.isascii() and wait.isdecimal() else 1.0))
+        raise AssertionError("the last attempt returns or raises")
 
 
-def _checked(answer: httpx.Response, url: str) -> httpx.Response:
-    if answer.is_redirect:
-        to = answer.headers.get("Location", "elsewhere")
-        raise RequestRefused(
-            answer.status_code, f"{url} redirects to {to}.", "", "The token was not sent there: use that address."
-        )
-    if answer.status_code < 400:
-        return answer
+def _checked(response: httpx.Response, url: str) -> httpx.Response:
+    status = response.status_code
+    if response.is_redirect:
+        location = response.headers.get("Location", "another address")
+        fix = "The token was not sent there. Use that address instead."
+        raise RequestRefused(status, f"{url} redirects to {location}.", "", fix)
+    if status < 400:
+        return response
     try:
-        content = answer.json()
+        content = response.json()
         error = content["error"]
-        raise RequestRefused(answer.status_code, error["what"], error["where"], error["fix"], content)
+        raise RequestRefused(status, error["what"], error["where"], error["fix"], content)
     except (ValueError, KeyError, TypeError):
-        text = answer.text.strip()[:200] if "html" not in answer.headers.get("Content-Type", "") else ""
-        raise RequestRefused(answer.status_code, text or f"{url} answered {answer.status_code}.", "", "") from None
+        message = response.text.strip()[:200] if "html" not in response.headers.get("Content-Type", "") else ""
+        raise RequestRefused(status, message or f"{url} responded with status {status}.", "", "") from None

@@ -1,4 +1,4 @@
-"""The commands of grpoctl; each returns its exit code, or None for success."""
+"""Commands of grpoctl; each returns its exit code, or None for success."""
 
 import getpass
 import json
@@ -18,25 +18,25 @@ from controlplane.ctl import config, output, waiting
 from controlplane.ctl.client import Client, RequestRefused
 
 INSPECTION_S = 10
-"""Longest wait for a host's inspection of a model."""
+"""Maximum seconds to wait for a host's inspection of a model."""
 
 
 def login(client: None, options: Namespace) -> None:
     url = config.checked(options.url or os.environ.get(config.URL) or config.DEFAULT_URL)
     if options.token_file:
-        text = Path(options.token_file).read_text().strip()
+        token = Path(options.token_file).read_text().strip()
     elif sys.stdin.isatty():
-        text = getpass.getpass(f"A token for {url} (Settings, API tokens): ").strip()
+        token = getpass.getpass(f"Enter a token for {url} (Settings, API tokens): ").strip()
     else:
-        text = sys.stdin.readline().strip()
-    access = config.Access(url, text)
+        token = sys.stdin.readline().strip()
+    access = config.Access(url, token)
     me = Client(access).get("me")
     path = config.store(access)
     print(f"You are {me['user']}; this token may {me['scope']} until {me['expires_at'][:10]}. Stored in {path}.")
 
 
 def logout(client: None, options: Namespace) -> None:
-    print("Forgotten. Revoke the token under Settings, API tokens." if config.forget() else "Nothing was stored.")
+    print("Deleted. Revoke the token under Settings, API tokens." if config.forget() else "Nothing was stored.")
 
 
 def completion(client: None, options: Namespace) -> None:
@@ -50,16 +50,16 @@ def mcp(client: Client, options: Namespace) -> None:
 
 
 def operate(client: Client, options: Namespace) -> None:
-    """Send the operation of a command, and show the object that it answers."""
+    """Send the request of a command, and show the object in the response."""
     body = {name: getattr(options, name) for name in options.body}
-    answer = client.ask_json(options.method, options.path.format_map(vars(options)), body)
-    _show(answer.get("item", answer), options)
+    payload = client.ask_json(options.method, options.path.format_map(vars(options)), body)
+    _show(payload.get("item", payload), options)
 
 
 def list_runs(client: Client, options: Namespace) -> None:
     filters = {name: getattr(options, name) for name in ("q", "status", "tag", "by", "kind")}
     items = list(client.items("runs", limit=options.limit, host=options.on, **filters))
-    rows = [(run["id"], run["name"], waiting.in_words(run), run["owner"], run["created_at"][:16]) for run in items]
+    rows = [(run["id"], run["name"], waiting.describe(run), run["owner"], run["created_at"][:16]) for run in items]
     _table(items, ("id", "name", "status", "by", "since"), rows, options)
 
 
@@ -74,16 +74,16 @@ def get_run(client: Client, options: Namespace) -> None:
 def part_of_run(client: Client, options: Namespace) -> None:
     path = f"runs/{options.id}/{options.part}"
     if options.part == "completions":
-        answer: Any = list(client.items(path, limit=options.limit, step=options.step))
+        content: Any = list(client.items(path, limit=options.limit, step=options.step))
     elif options.part == "events":
-        answer = list(client.items(path, limit=options.limit))
+        content = list(client.items(path, limit=options.limit))
     else:
-        answer = client.get(path)
-        answer = answer.get("items", answer)
+        content = client.get(path)
+        content = content.get("items", content)
     if options.json:
-        output.as_json(answer)
+        output.as_json(content)
     else:
-        print(output.harmless(yaml.safe_dump(answer, sort_keys=False, allow_unicode=True)), end="")
+        print(output.harmless(yaml.safe_dump(content, sort_keys=False, allow_unicode=True)), end="")
 
 
 def change_run(client: Client, options: Namespace) -> None:
@@ -109,41 +109,41 @@ def purge(client: Client, options: Namespace) -> None:
 
 
 def launch(client: Client, options: Namespace) -> int | None:
-    text = _read(options.file) if options.file else ""
+    document = _read(options.file) if options.file else ""
     body: dict[str, Any] = {
-        "document": text,
+        "document": document,
         "set": dict(map(_pair, options.set)),
         "name": options.name or "",
         "host": options.host,
         "priority": options.priority,
         "accept_notes": options.accept_notes,
-        "kind": "check" if options.check or _kind(text) == "check" else "train",
+        "kind": "check" if options.check or _kind(document) == "check" else "train",
     }
     if options.preflight:
-        answer = client.post("preflight", body)
+        result = client.post("preflight", body)
         for _ in range(INSPECTION_S):
-            if not answer.get("asks"):
+            if not result.get("asks"):
                 break
             client.pause(1)
-            answer = client.post("preflight", body)
+            result = client.post("preflight", body)
         if options.json:
-            output.as_json(answer)
+            output.as_json(result)
         else:
-            _print_findings(answer, file=sys.stdout)
-        return None if answer["launchable"] else waiting.REFUSED
-    # With a key, a request that is repeated after a lost answer launches once.
+            _print_findings(result, file=sys.stdout)
+        return None if result["launchable"] else waiting.REFUSED
+    # With a key, a request that is repeated after a lost response launches only one run.
     key = options.key or str(uuid.uuid4())
-    answer = client.post("runs", body, headers={"Idempotency-Key": key})
-    run = answer["run"]
+    result = client.post("runs", body, headers={"Idempotency-Key": key})
+    run = result["run"]
     if options.wait:
         _say(f"{run['id']}  {client.url}{run['page']}")
         return _wait(client, run["id"], options)
     if options.json:
-        output.as_json(answer)
+        output.as_json(result)
     else:
-        _print_findings(answer, file=sys.stderr)
+        _print_findings(result, file=sys.stderr)
         print(run["id"])
-        _say(f"{'Launched' if answer['launched'] else 'Already launched'}: {client.url}{run['page']}")
+        _say(f"{'Launched' if result['launched'] else 'Already launched'}: {client.url}{run['page']}")
     return None
 
 
@@ -152,16 +152,16 @@ def wait(client: Client, options: Namespace) -> int:
 
 
 def stop(client: Client, options: Namespace) -> None:
-    answer = client.post(f"runs/{options.id}/stop", {"mode": "now" if options.now else "save"})
+    result = client.post(f"runs/{options.id}/stop", {"mode": "now" if options.now else "save"})
     if options.wait:
         waiting.until_end(client, options.id, _say, patience=options.patience)
         receipts = client.get(f"runs/{options.id}/receipts")["items"][:1]
         _show(receipts[0] if receipts else {}, options, output.as_yaml)
     elif options.json:
-        output.as_json(answer)
+        output.as_json(result)
     else:
-        _say("Stop requested." if answer["changed"] else "A stop was requested before, or the run has ended.")
-        print(waiting.in_words(answer["run"]))
+        _say("Stop requested." if result["changed"] else "A stop was already requested, or the run has ended.")
+        print(waiting.describe(result["run"]))
 
 
 def resume(client: Client, options: Namespace) -> int | None:
@@ -184,13 +184,13 @@ def metrics(client: Client, options: Namespace) -> None:
     if not options.names:
         items = client.get(f"runs/{options.id}/metrics")["items"]
         return _list(items, ("name", "kind", "points"), options)
-    answer = client.get(f"runs/{options.id}/series", metrics=",".join(options.names), points=max(2, options.points))
+    payload = client.get(f"runs/{options.id}/series", metrics=",".join(options.names), points=max(2, options.points))
     rows = [
         (name, step, value)
-        for name, points in answer["series"].items()
+        for name, points in payload["series"].items()
         for step, value in zip(points["step"], points["value"], strict=True)
     ]
-    return _table(answer, ("metric", "step", "value"), rows, options)
+    return _table(payload, ("metric", "step", "value"), rows, options)
 
 
 def list_items(client: Client, options: Namespace) -> None:
@@ -216,12 +216,12 @@ def api(client: Client, options: Namespace) -> None:
         try:
             body = json.loads(_read(options.data))
         except ValueError as error:
-            raise RequestRefused(0, f"{options.data} is no JSON: {error}.", "", "") from None
-    answer = client.ask(options.method or ("POST" if options.data else "GET"), options.path, body)
-    if answer.headers.get("Content-Type", "").startswith("application/json"):
-        output.as_json(answer.json())
+            raise RequestRefused(0, f"{options.data} is not valid JSON: {error}.", "", "") from None
+    response = client.ask(options.method or ("POST" if options.data else "GET"), options.path, body)
+    if response.headers.get("Content-Type", "").startswith("application/json"):
+        output.as_json(response.json())
     else:
-        print(output.harmless(answer.text), end="")
+        print(output.harmless(response.text), end="")
 
 
 def upload(client: Client, options: Namespace) -> int | None:
@@ -264,12 +264,12 @@ def _when_checked(client: Client, path: str) -> dict[str, Any]:
     return dict(item)
 
 
-def _show(answer: Any, options: Namespace, for_people: Callable[[Any], None] = output.facts) -> None:
-    (output.as_json if options.json else for_people)(answer)
+def _show(content: Any, options: Namespace, for_people: Callable[[Any], None] = output.facts) -> None:
+    (output.as_json if options.json else for_people)(content)
 
 
-def _table(answer: Any, head: Sequence[str], rows: Iterable[Sequence[Any]], options: Namespace) -> None:
-    _show(answer, options, lambda _: output.table(rows, head))
+def _table(content: Any, head: Sequence[str], rows: Iterable[Sequence[Any]], options: Namespace) -> None:
+    _show(content, options, lambda _: output.table(rows, head))
 
 
 def _list(items: list[dict[str, Any]], columns: Sequence[str], options: Namespace) -> None:
@@ -277,18 +277,18 @@ def _list(items: list[dict[str, Any]], columns: Sequence[str], options: Namespac
     _table(items, [name.replace("_", " ") for name in columns], cells, options)
 
 
-def _print_findings(answer: dict[str, Any], *, file: Any) -> None:
-    for note in answer["notes"]:
+def _print_findings(result: dict[str, Any], *, file: Any) -> None:
+    for note in result["notes"]:
         print(output.clean(f"{note['verdict']}: {note['key']}: {note['text']}"), file=file)
-    for finding in answer["findings"]:
+    for finding in result["findings"]:
         where = f"{finding['field']}: " if finding["field"] else ""
         print(output.clean(f"{finding['grade']}: {where}{finding['cause']} {finding['fix']}").rstrip(), file=file)
 
 
-def _pair(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
+def _pair(assignment: str) -> tuple[str, Any]:
+    name, equals, value = assignment.partition("=")
     if not equals:
-        raise RequestRefused(0, f"{text} is no FIELD=VALUE.", "", "")
+        raise RequestRefused(0, f"{assignment} is not in the form FIELD=VALUE.", "", "")
     try:
         parsed = json.loads(value)
     except ValueError:
@@ -296,9 +296,9 @@ def _pair(text: str) -> tuple[str, Any]:
     return name, parsed if isinstance(parsed, str | int | float | bool) or parsed is None else value
 
 
-def _kind(text: str) -> str:
+def _kind(document: str) -> str:
     try:
-        tree = yaml.safe_load(text)
+        tree = yaml.safe_load(document)
     except (yaml.YAMLError, ValueError, RecursionError):
         return ""
     return str(tree.get("kind")) if isinstance(tree, dict) else ""
@@ -308,6 +308,6 @@ def _read(path: str) -> str:
     return sys.stdin.read() if path == "-" else Path(path).read_text()
 
 
-def _say(text: str) -> None:
-    """Print to standard error, because standard output may go into a file."""
-    print(f"{datetime.now().strftime('%H:%M:%S')} {output.clean(text)}", file=sys.stderr, flush=True)
+def _say(message: str) -> None:
+    """Print a message to standard error, because standard output may be redirected to a file."""
+    print(f"{datetime.now().strftime('%H:%M:%S')} {output.clean(message)}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Shell completion for bash and zsh, made from the parser: commands, their options and choices."""
+"""Shell completion for bash and zsh, generated from the parser's commands, options and choices."""
 
 import argparse
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ complete -F _grpoctl grpoctl
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """Return the script that a shell evaluates: eval "$(grpoctl completion bash)"."""
+    """Return the completion script that a shell evaluates: eval "$(grpoctl completion bash)"."""
     completions = dict(_completions(parser, ""))
     below = [path for path in completions if path]
     text = _BASH % {

@@ -1,4 +1,4 @@
-"""The control plane's address and the token: from the environment, or as stored by `grpoctl login`."""
+"""The control plane's address and the token, from the environment or as stored by `grpoctl login`."""
 
 import ipaddress
 import json
@@ -12,7 +12,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class NotConfigured(Exception):
-    """A setting that is missing or can't be used; the message says which, and how to provide it."""
+    """A missing or invalid setting; the message says which, and how to provide it."""
 
 
 @dataclass(frozen=True)
@@ -25,23 +25,25 @@ def access() -> Access:
     """Return the address and the token. Raises NotConfigured."""
     stored = _stored()
     url = os.environ.get(URL) or stored.get("url") or DEFAULT_URL
-    own = os.environ.get(TOKEN) or _from_file(os.environ.get(TOKEN_FILE, ""))
+    environment_token = os.environ.get(TOKEN) or _from_file(os.environ.get(TOKEN_FILE, ""))
     # A stored token is only sent to the address that it was stored with.
-    token = own or (stored.get("token", "") if stored.get("url") == checked(url) else "")
+    token = environment_token or (stored.get("token", "") if stored.get("url") == checked(url) else "")
     if not token:
-        raise NotConfigured(f"There is no token for {url}. Make one under Settings, API tokens; then: grpoctl login")
+        raise NotConfigured(
+            f"There is no token for {url}. Create one under Settings, API tokens, then run: grpoctl login"
+        )
     return Access(checked(url), token)
 
 
 def checked(url: str) -> str:
-    """Return the address without its last slash. Raises NotConfigured if it is invalid or not encrypted."""
+    """Return the address without a trailing slash. Raises NotConfigured if it is invalid or not encrypted."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host = parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
     except ValueError:
         host = None
     if not host:
-        raise NotConfigured(f"{url} is no address. Use one like {DEFAULT_URL}.")
+        raise NotConfigured(f"{url} is not a valid address. Use one like {DEFAULT_URL}.")
     if parts.scheme == "http" and not _is_loopback(host) and os.environ.get(INSECURE) != "1":
         raise NotConfigured(
             f"{url} is not encrypted: others on the network could read the token. Use https, or set {INSECURE}=1 if "
@@ -51,18 +53,18 @@ def checked(url: str) -> str:
 
 
 def store(access: Access) -> Path:
-    """Write address and token to a file that only its owner may read, and return its path."""
+    """Write address and token to a file that only its owner may read, and return the file's path."""
     path = _path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = path.with_suffix(f".{os.getpid()}")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    draft = path.with_suffix(f".{os.getpid()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump({"url": access.url, "token": access.token}, file)
-    new.replace(path)
+    draft.replace(path)
     return path
 
 
 def forget() -> bool:
-    """Delete the stored token. False: there was none."""
+    """Delete the stored token, and return whether there was one."""
     path = _path()
     existed = path.exists()
     path.unlink(missing_ok=True)
@@ -76,7 +78,7 @@ def _stored() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise NotConfigured(f"{path} can't be read: {error}. Remove it, then: grpoctl login") from None
+        raise NotConfigured(f"{path} can't be read: {error}. Remove it, then run: grpoctl login") from None
     return {name: str(content[name]) for name in ("url", "token") if name in content}
 
 

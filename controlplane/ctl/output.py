@@ -1,4 +1,4 @@
-"""Output: tables and single items for terminals, JSON or YAML for programs."""
+"""Output of the commands: tables and single items for terminals, JSON or YAML for programs."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ def as_json(value: Any) -> None:
 
 
 def table(rows: Iterable[Sequence[Any]], head: Sequence[str]) -> None:
-    """Print a table with columns as wide as needed, cut at the terminal's width."""
+    """Print a table with columns as wide as needed, truncated at the terminal's width."""
     lines = [[clean(cell) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [[*head], *lines]) for i in range(len(head))]
     width = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else 10_000
@@ -23,10 +23,10 @@ def table(rows: Iterable[Sequence[Any]], head: Sequence[str]) -> None:
 
 
 def facts(values: dict[str, Any]) -> None:
-    shown = {name: clean(value) for name, value in values.items() if value not in ("", None, [], {})}
-    widest = max(map(len, shown), default=0)
-    for name, text in shown.items():
-        print(f"{name.replace('_', ' ').ljust(widest)}  {text}")
+    lines = {name: clean(value) for name, value in values.items() if value not in ("", None, [], {})}
+    width = max(map(len, lines), default=0)
+    for name, line in lines.items():
+        print(f"{name.replace('_', ' ').ljust(width)}  {line}")
 
 
 def as_yaml(value: Any) -> None:
@@ -34,21 +34,21 @@ def as_yaml(value: Any) -> None:
 
 
 def clean(value: Any) -> str:
-    """Return a value as one line without control characters: other people's names must not move the cursor."""
+    """Return a value as one line without control characters, so that other people's names can't move the cursor."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
         value = ", ".join(map(str, value))
-    text = "" if value is None else str(value)
-    return "".join(char if char.isprintable() else " " for char in text)
+    line = "" if value is None else str(value)
+    return "".join(char if char.isprintable() else " " for char in line)
 
 
 def harmless(text: str) -> str:
-    """Return the text of a log or a model without control characters; unusual spaces become plain ones."""
+    """Return text from a log or a model without control characters and with plain spaces only."""
 
-    def shown(char: str) -> str:
+    def replacement(char: str) -> str:
         if char.isprintable() or char in "\n\t":
             return char
         return "" if char == "\r" else " " if char.isspace() else "�"
 
-    return "".join(map(shown, text))
+    return "".join(map(replacement, text))

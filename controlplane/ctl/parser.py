@@ -1,4 +1,4 @@
-"""The commands and options of grpoctl: the argparse parser, of which shell completion is made, too."""
+"""The argparse parser with the commands and options of grpoctl, which shell completion also uses."""
 
 import argparse
 from collections.abc import Callable
@@ -7,17 +7,19 @@ from typing import Any
 from controlplane.ctl import commands
 from controlplane.ctl.completion import SHELLS
 
-ENDS = "Exit codes of --wait and wait: 0 succeeded, 3 failed, 4 stopped, 5 unreachable; 1 refused, 2 not understood."
+EXIT_CODES = (
+    "Exit codes of --wait and wait: 0 succeeded, 3 failed, 4 stopped, 5 unreachable; 1 refused, 2 invalid usage."
+)
 Handler = Callable[[Any, argparse.Namespace], int | None]
 PARTS = {
-    "health": "What health finds.",
-    "evaluations": "Its evaluations, with the gain over the starting model.",
-    "completions": "Prompts and completions, the newest first.",
-    "receipts": "How each attempt ended, with its kill receipt.",
-    "checkpoints": "The checkpoints.",
-    "events": "The newest events.",
+    "health": "Show the findings of the health rules.",
+    "evaluations": "Show evaluations, with the gain over the starting model.",
+    "completions": "Show prompts and completions, newest first.",
+    "receipts": "Show how each attempt ended, with its kill receipt.",
+    "checkpoints": "List checkpoints.",
+    "events": "List the newest events.",
 }
-"""The parts of a run, each below its address in the API."""
+"""Parts of a run, by their path below the run's in the API, with help texts."""
 RUN_ID = ("id", "the run's id")
 CATALOGUE = {
     "datasets": ("datasets, each with its newest version", "dataset name version status rows"),
@@ -27,16 +29,18 @@ CATALOGUE = {
     "models": ("saved models", "id name kind host bytes path"),
     "warm-servers": ("warm vLLM servers, and who uses them", "run model holder host gpus state used_by ends_at"),
     "deleted": (
-        "what was deleted lately and can be restored",
+        "recently deleted items that can be restored",
         "kind id name deleted_by purge_at restorable waits_for",
     ),
     "hosts": ("hosts", "id name in_reach draining gpus cpu_slots_free disk_free_mib"),
 }
-"""Lists of the API: their content in words, and the columns of their tables."""
+"""Lists of the API, with a description of their content and the columns of their tables."""
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="grpoctl", description="The GRPO control plane from a terminal.", epilog=ENDS)
+    top = argparse.ArgumentParser(
+        prog="grpoctl", description="The GRPO control plane from a terminal.", epilog=EXIT_CODES
+    )
     groups = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _access(groups)
     _runs(groups)
@@ -51,45 +55,49 @@ def _command(
     parser: argparse.ArgumentParser = group.add_parser(name, help=about, description=about)
     parser.set_defaults(run=run, **defaults)
     if json:
-        parser.add_argument("--json", action="store_true", help="answer in JSON")
+        parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _operation(
     group: Any, name: str, operation: str, about: str, *arguments: tuple[str, str | None], body: tuple[str, ...] = ()
 ) -> None:
-    """Add a command that is one operation of the API, such as "GET runs/{id}/disk". `arguments`: names and help texts,
-    of which the path and the body take their values."""
+    """Add a command for one operation of the API, such as "GET runs/{id}/disk". `arguments`: names and help texts of
+    the arguments whose values are used in the path and the body."""
     method, path = operation.split()
     parser = _command(group, name, commands.operate, about, method=method, path=path, body=body)
-    for argument, text in arguments:
-        parser.add_argument(argument, help=text)
+    for argument, help_text in arguments:
+        parser.add_argument(argument, help=help_text)
 
 
 def _access(groups: Any) -> None:
-    about = "Store the address and a token, readable by you alone."
+    about = "Store the address and a token in a file that only you can read."
     login = _command(groups, "login", commands.login, about, json=False, offline=True)
     login.add_argument("--url", help="the control plane's address")
     login.add_argument("--token-file", help="read the token from this file instead of asking for it")
-    _command(groups, "logout", commands.logout, "Forget what login has stored.", json=False, offline=True)
-    _operation(groups, "me", "GET me", "Whose token this is, and what it may do.")
-    about = "Print completion for a shell."
+    _command(groups, "logout", commands.logout, "Delete what login has stored.", json=False, offline=True)
+    _operation(groups, "me", "GET me", "Show whose token this is, and what it may do.")
+    about = "Print the completion script for a shell."
     completion = _command(groups, "completion", commands.completion, about, json=False, offline=True)
     completion.add_argument("shell", choices=SHELLS)
-    api = _command(groups, "api", commands.api, "Ask the API for anything that it can do.", json=False)
+    api = _command(groups, "api", commands.api, "Send any request to the API.", json=False)
     api.add_argument("path", help="as in /api/v1/openapi.json, such as users or runs/ID/evaluations")
-    api.add_argument("-X", "--method", choices=("GET", "POST", "PATCH", "DELETE"), help="GET, or POST with --data")
-    api.add_argument("-d", "--data", metavar="FILE", help="the body, in JSON; - for standard input")
+    api.add_argument(
+        "-X", "--method", choices=("GET", "POST", "PATCH", "DELETE"), help="default: POST with --data, otherwise GET"
+    )
+    api.add_argument("-d", "--data", metavar="FILE", help="file with the body as JSON; - for standard input")
     _command(groups, "mcp", commands.mcp, "Serve MCP clients over standard input and output.", json=False)
 
 
 def _runs(groups: Any) -> None:
-    runs = _command(groups, "runs", commands.list_runs, "List runs, or read one.")
-    _filters(runs)
+    runs = _command(groups, "runs", commands.list_runs, "List runs, or show one.")
+    _add_filters(runs)
     inner = runs.add_subparsers(metavar="WHAT")
-    listed = _command(inner, "list", commands.list_runs, "List runs, the newest first.")
-    _filters(listed)
-    get = _of_run(inner, "get", commands.get_run, "A run; as YAML, its spec, which `grpoctl launch` takes.")
+    listed = _command(inner, "list", commands.list_runs, "List runs, newest first.")
+    _add_filters(listed)
+    get = _of_run(
+        inner, "get", commands.get_run, "Show a run; -o yaml prints its spec, which `grpoctl launch` accepts."
+    )
     get.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text")
     for name, about in PARTS.items():
         part = _of_run(inner, name, commands.part_of_run, about)
@@ -98,26 +106,26 @@ def _runs(groups: Any) -> None:
             part.add_argument("--limit", type=_count, default=10)
         if name == "completions":
             part.add_argument("--step", type=_count)
-    change = _of_run(inner, "change", commands.change_run, "Change tags, notes, the priority, or archive a run.")
+    change = _of_run(inner, "change", commands.change_run, "Change a run's tags, notes or priority, or archive it.")
     change.add_argument("--add-tag", action="append", default=[], metavar="TAG")
     change.add_argument("--remove-tag", action="append", default=[], metavar="TAG")
     change.add_argument("--notes")
     change.add_argument("--priority", choices=("high", "normal", "low"))
     change.add_argument("--archive", action=argparse.BooleanOptionalAction)
-    _operation(inner, "rename", "PATCH runs/{id}", "Give a run another name.", RUN_ID, ("name", None), body=("name",))
-    about = "What a run takes on hosts, in the store and in the database."
+    _operation(inner, "rename", "PATCH runs/{id}", "Rename a run.", RUN_ID, ("name", None), body=("name",))
+    about = "Show the space that a run uses on hosts, in the store and in the database."
     _operation(inner, "disk", "GET runs/{id}/disk", about, RUN_ID)
     _of_run(inner, "delete", commands.delete_run, "Delete an ended run; it can be restored for a while.")
     _operation(inner, "restore", "POST deleted/run/{id}/restore", "Restore a deleted run.", RUN_ID)
 
 
-def _filters(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--q", help="words in the name, the id or the owner")
-    parser.add_argument("--status", help="active, or a status")
-    parser.add_argument("--tag", help="with this tag")
-    parser.add_argument("--by", help="of this user")
-    parser.add_argument("--on", help="on this host")
-    parser.add_argument("--kind", help="all, or a kind")
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--q", help="only runs with these words in the name, id or owner")
+    parser.add_argument("--status", help="only runs with this status; or active")
+    parser.add_argument("--tag", help="only runs with this tag")
+    parser.add_argument("--by", help="only runs of this user")
+    parser.add_argument("--on", help="only runs on this host")
+    parser.add_argument("--kind", help="only runs of this kind; or all")
     parser.add_argument("--limit", type=_count, default=20)
 
 
@@ -130,30 +138,32 @@ def _actions(groups: Any) -> None:
     launch.add_argument("--name")
     launch.add_argument("--host", default="")
     launch.add_argument("--priority", choices=("high", "normal", "low"), default="normal")
-    launch.add_argument("--check", action="store_true", help="sample only, to see what can be learned")
-    launch.add_argument("--preflight", action="store_true", help="say what preflight finds, and launch nothing")
+    launch.add_argument("--check", action="store_true", help="only sample completions, to see what can be learned")
+    launch.add_argument("--preflight", action="store_true", help="print preflight's findings without launching")
     launch.add_argument(
-        "--accept-notes", action="store_true", help="launch although parts of the document can't be taken"
+        "--accept-notes", action="store_true", help="launch even if parts of the document can't be used"
     )
     launch.add_argument("--key", help="launch at most once with this key")
-    launch.add_argument("--wait", action="store_true", help="follow it, and end as it ends")
-    wait = _of_run(groups, "wait", commands.wait, "Follow a run, and end as it ends.")
-    stop = _of_run(groups, "stop", commands.stop, "Stop a run, with a checkpoint first unless --now.")
+    launch.add_argument("--wait", action="store_true", help="follow the run, and exit with its result")
+    wait = _of_run(groups, "wait", commands.wait, "Follow a run, and exit with its result.")
+    stop = _of_run(
+        groups, "stop", commands.stop, "Stop a run after it has written a checkpoint, or at once with --now."
+    )
     stop.add_argument("--now", action="store_true", help="kill it without a checkpoint")
-    stop.add_argument("--wait", action="store_true", help="until it has ended; then show its receipt")
+    stop.add_argument("--wait", action="store_true", help="wait until it has ended, then show its receipt")
     resume = _of_run(groups, "resume", commands.resume, "Resume an ended run from a checkpoint.")
-    resume.add_argument("--checkpoint", type=_count, help="its id; by default the last one")
+    resume.add_argument("--checkpoint", type=_count, help="the checkpoint's id; default: the last one")
     resume.add_argument("--wait", action="store_true")
     for command in (launch, wait, stop, resume):
         command.add_argument(
-            "--patience", type=float, default=120.0, metavar="SECONDS", help="how long nobody may answer"
+            "--patience", type=float, default=120.0, metavar="SECONDS", help="how long the server may be unreachable"
         )
-    logs = _of_run(groups, "logs", commands.logs, "The end of a log, or with -f all that follows.")
+    logs = _of_run(groups, "logs", commands.logs, "Print the end of a log; with -f, also what is added.")
     logs.add_argument("name", nargs="?", default="trainer", help="trainer, supervisor, vllm, …")
     logs.add_argument("-f", "--follow", action="store_true")
     logs.add_argument("--attempt", type=_count, default=0)
-    metrics = _of_run(groups, "metrics", commands.metrics, "The metrics of a run, or the points of some.")
-    metrics.add_argument("names", nargs="*", help="none: what there is")
+    metrics = _of_run(groups, "metrics", commands.metrics, "List the metrics of a run, or print the points of some.")
+    metrics.add_argument("names", nargs="*", help="leave out to list all metrics")
     metrics.add_argument("--points", type=_count, default=20)
 
 
@@ -164,24 +174,24 @@ def _catalogue(groups: Any) -> None:
         inner = group.add_subparsers(metavar="WHAT")
         _command(inner, "list", commands.list_items, f"List {content}.", **listing)
         if name in ("datasets", "rewards", "environments"):
-            get = _command(inner, "get", commands.get_item, "One of them, by its id.", listed=name)
+            get = _command(inner, "get", commands.get_item, "Show one, by its id.", listed=name)
             get.add_argument("id", type=_count)
             if name == "rewards":
                 get.add_argument("-o", "--output", choices=("text", "yaml"), default="text")
         if name in ("rewards", "environments"):
-            create = _command(inner, "create", commands.create_item, "Make one from a YAML file.", listed=name)
+            create = _command(inner, "create", commands.create_item, "Create one from a YAML file.", listed=name)
             create.add_argument("file")
             create.add_argument("--version-of", type=_count, metavar="ID", help="save it as a new version of this one")
         if name == "datasets":
             _datasets(inner)
         if name == "deleted":
-            kind = ("kind", "as the list has it")
+            kind = ("kind", "as shown in the list")
             _operation(inner, "restore", "POST deleted/{kind}/{id}/restore", "Restore one.", kind, ("id", None))
-            purge = _command(inner, "purge", commands.purge, "Delete one permanently, before its time.")
-            purge.add_argument("kind", help="as the list has it")
+            purge = _command(inner, "purge", commands.purge, "Delete one permanently, before its deadline.")
+            purge.add_argument("kind", help="as shown in the list")
             purge.add_argument("id")
         if name == "warm-servers":
-            about = "End one, after the run that uses it."
+            about = "Stop one, after the run that uses it has ended."
             _operation(inner, "end", "POST warm-servers/{id}/end", about, ("id", "its run"))
         if name == "hosts":
             for act, draining in (("drain", True), ("undrain", False)):
@@ -197,7 +207,7 @@ def _datasets(inner: Any) -> None:
     upload.add_argument(
         "--map", action="append", metavar="FIELD=COLUMN", help="such as prompt=question; then wait until it is ready"
     )
-    rows = _command(inner, "rows", commands.rows, "The first rows of a version.")
+    rows = _command(inner, "rows", commands.rows, "Print the first rows of a version.")
     rows.add_argument("id", type=_count)
     rows.add_argument("version", type=_count)
     rows.add_argument("--limit", type=_count, default=5)
@@ -211,5 +221,5 @@ def _of_run(group: Any, name: str, run: Handler, about: str) -> argparse.Argumen
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)

@@ -1,4 +1,4 @@
-"""Waits for a run: its status until it ends, and its log as it is written."""
+"""Waiting for a run: reports its status until it ends, and prints its log as it grows."""
 
 import sys
 import time
@@ -9,9 +9,9 @@ from controlplane.ctl.client import Client, ServerUnreachable
 from controlplane.ctl.output import harmless
 
 SUCCEEDED, REFUSED, USAGE, FAILED, STOPPED, UNREACHABLE = 0, 1, 2, 3, 4, 5
-"""Exit codes. 2 is argparse's own."""
+"""Exit codes, of which argparse itself uses 2."""
 EXIT = {"succeeded": SUCCEEDED, "failed": FAILED, "stopped": STOPPED}
-EVERY_S = 2.0
+POLL_S = 2.0
 PATIENCE_S = 120.0
 """Seconds for which the control plane may be unreachable."""
 
@@ -19,27 +19,26 @@ PATIENCE_S = 120.0
 def until_end(
     client: Client, run_id: str, report: Callable[[str], object], *, patience: float = PATIENCE_S
 ) -> tuple[int, dict[str, Any]]:
-    """Report each change until the run ends. Return the exit code and the run.
-
-    Raises ServerUnreachable after `patience` seconds without an answer."""
-    shown, since = "", 0.0
+    """Report each change until the run ends, and return the exit code and the run. Raises ServerUnreachable after
+    `patience` seconds without a response."""
+    last_line, unreachable_since = "", 0.0
     while True:
         try:
-            run, since = client.get(f"runs/{run_id}"), 0.0
+            run, unreachable_since = client.get(f"runs/{run_id}"), 0.0
         except ServerUnreachable:
-            since = since or time.monotonic()
-            if time.monotonic() - since > patience:
+            unreachable_since = unreachable_since or time.monotonic()
+            if time.monotonic() - unreachable_since > patience:
                 raise
         else:
-            if (line := in_words(run)) != shown:
-                report(shown := line)
+            if (line := describe(run)) != last_line:
+                report(last_line := line)
             if run["status"] in EXIT and not run["resumes_at"]:
                 return EXIT[run["status"]], run
-        client.pause(EVERY_S)
+        client.pause(POLL_S)
 
 
 def follow_log(client: Client, run_id: str, name: str, attempt: int, *, follow: bool) -> None:
-    """Print a log; with `follow`, until its attempt has ended and everything is printed."""
+    """Print the end of a log; with `follow`, continue until its attempt has ended and everything is printed."""
     offset = -65_536
     while True:
         # The status is read before the log, which then has the last lines of an ended run.
@@ -52,17 +51,17 @@ def follow_log(client: Client, run_id: str, name: str, attempt: int, *, follow: 
             continue
         if ended:
             return
-        client.pause(EVERY_S / 2)
+        client.pause(POLL_S / 2)
 
 
-def in_words(run: dict[str, Any]) -> str:
+def describe(run: dict[str, Any]) -> str:
     parts = [run["status"]]
     if run["status"] == "queued":
         parts += [run["place"], run["waits_for"]]
     elif run["status"] in EXIT:
         parts += [run["sentence"], run["detail"]]
     else:
-        of = f" of {run['max_steps']}" if run["max_steps"] else ""
-        parts += [run["phase"], f"step {run['step']}{of}" if run["step"] else ""]
+        total = f" of {run['max_steps']}" if run["max_steps"] else ""
+        parts += [run["phase"], f"step {run['step']}{total}" if run["step"] else ""]
         parts += [f"reward {run['reward']:.3f}" if run["reward"] is not None else "", f"on {run['host']}"]
     return " · ".join(part for part in parts if part)

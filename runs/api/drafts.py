@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ninja import Field
 
-from controlplane.catalogue.exchange.own import OF_AN_ATTEMPT
+from controlplane.catalogue.exchange.own import ATTEMPT_KEYS
 from controlplane.catalogue.exchange.reading import KeyVerdict, Note, UnreadableDocument
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host
@@ -157,7 +157,7 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
         with refusing(UnreadableDocument, where="document", status=422, fix="Send a run's spec or a config file."):
             imported = importing.read(content.encode(errors="replace"), values, schema)
         complete, grpo = imported.reading.complete, imported.reading.below("grpo")
-        notes = [note for note in imported.reading.notes if note.key not in OF_AN_ATTEMPT]
+        notes = [note for note in imported.reading.notes if note.key not in ATTEMPT_KEYS]
         values |= imported.values
     explicit_values = {name: value for name, value in document.set.items() if value is not None}
     values |= explicit_values | {"host": host and host.pk, "priority": PRIORITIES[document.priority].value}

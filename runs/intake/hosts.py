@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.catalogue.datasets import tokenizers
-from controlplane.catalogue.hardware.inventory import whole
+from controlplane.catalogue.hardware.inventory import count
 from controlplane.catalogue.hardware.models import Host, ModelInspection
 from controlplane.catalogue.joining import credentials
 from controlplane.catalogue.joining.models import HostCredential
@@ -101,7 +101,7 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
         return error_json(426, problem, where="version", fix="Runs on the host continue.")
     host = announcements.accept(name, inventory, schema, timezone.now())
     if isinstance(sizes := document.get("run_sizes"), dict):
-        disk.store_measurement(host, {run: size for run, value in sizes.items() if (size := whole(value)) is not None})
+        disk.store_measurement(host, {run: size for run, value in sizes.items() if (size := count(value)) is not None})
     watched = announcements.is_watched(host, timezone.now())
     return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
 

@@ -69,7 +69,7 @@ def test_code_is_written_checked_and_saved(
     assert complaints.heard == []
 
     page.get_by_role("button", name="Save reward config").click()
-    expect(page.locator("[data-component]").last).to_contain_text("It can't be saved like this")
+    expect(page.locator("[data-component]").last).to_contain_text("This code can't be saved")
     complaints.heard[:] = [said for said in complaints.heard if "422" not in said]  # the refusal's own status
 
     row = page.locator("[data-component]").last

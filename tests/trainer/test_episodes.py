@@ -112,7 +112,7 @@ def test_a_call_that_cannot_be_read_is_a_counted_error_that_the_model_reads(
     assert call["content"].startswith("<tool_call>{")
     assert "tool_calls" not in call
     assert (result["role"], result["name"], result["error"]) == ("tool", "", "unreadable")
-    assert result["content"].startswith("Your call can't be read, and nothing was called.")
+    assert result["content"].startswith("Your call can't be parsed, and nothing was called.")
     assert answer["role"] == "assistant"
     assert first["tokens"] == call["tokens"] + result["tokens"] + answer["tokens"]
     logged = builders.logs(folder)[1]

@@ -1,4 +1,4 @@
-"""A calculator tool: the four operations, powers, brackets and a few functions of numbers."""
+"""A calculator tool: the four operations, powers, brackets and common functions."""
 
 import ast
 import math
@@ -11,13 +11,10 @@ from workers.contract.run.episodes import ToolError
 from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.rewards.parameters import Params, param
 
-LONGEST = 400
-"""Characters of an expression."""
-LARGEST = 1e100
-"""Absolute value of a result."""
+MAX_LENGTH = 400
+MAX_RESULT = 1e100
 MAX_NODES = 200
-"""Nodes of an expression's syntax tree."""
-_TWO: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -34,22 +31,22 @@ _CONSTANTS = {"pi": math.pi, "e": math.e}
 
 
 class InvalidExpression(ValueError):
-    """The text isn't arithmetic that the calculator supports."""
+    """Refusal of an expression that the calculator doesn't support."""
 
 
 @dataclass(frozen=True)
 class CalculatorParams(Params):
-    digits: int = param(10, "Significant digits of the answer.", min=1, max=15)
+    digits: int = param(10, "Significant digits of the result.", min=1, max=15)
 
 
-def value_of(text: str) -> float | int:
+def value_of(expression: str) -> float | int:
     """Evaluate an expression. Raises InvalidExpression, ZeroDivisionError, OverflowError or ValueError."""
-    if len(text) > LONGEST:
-        raise InvalidExpression(f"The expression is longer than {LONGEST} characters.")
+    if len(expression) > MAX_LENGTH:
+        raise InvalidExpression(f"The expression is longer than {MAX_LENGTH} characters.")
     try:
-        tree = ast.parse(text.strip().replace("^", "**"), mode="eval")
+        tree = ast.parse(expression.strip().replace("^", "**"), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise InvalidExpression("The expression can't be read.") from None
+        raise InvalidExpression("The expression can't be parsed.") from None
     if sum(1 for _ in ast.walk(tree)) > MAX_NODES:
         raise InvalidExpression("The expression has too many parts.")
     return _value(tree.body)
@@ -63,11 +60,11 @@ def _value(node: ast.expr) -> float | int:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
         value = _value(node.operand)
         return -value if isinstance(node.op, ast.USub) else value
-    if isinstance(node, ast.BinOp) and type(node.op) in _TWO:
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         base, operand = _value(node.left), _value(node.right)
         if isinstance(node.op, ast.Pow) and base and abs(operand) * math.log10(max(abs(base), 1.0) + 1) > 100:
             raise OverflowError("The result is too large.")
-        return _bounded(_TWO[type(node.op)](base, operand))
+        return _bounded(_OPERATORS[type(node.op)](base, operand))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
         if node.keywords:
             raise InvalidExpression("Functions take plain numbers only.")
@@ -81,7 +78,7 @@ def _value(node: ast.expr) -> float | int:
 def _bounded(value: Any) -> float | int:
     if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
         raise InvalidExpression("The result is not a real number.")
-    if abs(value) > LARGEST:
+    if abs(value) > MAX_RESULT:
         raise OverflowError("The result is too large.")
     return value  # type: ignore[no-any-return]
 
@@ -107,10 +104,10 @@ class _Calculator(EpisodeSession):
 ENTRY = Entry(
     key="calculator",
     title="Calculator",
-    help="Works out an arithmetic expression.",
+    help="Evaluates an arithmetic expression.",
     params=CalculatorParams,
     kind=EntryKind.TOOL,
     open=lambda name, params, tools: _Calculator(name, params),
-    use="For models that know what to calculate and calculate badly. It evaluates no code: numbers, operators and a "
-    "few functions only.",
+    use="For models that know what to calculate, but make arithmetic errors. It evaluates no code, only numbers, "
+    "operators and common functions.",
 )

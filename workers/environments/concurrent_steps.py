@@ -1,7 +1,7 @@
-"""Runs functions that may block concurrently, each with a time-out. Results have the functions' order.
+"""Concurrent execution of functions that may block, each with a time-out. Results have the functions' order.
 
-A blocked function is left behind: its daemon thread stays, another thread takes its place, and `leave` is called, so
-that what it waits for can be closed.
+A blocked function is abandoned: its daemon thread stays, another thread replaces it, and `leave` is called, so that
+the resource it is waiting for can be closed.
 """
 
 import threading
@@ -12,50 +12,46 @@ from dataclasses import dataclass, field
 from typing import Any
 
 GRACE_S = 0.5
-"""Extra time after a step's time-out, for a function that ends in time but has yet to return."""
+"""Extra seconds after a step's time-out, for a function that ends in time but hasn't returned yet."""
 
 
-class LeftBehind(TimeoutError):
-    """The function was left behind, or never begun."""
+class StepAbandoned(TimeoutError):
+    """Result of a function that was abandoned or never started."""
 
 
 @dataclass(frozen=True)
 class TimedStep:
-    """A function with a time-out."""
-
     function: Callable[[float], Any]
-    """Called with the seconds that it may take."""
+    """Function to call with the seconds that it may take."""
     seconds: float
     """Time-out; less if the sequence's deadline comes first."""
 
 
 @dataclass
 class StepResult:
-    """The outcome of a step."""
-
     value: Any
-    """The returned value, or the exception itself."""
+    """Returned value, or the exception that was raised."""
     seconds: float
 
 
 @dataclass
 class StepSequence:
-    """Steps carried out one after another."""
+    """Steps that run one after another."""
 
     steps: Sequence[TimedStep]
     deadline: float = float("inf")
-    """By time.monotonic()."""
+    """Deadline by time.monotonic()."""
     leave: Callable[[], None] = lambda: None
-    """Called in a new thread when a step is left behind. Later steps of the sequence are not begun."""
+    """Function to call in a new thread when a step is abandoned; later steps of the sequence aren't started."""
     results: list[StepResult] = field(default_factory=list)
-    """One per step once `run` has ended."""
+    """One result per step once `run` has ended."""
     _begun: float = 0.0
     _ends: float = float("inf")
     _is_left: bool = False
 
 
 def run(sequences: Sequence[StepSequence], *, at_once: int) -> None:
-    """Run all sequences, at most `at_once` concurrently. Exceptions of steps become results."""
+    """Run all sequences, at most `at_once` concurrently, and store each step's value or exception in its sequence."""
     _Round(sequences, at_once).run()
 
 
@@ -84,7 +80,7 @@ class _Round:
 
     def _leave(self, sequence: StepSequence, now: float) -> None:
         sequence._is_left = True
-        sequence.results.append(StepResult(LeftBehind("It took too long."), now - sequence._begun))
+        sequence.results.append(StepResult(StepAbandoned("It took too long."), now - sequence._begun))
         self._end(sequence)
         threading.Thread(target=sequence.leave, daemon=True, name="episode-leave").start()
         if self._waiting:
@@ -92,7 +88,8 @@ class _Round:
 
     def _end(self, sequence: StepSequence) -> None:
         sequence.results += [
-            StepResult(LeftBehind("It was not begun."), 0.0) for _ in range(len(sequence.steps) - len(sequence.results))
+            StepResult(StepAbandoned("It was not started."), 0.0)
+            for _ in range(len(sequence.steps) - len(sequence.results))
         ]
         self._running.remove(sequence)
         self._open -= 1
@@ -106,14 +103,14 @@ class _Round:
                 sequence = self._waiting.popleft()
                 self._running.append(sequence)
             for step in sequence.steps:
-                if not self._finished(sequence, step):
+                if not self._finish_step(sequence, step):
                     break
             with self._changed:
                 if sequence._is_left:
                     return
                 self._end(sequence)
 
-    def _finished(self, sequence: StepSequence, step: TimedStep) -> bool:
+    def _finish_step(self, sequence: StepSequence, step: TimedStep) -> bool:
         with self._changed:
             if sequence._is_left:
                 return False
@@ -122,7 +119,7 @@ class _Round:
             sequence._ends = begun + max(seconds, 0.0) + GRACE_S
             self._changed.notify()
         if seconds <= 0:
-            value: Any = LeftBehind("No time was left.")
+            value: Any = StepAbandoned("No time was left.")
         else:
             try:
                 value = step.function(seconds)

@@ -1,6 +1,6 @@
-"""An invented encyclopaedia of people, rivers and towns, and questions that it answers: samples for the search tool.
+"""An invented encyclopaedia of people, rivers and towns, with questions that it answers: samples for the search tool.
 
-The same seed gives the same entries. Standard library only.
+Its entries are always the same. Standard library only.
 """
 
 import json
@@ -24,13 +24,12 @@ _GOODS = ("blue pottery", "smoked pears", "copper bells", "woven sails", "junipe
 
 
 def documents() -> list[dict[str, str]]:
-    """Return the entries: {"title", "text"}."""
+    """Return the entries as {"title", "text"}."""
     return [{"title": entry["title"], "text": entry["text"]} for entry in _entries()]
 
 
 def questions() -> list[dict[str, str]]:
-    """Return one question per entry: {"question", "answer"}. Only the entry's text has the answer together with the
-    name in question."""
+    """Return one question per entry as {"question", "answer"}; only that entry contains both name and answer."""
     return [{"question": entry["question"], "answer": entry["answer"]} for entry in _entries()]
 
 
@@ -40,47 +39,47 @@ def lines(rows: list[dict[str, str]]) -> bytes:
 
 
 def _entries() -> list[dict[str, str]]:
-    draw = random.Random(SEED)  # noqa: S311  samples, not secrets
+    rng = random.Random(SEED)  # noqa: S311  samples, not secrets
     stems = [first + middle for first in _FIRST for middle in _MIDDLE]
-    towns = _shuffled([stem + end for stem in stems for end in _TOWNS], draw)
-    rivers = _shuffled([stem + end for stem in stems for end in _RIVERS], draw)
-    people = _shuffled([f"{first} {stem}{end}" for first in stems for stem in stems[::7] for end in _FAMILY], draw)
+    towns = _shuffled([stem + end for stem in stems for end in _TOWNS], rng)
+    rivers = _shuffled([stem + end for stem in stems for end in _RIVERS], rng)
+    people = _shuffled([f"{first} {stem}{end}" for first in stems for stem in stems[::7] for end in _FAMILY], rng)
     kinds = (_person, _river, _town)
     return [
-        kinds[number % 3](draw, people[number], rivers[number // 3], towns[number // 3], towns[-1 - number])
+        kinds[number % 3](rng, people[number], rivers[number // 3], towns[number // 3], towns[-1 - number])
         for number in range(ENTRIES)
     ]
 
 
-def _shuffled(names: list[str], draw: random.Random) -> list[str]:
-    draw.shuffle(names)
+def _shuffled(names: list[str], rng: random.Random) -> list[str]:
+    rng.shuffle(names)
     return names
 
 
-def _person(draw: random.Random, person: str, river: str, town: str, nearby: str) -> dict[str, str]:
-    trade, work, year = draw.choice(_TRADES), draw.choice(_WORKS), draw.randrange(1610, 1890)
+def _person(rng: random.Random, person: str, river: str, town: str, nearby: str) -> dict[str, str]:
+    trade, work, year = rng.choice(_TRADES), rng.choice(_WORKS), rng.randrange(1610, 1890)
     text = (
         f"{person} was a {trade} who was born in {nearby} in {year}. After years of travel, {person.split()[0]} made "
-        f"{work}, which still stands in the hall of the town. Letters show that the work took {draw.randrange(3, 19)} "
+        f"{work}, which still stands in the hall of the town. Letters show that the work took {rng.randrange(3, 19)} "
         "years."
     )
     return _entry(person, text, f"In which town was {person} born?", nearby)
 
 
-def _river(draw: random.Random, person: str, river: str, town: str, nearby: str) -> dict[str, str]:
-    length, features = draw.randrange(21, 940), ("trout", "red clay", "late ice", "mills")
+def _river(rng: random.Random, person: str, river: str, town: str, nearby: str) -> dict[str, str]:
+    length, features = rng.randrange(21, 940), ("trout", "red clay", "late ice", "mills")
     text = (
         f"The {river} is a river of {length} kilometres. It rises in the hills above {nearby} and is crossed by "
-        f"{draw.randrange(2, 30)} bridges. Its water is known for {draw.choice(features)}."
+        f"{rng.randrange(2, 30)} bridges. Its water is known for {rng.choice(features)}."
     )
     return _entry(f"{river} (river)", text, f"How many kilometres long is the river {river}?", str(length))
 
 
-def _town(draw: random.Random, person: str, river: str, town: str, nearby: str) -> dict[str, str]:
-    goods = draw.choice(_GOODS)
+def _town(rng: random.Random, person: str, river: str, town: str, nearby: str) -> dict[str, str]:
+    goods = rng.choice(_GOODS)
     text = (
-        f"{town} is a town of {draw.randrange(2, 90) * 100} people on the {river}. It was founded in "
-        f"{draw.randrange(900, 1500)} by settlers from {nearby}, and its market sells {goods}, "
+        f"{town} is a town of {rng.randrange(2, 90) * 100} people on the {river}. It was founded in "
+        f"{rng.randrange(900, 1500)} by settlers from {nearby}, and its market sells {goods}, "
         "which the town is known for."
     )
     return _entry(town, text, f"What is the town of {town} known for selling?", goods)

@@ -1,4 +1,4 @@
-"""The definition of a library entry: parameters, texts for people, and sessions, one per episode."""
+"""Definition of library entries: their parameters, descriptions for people, and sessions, one per episode."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,25 +19,25 @@ _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 class EntryKind(StrEnum):
     TOOL = "tool"
-    """Functions that the model calls; keeps no state between calls."""
+    """Functions that the model calls, without state between calls."""
     GAME = "game"
-    """Answers the model's text."""
+    """Replies to the model's text."""
     SERVER = "server"
-    """Has tools and state, gives rewards, and may end the episode."""
+    """Tools with state, which give rewards and may end the episode."""
 
 
 @dataclass(frozen=True)
 class ToolDescription:
-    """A function in the form that chat templates get."""
+    """A function as described to chat templates."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
-    """A JSON Schema of an object."""
+    """JSON Schema of an object."""
 
     @classmethod
     def of_text(cls, name: str, description: str, argument: str, about: str) -> "ToolDescription":
-        """Describe a function with a text as its only argument."""
+        """Describe a function with one string argument."""
         properties = {argument: {"type": "string", "description": about}}
         return cls(name, description, {"type": "object", "properties": properties, "required": [argument]})
 
@@ -48,38 +48,38 @@ class ToolDescription:
 
 @dataclass(frozen=True)
 class Result:
-    """The answer to a call, or a game's answer to the model's text."""
+    """Result of a call, or a game's reply to the model's text."""
 
     text: str
-    """The text for the model; in case of an error, a sentence about it."""
+    """Text for the model, which explains the error if there is one."""
     error: ToolError | None = None
     reward: float | None = None
-    """The environment's reward for the call or the move."""
+    """Reward from the environment for the call or the move."""
     done: bool = False
-    """The episode is over."""
+    """True if the episode is over."""
 
 
 class EpisodeSession:
-    """One episode in an entry. Methods may block and may raise: the executor waits up to the limits, and turns an
-    exception into an error for the model."""
+    """One episode in an entry. Methods may block and may raise: the executor waits up to the limits, and reports an
+    exception to the model as an error."""
 
     def reset(self, row: Mapping[str, Any], seed: int) -> str:
-        """Begin an episode with a dataset's row. Return text to append to the prompt's last message, or ""."""
+        """Begin an episode with a dataset's row, and return text to append to the prompt's last message, or ""."""
         return ""
 
     def tools(self) -> list[ToolDescription]:
         return []
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
-        """Call a tool with arguments that fit its schema. `seconds`: time left for the call."""
+        """Call a tool with arguments that fit its schema. `seconds`: time limit of the call."""
         raise NotImplementedError
 
     def answer(self, text: str, seconds: float) -> Result:
-        """Answer the model's message in a game. `text`: without its thinking."""
+        """Reply to the model's message in a game. `text`: the message without its thinking."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the session, and with it calls in other threads."""
+        """End the session, including calls in other threads."""
 
 
 def without_thinking(text: str) -> str:
@@ -89,15 +89,13 @@ def without_thinking(text: str) -> str:
 
 
 Open = Callable[[str, Any, "Tools"], EpisodeSession]
-"""(name of the part, params, tools) -> a session, not yet reset. Raises workers.rewards.tools.Unavailable."""
+"""Function of a part's name, its params and tools that returns a session to reset, or raises Unavailable."""
 
 
 @dataclass(frozen=True)
 class Entry(Described):
-    """One entry of the library."""
-
     kind: EntryKind
     open: Open = field(repr=False)
     cost: Cost = Cost.PURE
     name_of: Callable[[Any], str] | None = field(default=None, repr=False)
-    """Returns the part's name from checked params; None: people choose it."""
+    """Function that derives the part's name from valid params; None if people choose the name."""

@@ -1,8 +1,8 @@
-"""Executes the environment's side of episodes: opens their sessions, and runs all calls of a turn concurrently.
+"""Execution of the environment's side of episodes: opens their sessions, and runs all calls of a turn concurrently.
 
-The trainer's rollouts and the control plane's playground use it. Whatever a session does (blocks, raises, answers 10
-MB, ends early, returns NaN, lists other tools than before) becomes a sentence for the model, or the end of that
-episode; never an exception here. Results have the calls' order.
+The trainer's rollouts and the control plane's playground use it. Faults of a session (it blocks, raises, returns 10 MB
+or NaN, ends early, or lists other tools than before) become a sentence for the model or end that episode, but never
+raise an exception here. Results have the calls' order.
 """
 
 import json
@@ -14,29 +14,29 @@ from typing import Any
 
 from workers.contract.run.episodes import EpisodeLimits, PartSpec, ToolError
 from workers.environments import arguments
-from workers.environments.concurrent_steps import LeftBehind, StepResult, StepSequence, TimedStep, run
+from workers.environments.concurrent_steps import StepAbandoned, StepResult, StepSequence, TimedStep, run
 from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.environments.library import LIBRARY
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox.outcomes import SandboxUnavailable
 
 MAX_CHARACTERS = 1_000_000
-"""Characters of a result; a longer one is an error."""
+"""Maximum length of a result; a longer one is an error."""
 CHARACTERS_PER_TOKEN = 16
-"""A result is cut to this many characters per token of its limit before it is tokenized."""
-LONGEST_OPENING = 100_000
-"""Characters that a reset may append to the prompt."""
-OPENING_S = 60.0
-"""Least time-out of opening and resetting an episode's sessions: the first one may start a program."""
+"""Characters per token of a result's limit to which the result is truncated before it is tokenized."""
+MAX_OPENING_LENGTH = 100_000
+"""Maximum number of characters that a reset may append to the prompt."""
+MIN_OPENING_S = 60.0
+"""Minimum time-out for opening and resetting an episode's sessions, of which the first may start a program."""
 CLOSING_S = 5.0
 _UNREADABLE = (
-    "Your call can't be read, and nothing was called. Write it again, in just the form that you were told, with the "
-    "name of a tool and its arguments as an object."
+    "Your call can't be parsed, and nothing was called. Write it again in exactly the form that you were told, with "
+    "the name of a tool and its arguments as an object."
 )
 
 
 class Unusable(Exception):
-    """The environment can't be used. The message says why, for people."""
+    """Failure to use an environment, with the reason for people."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Call:
 
 @dataclass(frozen=True)
 class EnvironmentAnswer:
-    """The answer to a call, or to the model's text."""
+    """Response to a call, or to the model's text."""
 
     text: str
     error: str = ""
-    """One of ToolError."""
+    """Value of ToolError, or ""."""
     seconds: float = 0.0
     reward: float | None = None
     done: bool = False
@@ -65,16 +65,14 @@ class EnvironmentAnswer:
 
 @dataclass
 class OpenEpisode:
-    """The sessions of one episode."""
-
     sessions: dict[str, EpisodeSession | None]
-    """Part's name -> session; None: it couldn't be opened, or was left behind."""
+    """Sessions by their parts' names; None if one couldn't be opened or was abandoned."""
     opening: str = ""
-    """Text to append to the last message of the prompt."""
+    """Text to append to the prompt's last message."""
     problem: str = ""
-    """The reason why the episode can't continue; "" if it can."""
+    """Why the episode can't continue; "" if it can."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Part's name -> why it has no session."""
+    """Reasons why parts have no session, by their names."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +82,13 @@ class Move:
     episode: OpenEpisode
     calls: Sequence[Call] = ()
     text: str = ""
-    """The message to the game, if there are no calls."""
+    """Message to the game, if there are no calls."""
     deadline: float = float("inf")
-    """The episode's deadline, by time.monotonic()."""
+    """Deadline of the episode by time.monotonic()."""
 
 
 class Executor:
-    """Opens, calls and closes the sessions of episodes. One round at a time; sessions run in threads."""
+    """Opener, caller and closer of the sessions of episodes, which run in threads, one round at a time."""
 
     def __init__(
         self, parts: Sequence[PartSpec], limits: EpisodeLimits, tools: Tools, *, library: Mapping[str, Entry] = LIBRARY
@@ -102,7 +100,7 @@ class Executor:
         stateful = [part.name for part, entry, _ in self._parts if entry.kind is not EntryKind.TOOL]
         if len(stateful) > 1:
             raise Unusable(
-                f"Only one part can be a game or a server, and there are {len(stateful)}: {', '.join(stateful)}."
+                f"Only one part can be a game or a server, but there are {len(stateful)}: {', '.join(stateful)}."
             )
         self._game = next((part.name for part, entry, _ in self._parts if entry.kind is EntryKind.GAME), "")
         self._stateful = set(stateful)
@@ -113,45 +111,43 @@ class Executor:
 
     @property
     def descriptions(self) -> list[ToolDescription]:
-        """Descriptions of all tools, in the parts' order."""
         return [tool for part, _, _ in self._parts for tool in self._tools_of_part[part.name]]
 
     @property
     def has_game(self) -> bool:
-        """True if the model's text without calls is answered."""
+        """True if a game replies to the model's text without calls."""
         return bool(self._game)
 
     @property
     def keeps_state(self) -> bool:
-        """True if a part has state, so that even an episode's last move counts."""
+        """True if a part has state, so that even an episode's last move matters."""
         return bool(self._stateful)
 
     def begin(self, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> list[OpenEpisode]:
-        """Open and reset the sessions of one episode per row."""
+        """Open and reset the sessions of one episode per row, and return the episodes."""
         episodes = [OpenEpisode({part.name: None for part, _, _ in self._parts}) for _ in rows]
-        seconds = max(OPENING_S, self._limits.call_s)
+        seconds = max(MIN_OPENING_S, self._limits.call_s)
         openings: list[tuple[OpenEpisode, str, _Opening]] = []
         for episode, row, seed in zip(episodes, rows, seeds, strict=True):
             for number, (part, _, _) in enumerate(self._parts):
                 openings.append((episode, part.name, _Opening(self, number, row, seed)))
-        results = self._opened([opening for _, _, opening in openings], seconds)
+        results = self._run_openings([opening for _, _, opening in openings], seconds)
         for (episode, name, opening), value in zip(openings, results, strict=True):
-            self._take(episode, name, opening, value)
+            self._add_session(episode, name, opening, value)
         return episodes
 
     def carry_out(self, moves: Sequence[Move]) -> list[list[EnvironmentAnswer]]:
-        """Return one answer per call, or one to the text."""
-        rounds = [self._planned(move) for move in moves]
+        """Execute moves, and return the responses to each: one per call, or one to the text."""
+        rounds = [self._plan(move) for move in moves]
         run([task for planned in rounds for task, _ in planned.tasks], at_once=self._limits.at_once)
-        return [self._collected(planned) for planned in rounds]
+        return [self._collect(planned) for planned in rounds]
 
     def close(self, episodes: Sequence[OpenEpisode]) -> None:
-        """Close all sessions of these episodes."""
         tasks = []
         for episode in episodes:
             for name, session in episode.sessions.items():
                 if session is not None:
-                    tasks.append(StepSequence([TimedStep(_closing(session), CLOSING_S)]))
+                    tasks.append(StepSequence([TimedStep(_close_function(session), CLOSING_S)]))
                     episode.sessions[name] = None
         run(tasks, at_once=self._limits.at_once)
 
@@ -159,42 +155,41 @@ class Executor:
 
     def _describe(self) -> None:
         openings = [_Opening(self, number, {}, 0, reset=False) for number in range(len(self._parts))]
-        results = self._opened(openings, OPENING_S)
+        results = self._run_openings(openings, MIN_OPENING_S)
         for (part, entry, _), opening, value in zip(self._parts, openings, results, strict=True):
             opening.close()
             if isinstance(value, BaseException):
                 raise Unusable(f"{entry.title} ({part.name}) can't be opened: {_message(value)}")
             self._tools_of_part[part.name] = opening.tools
             for tool in opening.tools:
-                self._add(part, tool)
+                self._add_tool(part, tool)
 
-    def _opened(self, openings: "Sequence[_Opening]", seconds: float) -> list[Any]:
-        """Run the openings, and return the exception of each; None if it succeeded."""
+    def _run_openings(self, openings: "Sequence[_Opening]", seconds: float) -> list[Any]:
         tasks = [StepSequence([TimedStep(opening.run, seconds)], leave=opening.close) for opening in openings]
         run(tasks, at_once=self._limits.at_once)
         return [task.results[0].value for task in tasks]
 
-    def _add(self, part: PartSpec, tool: ToolDescription) -> None:
+    def _add_tool(self, part: PartSpec, tool: ToolDescription) -> None:
         if tool.name in self._part_of_tool:
-            raise Unusable(f"Two tools are called {tool.name!r}: a model could not tell them apart.")
+            raise Unusable(f"Two tools are called {tool.name!r}, so a model could not tell them apart.")
         if problem := arguments.schema_problem(tool):
             raise Unusable(problem)
         self._part_of_tool[tool.name] = part.name
         self._tool[tool.name] = tool
 
-    def _take(self, episode: OpenEpisode, name: str, opening: "_Opening", value: Any) -> None:
+    def _add_session(self, episode: OpenEpisode, name: str, opening: "_Opening", value: Any) -> None:
         if isinstance(value, BaseException):
             why = f"it can't be opened: {_message(value)}"
-        elif _plain(opening.tools) != _plain(self._tools_of_part[name]):
-            why = "it has other tools than at the start of the run."
+        elif _as_json(opening.tools) != _as_json(self._tools_of_part[name]):
+            why = "its tools are not the same as at the start of the run."
         else:
             episode.sessions[name] = opening.session
             episode.opening += opening.text
             return
         opening.close()
-        self._lose(episode, name, why)
+        self._lose_session(episode, name, why)
 
-    def _lose(self, episode: OpenEpisode, name: str, why: str) -> None:
+    def _lose_session(self, episode: OpenEpisode, name: str, why: str) -> None:
         episode.sessions[name] = None
         episode.missing[name] = why
         if name in self._stateful:
@@ -202,12 +197,12 @@ class Executor:
 
     # --- a turn ---------------------------------------------------------------------------------------------------
 
-    def _planned(self, move: Move) -> "_Planned":
-        planned = _Planned(move, [None] * max(len(move.calls), 1), [])
+    def _plan(self, move: Move) -> "_PlannedMove":
+        planned = _PlannedMove(move, [None] * max(len(move.calls), 1), [])
         if not move.calls:
             self._plan_text(planned)
             return planned
-        in_order: dict[str, list[int]] = {}
+        sequences: dict[str, list[int]] = {}
         for number, call in enumerate(move.calls):
             refusal = self._refusal(move, number, call)
             if refusal is not None:
@@ -215,22 +210,22 @@ class Executor:
             else:
                 part = self._part_of_tool[call.name]
                 # A part with state gets its calls one after another.
-                in_order.setdefault(part if part in self._stateful else f"{part} {number}", []).append(number)
-        for numbers in in_order.values():
+                sequences.setdefault(part if part in self._stateful else f"{part} {number}", []).append(number)
+        for numbers in sequences.values():
             part = self._part_of_tool[move.calls[numbers[0]].name]
             session = move.episode.sessions[part]
             assert session is not None  # noqa: S101  # otherwise it was refused
-            steps = [TimedStep(_calling(session, move.calls[number]), self._limits.call_s) for number in numbers]
+            steps = [TimedStep(_call_function(session, move.calls[number]), self._limits.call_s) for number in numbers]
             planned.tasks.append((StepSequence(steps, deadline=move.deadline, leave=session.close), numbers))
         return planned
 
-    def _plan_text(self, planned: "_Planned") -> None:
+    def _plan_text(self, planned: "_PlannedMove") -> None:
         move = planned.move
         session = move.episode.sessions.get(self._game)
         if session is None:
             why = move.episode.problem or "there is no game."
-            text = f"The game can't continue: {why}"
-            planned.answers[0] = EnvironmentAnswer(text, ToolError.UNAVAILABLE, failed=True)
+            message = f"The game can't continue: {why}"
+            planned.answers[0] = EnvironmentAnswer(message, ToolError.UNAVAILABLE, failed=True)
             return
         step = TimedStep(lambda seconds: session.answer(move.text, seconds), self._limits.call_s)
         planned.tasks.append((StepSequence([step], deadline=move.deadline, leave=session.close), [0]))
@@ -244,37 +239,37 @@ class Executor:
         part = self._part_of_tool.get(call.name)
         if part is None:
             names = ", ".join(self._part_of_tool) or "none"
-            text = f"There is no tool called {call.name[:100]!r}. The tools are: {names}."
-            return EnvironmentAnswer(text, ToolError.UNKNOWN)
-        if move.episode.sessions.get(part) is None and not self._reopened(move.episode, part):
+            message = f"There is no tool called {call.name[:100]!r}. The tools are: {names}."
+            return EnvironmentAnswer(message, ToolError.UNKNOWN)
+        if move.episode.sessions.get(part) is None and not self._reopen(move.episode, part):
             why = move.episode.missing.get(part, "it has ended.")
             failed = part in self._stateful
             return EnvironmentAnswer(f"{call.name} is not available: {why}", ToolError.UNAVAILABLE, failed=failed)
-        wrong = arguments.problem(self._tool[call.name], arguments.read(call.arguments))
-        return EnvironmentAnswer(wrong, ToolError.ARGUMENTS) if wrong else None
+        problem = arguments.problem(self._tool[call.name], arguments.read(call.arguments))
+        return EnvironmentAnswer(problem, ToolError.ARGUMENTS) if problem else None
 
-    def _reopened(self, episode: OpenEpisode, part: str) -> bool:
-        """Open a new session of a tool after one was left behind; tools keep no state between calls."""
+    def _reopen(self, episode: OpenEpisode, part: str) -> bool:
+        """Open a new session of a tool, which has no state, after one was abandoned; return whether that succeeded."""
         if part in self._stateful or part in episode.missing:
             return False
         number = next(number for number, (spec, _, _) in enumerate(self._parts) if spec.name == part)
         opening = _Opening(self, number, {}, 0, reset=False)
-        [value] = self._opened([opening], self._limits.call_s)
+        [value] = self._run_openings([opening], self._limits.call_s)
         if isinstance(value, BaseException):
-            self._lose(episode, part, f"it can't be opened: {_message(value)}")
+            self._lose_session(episode, part, f"it can't be opened: {_message(value)}")
             return False
         episode.sessions[part] = opening.session
         return True
 
-    def _collected(self, planned: "_Planned") -> list[EnvironmentAnswer]:
+    def _collect(self, planned: "_PlannedMove") -> list[EnvironmentAnswer]:
         for task, numbers in planned.tasks:
-            over = ""
+            is_over = False
             for number, result in zip(numbers, task.results, strict=True):
                 answer = self._answer(planned.move, number, result)
-                if over and not answer.failed:
-                    answer = EnvironmentAnswer(over, ToolError.UNAVAILABLE)
+                if is_over and not answer.failed:
+                    answer = EnvironmentAnswer("The episode is over.", ToolError.UNAVAILABLE)
                 planned.answers[number] = answer
-                over = over or ("The episode is over." if answer.done else "")
+                is_over = is_over or answer.done
         return [answer or EnvironmentAnswer("", ToolError.UNAVAILABLE) for answer in planned.answers]
 
     def _answer(self, move: Move, number: int, result: StepResult) -> EnvironmentAnswer:
@@ -283,27 +278,27 @@ class Executor:
         subject = called or "The game"
         part = self._part_of_tool[called] if called else self._game
         stateful = part in self._stateful
-        if isinstance(value, LeftBehind):
+        if isinstance(value, StepAbandoned):
             if move.episode.sessions.get(part) is not None:
                 move.episode.sessions[part] = None  # closed by the task's `leave`
                 if stateful:
-                    self._lose(move.episode, part, "it took too long.")
+                    self._lose_session(move.episode, part, "it took too long.")
             limit = self._limits.call_s
             took = f"took longer than {limit:g} s" if seconds >= limit else "had no time left in this episode"
             return EnvironmentAnswer(f"{subject} {took}, and was stopped.", ToolError.TIMEOUT, seconds, failed=stateful)
         if isinstance(value, BaseException):
-            text = f"{subject} failed: {_message(value)}"
-            return EnvironmentAnswer(text, _error_of(value), seconds, failed=not called)
+            message = f"{subject} failed: {_message(value)}"
+            return EnvironmentAnswer(message, _error_kind(value), seconds, failed=not called)
         if not isinstance(value, Result):
-            text = f"{subject} failed: it returned {type(value).__name__}, which is no answer."
-            return EnvironmentAnswer(text, ToolError.RAISED, seconds, failed=stateful)
-        return self._read(value, subject, seconds)
+            message = f"{subject} failed: it returned {type(value).__name__}, which is not a result."
+            return EnvironmentAnswer(message, ToolError.RAISED, seconds, failed=stateful)
+        return self._check_result(value, subject, seconds)
 
-    def _read(self, value: Result, subject: str, seconds: float) -> EnvironmentAnswer:
+    def _check_result(self, value: Result, subject: str, seconds: float) -> EnvironmentAnswer:
         error = str(value.error) if value.error else ""
         text = value.text if isinstance(value.text, str) else str(value.text)
         if len(text) > MAX_CHARACTERS:
-            text, error = f"{subject} answered {len(text):,} characters, which is too much to read.", ToolError.OUTPUT
+            text, error = f"{subject} returned {len(text):,} characters, which is too many.", ToolError.OUTPUT
         text = text[: self._limits.output_tokens * CHARACTERS_PER_TOKEN]
         reward, failed = value.reward, False
         if reward is not None:
@@ -316,55 +311,55 @@ class Executor:
 
 
 @dataclass
-class _Planned:
+class _PlannedMove:
     move: Move
     answers: list[EnvironmentAnswer | None]
     tasks: list[tuple[StepSequence, list[int]]]
-    """Each with the numbers of the calls that its steps make."""
+    """Sequences, each with the numbers of the calls that its steps make."""
 
 
 class _Opening:
-    """Opens one part's session for one episode, in another thread."""
+    """The opening of one part's session for one episode, in another thread."""
 
     def __init__(
         self, executor: Executor, number: int, row: Mapping[str, Any], seed: int, *, reset: bool = True
     ) -> None:
         self._part, self._entry, self._params = executor._parts[number]
         self._tools, self._row, self._seed, self._reset = executor._tools, row, seed, reset
-        self._left = False
+        self._is_left = False
         self.session: EpisodeSession | None = None
         self.tools: list[ToolDescription] = []
         self.text = ""
 
     def run(self, seconds: float) -> None:
         self.session = self._entry.open(self._part.name, self._params, self._tools)
-        if self._left:
+        if self._is_left:
             self.close()
             return
         text = self.session.reset(self._row, self._seed) if self._reset else ""
-        self.text = text[:LONGEST_OPENING] if isinstance(text, str) else ""
+        self.text = text[:MAX_OPENING_LENGTH] if isinstance(text, str) else ""
         self.tools = list(self.session.tools())
 
     def close(self) -> None:
-        self._left = True
+        self._is_left = True
         if self.session is not None:
-            _closing(self.session)(0.0)
+            _close_function(self.session)(0.0)
 
 
 def _entry_of(part: PartSpec, library: Mapping[str, Entry]) -> tuple[Entry, Any]:
     entry = library.get(part.function)
     if entry is None:
         raise Unusable(f"There is no tool or environment {part.function!r} here.")
-    if problems := entry.check(part.params):
-        raise Unusable(f"{entry.title} ({part.name}): {'; '.join(problems)}.")
+    if found := entry.check(part.params):
+        raise Unusable(f"{entry.title} ({part.name}): {'; '.join(found)}.")
     return entry, entry.build(part.params)
 
 
-def _calling(session: EpisodeSession, call: Call) -> Any:
+def _call_function(session: EpisodeSession, call: Call) -> Any:
     return lambda seconds: session.call(call.name, arguments.read(call.arguments), seconds)
 
 
-def _closing(session: EpisodeSession) -> Any:
+def _close_function(session: EpisodeSession) -> Any:
     def close(seconds: float) -> None:
         with suppress(Exception):  # it is gone either way
             session.close()
@@ -372,18 +367,18 @@ def _closing(session: EpisodeSession) -> Any:
     return close
 
 
-def _plain(tools: Sequence[ToolDescription]) -> list[str]:
+def _as_json(tools: Sequence[ToolDescription]) -> list[str]:
     return [json.dumps(tool.as_dict(), sort_keys=True, default=str) for tool in tools]
 
 
-def _error_of(error: BaseException) -> ToolError:
+def _error_kind(error: BaseException) -> ToolError:
     if isinstance(error, Unavailable | SandboxUnavailable):
         return ToolError.UNAVAILABLE
     return ToolError.TIMEOUT if isinstance(error, TimeoutError) else ToolError.RAISED
 
 
 def _message(error: BaseException) -> str:
-    text = " ".join(str(error).split())[:300]
-    if isinstance(error, Unavailable | SandboxUnavailable | LeftBehind):
-        return text
-    return f"{type(error).__name__}: {text}" if text else f"{type(error).__name__}."
+    message = " ".join(str(error).split())[:300]
+    if isinstance(error, Unavailable | SandboxUnavailable | StepAbandoned):
+        return message
+    return f"{type(error).__name__}: {message}" if message else f"{type(error).__name__}."

@@ -1,8 +1,9 @@
-"""A cache of BM25 indexes on disk: built once next to their corpus, and memory-mapped by every process.
+"""Cache of BM25 indexes on disk, which are built once next to their corpus and memory-mapped by every process.
 
-<corpus>.index/ has a folder for each of the MAX_SETTINGS settings used last. One process builds while others wait for
-its lock; a folder gets its name when it is complete. It is deleted with the corpus's folder, and on a host when the
-attempt has ended. If it can't be written (a full disk, another owner), each process builds an index in memory.
+<corpus>.index/ has a folder for each of the MAX_SETTINGS most recently used settings. One process builds an index while
+others wait for its lock; a folder gets its name when it is complete. The cache is deleted with the corpus's folder, and
+on a host when the attempt has ended. If it can't be written (a full disk, another owner), each process builds an index
+in memory.
 """
 
 import fcntl
@@ -18,23 +19,20 @@ from typing import Any
 from workers.contract.run import corpora
 
 MAX_SETTINGS = 3
-"""Settings of one corpus that are kept."""
-_TAIL = 64 * 2**10
-"""Bytes at the end of a Parquet file that identify it: the footer has sizes and bounds of all data."""
+"""Maximum number of settings that are kept per corpus."""
+_TAIL_BYTES = 64 * 2**10
+"""Number of bytes at the end of a Parquet file that identify it: the footer has sizes and bounds of all data."""
 
 
-def opened(corpus: Path, documents: int, setting: str, build: Callable[[], Any]) -> Any:
-    """Return a corpus's index (a bm25s.BM25), built if it isn't cached.
-
-    `setting`: everything besides the file that the index depends on. `build` may return None if there is nothing to
-    index.
-    """
+def open_index(corpus: Path, documents: int, setting: str, build: Callable[[], Any]) -> Any:
+    """Load a corpus's index (a bm25s.BM25) from the cache, or build and cache it. `setting`: everything except the file
+    that the index depends on. `build`: returns an index, or None if there is nothing to index."""
     folder = corpora.index_folder(corpus) / _name(corpus, setting)
     if (index := _loaded(folder, documents)) is not None:
         return index
-    with _alone(folder.parent) as may_write:
+    with _locked(folder.parent) as may_write:
         if may_write and (index := _loaded(folder, documents)) is not None:
-            return index  # another process has built it meanwhile
+            return index  # another process has built it since
         built = build()
         if not may_write or built is None:
             return built
@@ -50,20 +48,19 @@ def _name(corpus: Path, setting: str) -> str:
 
     with corpus.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - _TAIL))
+        file.seek(max(0, size - _TAIL_BYTES))
         digest = hashlib.sha256(f"{bm25s.__version__} {setting} {size} ".encode() + file.read())
     return digest.hexdigest()[:32]
 
 
 def _loaded(folder: Path, documents: int) -> Any:
-    """Load an index; None if it is missing or damaged."""
     import bm25s
 
     try:
         index = bm25s.BM25.load(folder, mmap=True, allow_pickle=False)
         scores = index.scores
-        whole = scores["num_docs"] == documents and len(scores["indptr"]) == len(index.vocab_dict) + 1
-        if not whole or not len(scores["data"]) == len(scores["indices"]) == scores["indptr"][-1]:
+        is_complete = scores["num_docs"] == documents and len(scores["indptr"]) == len(index.vocab_dict) + 1
+        if not is_complete or not len(scores["data"]) == len(scores["indices"]) == scores["indptr"][-1]:
             return None
         os.utime(folder)
     except (OSError, ValueError, LookupError, TypeError):
@@ -72,8 +69,7 @@ def _loaded(folder: Path, documents: int) -> Any:
 
 
 @contextmanager
-def _alone(parent: Path) -> Iterator[bool]:
-    """Lock the folder. Yields whether the block may write into it; no other process does meanwhile."""
+def _locked(parent: Path) -> Iterator[bool]:
     lock = -1
     with suppress(OSError):
         parent.mkdir(mode=0o700, exist_ok=True)
@@ -97,12 +93,13 @@ def _store(index: Any, folder: Path) -> None:
         draft.replace(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    _make_room(folder.parent)
+    _delete_oldest(folder.parent)
 
 
-def _make_room(folder: Path) -> None:
-    """Delete the oldest settings, and drafts of processes that died. The caller has the lock."""
-    used = {path: path.stat().st_mtime for path in folder.iterdir() if path.is_dir()}
-    whole = sorted((path for path in used if not path.name.startswith("draft-")), key=used.__getitem__, reverse=True)
-    for path in used.keys() - set(whole[:MAX_SETTINGS]):
+def _delete_oldest(folder: Path) -> None:
+    """Delete the least recently used settings, and drafts of processes that died. The caller holds the lock."""
+    used_at = {path: path.stat().st_mtime for path in folder.iterdir() if path.is_dir()}
+    complete = [path for path in used_at if not path.name.startswith("draft-")]
+    complete.sort(key=used_at.__getitem__, reverse=True)
+    for path in used_at.keys() - set(complete[:MAX_SETTINGS]):
         shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""All entries, by key. Specs refer to these keys: never rename one or change its meaning."""
+"""All entries of the library, by key. Specs refer to these keys, so never rename one or change its meaning."""
 
 from workers.environments import calculator, openenv, sandboxed, search, textarena
 from workers.environments.entry import Entry
@@ -11,6 +11,5 @@ _ENTRIES: tuple[Entry, ...] = (
     textarena.ENTRY,
     *openenv.ENTRIES,
 )
-"""In the order of the pages."""
 
 LIBRARY: dict[str, Entry] = {entry.key: entry for entry in _ENTRIES}

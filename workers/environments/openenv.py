@@ -1,4 +1,4 @@
-"""Environment servers with OpenEnv's protocol: their tools, or a text game. The client runs in the interpreter of
+"""Environment servers that use OpenEnv's protocol, with tools or as a text game. The client runs in the interpreter of
 workers.packages."""
 
 import json
@@ -15,14 +15,14 @@ from workers import outbound
 from workers.contract.run.episodes import ToolError
 from workers.environments.entry import Entry, EntryKind, EpisodeSession, Result, ToolDescription
 from workers.packages.interpreter import PackageMissing
-from workers.packages.process import Trouble
+from workers.packages.process import RequestFailed
 from workers.rewards.parameters import Params, param, server_param
 from workers.rewards.reward import Cost
 from workers.rewards.tools import Endpoint, Tools, Unavailable
 
 MAX_TOOLS = 64
 _ERRORS = {"timeout": ToolError.TIMEOUT, "gone": ToolError.UNAVAILABLE, "raised": ToolError.RAISED}
-_PLACE = re.compile(r"\{(\w{1,60})\}")
+_PLACEHOLDER = re.compile(r"\{(\w{1,60})\}")
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class OpenEnvParams(Params):
     endpoint: str = server_param()
     reset: str = param(
         "{}",
-        "JSON object that is sent when an episode begins. A text {answer} becomes that column of the row. "
-        "The seed is sent too.",
+        "JSON object to send when an episode begins. {answer} in a string is replaced by that column of the row. "
+        "The seed is sent, too.",
         widget="json",
         longest=10_000,
     )
-    connect_s: float = param(20.0, "Time to connect and begin an episode.", min=0.5, max=600.0)
+    connect_s: float = param(20.0, "Time limit to connect and begin an episode.", min=0.5, max=600.0)
     step_s: float = param(60.0, "Time limit of a step.", min=0.1, max=600.0)
 
     def problem(self) -> str | None:
@@ -48,12 +48,12 @@ class OpenEnvParams(Params):
 
 @dataclass(frozen=True)
 class OpenEnvTextParams(OpenEnvParams):
-    field: str = param("message", "The field of the server's action for the model's text.")
+    field: str = param("message", "Field of the server's action that contains the model's text.")
 
 
 class _ServerSession(EpisodeSession):
-    """The first request connects. A client program that had to be restarted has lost the connection: the episode then
-    can't continue, and every request fails."""
+    """A session that connects at its first request. If the client program had to be restarted, the connection is lost,
+    so the episode can't continue and every request fails."""
 
     def __init__(self, params: OpenEnvParams, tools: Tools) -> None:
         self._params, self._program = params, tools.program()
@@ -61,7 +61,7 @@ class _ServerSession(EpisodeSession):
         self._session = 0
         self._start = 0
         self._lost = False
-        """True if the server's side of the episode is gone; only a reset connects again."""
+        """True if the server's side of the episode is lost; only a reset connects again."""
         self._tools: list[ToolDescription] | None = None
 
     def reset(self, row: Mapping[str, Any], seed: int) -> str:
@@ -70,64 +70,62 @@ class _ServerSession(EpisodeSession):
         arguments = {"seed": seed % 2**31, **_filled(json.loads(self._params.reset), row)}
         try:
             return str(self._ask({"do": "reset", "arguments": arguments}, self._params.connect_s)["text"])
-        except Trouble as error:
-            raise Unavailable(f"The server {self._params.endpoint} didn't begin an episode: {error}") from None
+        except RequestFailed as error:
+            raise Unavailable(f"The server {self._params.endpoint} did not begin an episode: {error}") from None
 
     def tools(self) -> list[ToolDescription]:
         if self._tools is None:
             try:
                 listed = self._ask({"do": "tools"}, self._params.connect_s)["tools"]
-            except Trouble as error:
-                raise Unavailable(f"The server {self._params.endpoint} doesn't list its tools: {error}") from None
+            except RequestFailed as error:
+                raise Unavailable(f"The server {self._params.endpoint} did not list its tools: {error}") from None
             if len(listed) > MAX_TOOLS:
                 raise Unavailable(
-                    f"The server {self._params.endpoint} has {len(listed)} tools; {MAX_TOOLS} are the most."
+                    f"The server {self._params.endpoint} has {len(listed)} tools; the limit is {MAX_TOOLS}."
                 )
             self._tools = [ToolDescription(tool["name"], tool["description"], _schema(tool)) for tool in listed]
         return self._tools
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         try:
-            answer = self._ask({"do": "call", "name": name, "arguments": dict(arguments)}, self._time(seconds))
-        except Trouble as error:
-            return Result(f"The server gave no result: {error}", _ERRORS[error.kind])
-        return _result(answer)
+            step = self._ask({"do": "call", "name": name, "arguments": dict(arguments)}, self._time_limit(seconds))
+        except RequestFailed as error:
+            return Result(f"The server returned no result: {error}", _ERRORS[error.kind])
+        return _result(step)
 
     def close(self) -> None:
         if self._session:
-            with suppress(Trouble, PackageMissing):
+            with suppress(RequestFailed, PackageMissing):
                 self._program.ask({"do": "close", "session": self._session}, 5.0)
 
-    def _time(self, seconds: float) -> float:
+    def _time_limit(self, seconds: float) -> float:
         return max(0.001, min(seconds, self._params.step_s))
 
     def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Send a request, and connect first if necessary. Raises Trouble and Unavailable."""
         if self._lost:
-            raise Trouble("The connection was lost.", "gone")
+            raise RequestFailed("The connection was lost.", "gone")
         try:
             if not self._session:
-                self._session, self._start = self._connected()
-            answer, start = self._program.ask({**request, "session": self._session}, seconds)
+                self._session, self._start = self._open_session()
+            response, start = self._program.ask({**request, "session": self._session}, seconds)
         except PackageMissing as error:
             raise Unavailable(str(error)) from None
-        except Trouble as error:
+        except RequestFailed as error:
             self._lost = error.kind != "raised"
             raise
         if start != self._start:
             self._lost = True
-            raise Trouble("The connection was lost.", "gone")
-        return answer
+            raise RequestFailed("The connection was lost.", "gone")
+        return response
 
-    def _connected(self) -> tuple[int, int]:
-        """Open a session; return its number, and which start of the client program has it."""
+    def _open_session(self) -> tuple[int, int]:
         number, seconds = self._program.number(), self._params.connect_s
         opening = {
             "do": "open",
             "session": number,
             "address": self._endpoint.address.rstrip("/"),
             "key": self._endpoint.key,
-            "ips": _allowed(self._endpoint),
+            "ips": _allowed_ips(self._endpoint),
         }
         _, start = self._program.ask(opening, seconds)
         return number, start
@@ -141,10 +139,10 @@ class _TextServerSession(_ServerSession):
 
     def answer(self, text: str, seconds: float) -> Result:
         try:
-            answer = self._ask({"do": "say", "field": self._params.field, "text": text}, self._time(seconds))
-        except Trouble as error:
-            return Result(f"The server gave no answer: {error}", _ERRORS[error.kind])
-        return _result(answer)
+            step = self._ask({"do": "say", "field": self._params.field, "text": text}, self._time_limit(seconds))
+        except RequestFailed as error:
+            return Result(f"The server did not reply: {error}", _ERRORS[error.kind])
+        return _result(step)
 
 
 def _result(step: Mapping[str, Any]) -> Result:
@@ -152,8 +150,8 @@ def _result(step: Mapping[str, Any]) -> Result:
     return Result(step["error"] or step["text"], error, step["reward"], done=step["done"])
 
 
-def _allowed(endpoint: Endpoint) -> list[str] | None:
-    """Return the server's IP addresses that its rule allows; None without a rule. Raises Unavailable."""
+def _allowed_ips(endpoint: Endpoint) -> list[str] | None:
+    """Return the server's IP addresses that the endpoint's rule allows; None if it has none. Raises Unavailable."""
     if why := outbound.problem(endpoint.address):
         raise Unavailable(f"The server's address can't be used. {why}")
     if endpoint.refusal is None:
@@ -164,29 +162,29 @@ def _allowed(endpoint: Endpoint) -> list[str] | None:
     except OSError as error:
         raise Unavailable(f"{host} could not be looked up: {error.strerror}.") from None
     refusals = {ip: endpoint.refusal(ip) for ip in ips}
-    allowed = [ip for ip in dict.fromkeys(ips) if refusals[ip] is None]
-    if not allowed:
-        raise Unavailable(f"Nothing is sent there: {next(iter(refusals.values()), 'it has no address')}.")
-    return allowed
+    allowed_ips = [ip for ip in dict.fromkeys(ips) if refusals[ip] is None]
+    if not allowed_ips:
+        raise Unavailable(f"No request is sent to {host}: {next(iter(refusals.values()), 'it has no address')}.")
+    return allowed_ips
 
 
 def _filled(value: Any, row: Mapping[str, Any]) -> Any:
-    """Fill in the row's columns; a text that is only a placeholder becomes the column's value."""
+    """Replace placeholders by the row's columns; a string that is only a placeholder becomes the column's value."""
     if isinstance(value, dict):
         return {name: _filled(item, row) for name, item in value.items()}
     if isinstance(value, list):
         return [_filled(item, row) for item in value]
     if not isinstance(value, str):
         return value
-    if whole := _PLACE.fullmatch(value):
-        return row.get(whole[1])
-    return _PLACE.sub(lambda match: str(row.get(match[1], "")), value)
+    if match := _PLACEHOLDER.fullmatch(value):
+        return row.get(match[1])
+    return _PLACEHOLDER.sub(lambda match: str(row.get(match[1], "")), value)
 
 
 def _schema(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     schema = tool["parameters"]
-    usual = {"type": "object", "properties": {}}
-    return schema if isinstance(schema, dict) and schema.get("type") == "object" else usual
+    empty_schema = {"type": "object", "properties": {}}
+    return schema if isinstance(schema, dict) and schema.get("type") == "object" else empty_schema
 
 
 def _open(name: str, params: OpenEnvParams, tools: Tools) -> EpisodeSession:
@@ -194,26 +192,26 @@ def _open(name: str, params: OpenEnvParams, tools: Tools) -> EpisodeSession:
 
 
 _USE = (
-    "The server is trusted: it decides rewards, and the model reads what it says. An admin names its address and key "
-    "on the secrets page. Each episode has a connection of its own, so the server must take as many at once as run "
-    "side by side. "
+    "Use only servers that you trust: they decide rewards, and the model reads their responses. An admin enters a "
+    "server's address and key on the secrets page. Each episode has a separate connection, so the server must accept "
+    "as many connections as there are concurrent episodes. "
 )
-_server = partial(Entry, open=_open, cost=Cost.HTTP, package="openenv")
+_server_entry = partial(Entry, open=_open, cost=Cost.HTTP, package="openenv")
 ENTRIES = (
-    _server(
+    _server_entry(
         key="openenv",
         title="OpenEnv server",
-        help="An environment server by OpenEnv's protocol: the model calls its tools.",
+        help="An environment server with OpenEnv's protocol, whose tools the model calls.",
         params=OpenEnvParams,
         kind=EntryKind.SERVER,
-        use=_USE + "Its tools are those that it lists.",
+        use=_USE + "The server itself lists its tools.",
     ),
-    _server(
+    _server_entry(
         key="openenv_text",
         title="OpenEnv server, by text",
-        help="An environment server by OpenEnv's protocol without tools: the model's text is its action.",
+        help="An environment server with OpenEnv's protocol but without tools: the model's text is its action.",
         params=OpenEnvTextParams,
         kind=EntryKind.GAME,
-        use=_USE + "What the model writes is sent as one field of the server's action.",
+        use=_USE + "The model's text is sent as one field of the server's action.",
     ),
 )

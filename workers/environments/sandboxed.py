@@ -1,4 +1,4 @@
-"""Tools whose code runs in the sandbox: an admin's own function, and an interpreter for the model's code."""
+"""Tools whose code runs in the sandbox: a function written by an admin, and an interpreter for the model's code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from workers.sandbox.pool import Sandbox
 
 LONGEST_SOURCE = 100_000
 MAX_CHARACTERS = 200_000
-"""Characters of an answer; a longer one is an error for the model."""
+"""Maximum length of a result; a longer one is an error for the model."""
 _ERRORS = {Kind.TIMEOUT: ToolError.TIMEOUT, Kind.OUTPUT: ToolError.OUTPUT}
 _CALL = """
 
@@ -63,25 +63,25 @@ START = '''def word_count(text: str, word: str) -> int:
 class ToolParams(Params):
     source: str = param(
         START,
-        "One function with types and a docstring, whose Args: describe the arguments. Its name is the tool's; what it "
-        "returns is what the model reads. Helpers begin with _.",
+        "One function with types and a docstring, whose Args: section describes the arguments. Its name is the tool's "
+        "name, and the model reads what it returns. Names of helper functions begin with _.",
         widget="code",
         longest=LONGEST_SOURCE,
         rule=signature.problem,
     )
-    seconds: float = param(10.0, "Time for one call.", min=0.1, max=600.0)
-    memory_mb: int = param(256, "Memory for one call, in MiB.", min=16, max=16_384)
+    seconds: float = param(10.0, "Time limit of one call.", min=0.1, max=600.0)
+    memory_mb: int = param(256, "Memory limit of one call, in MiB.", min=16, max=16_384)
 
 
 @dataclass(frozen=True)
 class InterpreterParams(Params):
-    seconds: float = param(5.0, "Time for one call.", min=0.1, max=600.0)
-    memory_mb: int = param(256, "Memory for one call, in MiB.", min=16, max=16_384)
+    seconds: float = param(5.0, "Time limit of one call.", min=0.1, max=600.0)
+    memory_mb: int = param(256, "Memory limit of one call, in MiB.", min=16, max=16_384)
 
 
 class _OwnTool(EpisodeSession):
     def __init__(self, name: str, params: ToolParams, sandbox: Sandbox) -> None:
-        self._tool = signature.described(params.source)
+        self._tool = signature.describe(params.source)
         self._name, self._params, self._sandbox = name, params, sandbox
 
     def tools(self) -> list[ToolDescription]:
@@ -100,8 +100,8 @@ class _Interpreter(EpisodeSession):
 
     def tools(self) -> list[ToolDescription]:
         description = (
-            "Run Python code. Answers what it prints and the value of its last expression. Every call starts afresh: "
-            "variables of earlier calls are gone. There are no files, network or further processes."
+            "Run Python code. Returns what it prints and the value of its last expression. Every call starts afresh, "
+            "without the variables of earlier calls. There are no files, network or other processes."
         )
         return [ToolDescription.of_text(self._name, description, "code", "A complete Python program.")]
 
@@ -113,7 +113,7 @@ class _Interpreter(EpisodeSession):
         try:
             error, value = map(str, outcome.value)
         except (TypeError, ValueError):
-            return Result("The code took the interpreter's place.", ToolError.RAISED)
+            return Result("The code replaced the interpreter.", ToolError.RAISED)
         if error:
             return Result("\n".join(filter(None, (outcome.stdout.rstrip("\n"), error))), ToolError.RAISED)
         text = "\n".join(filter(None, (outcome.stdout.rstrip("\n"), value)))
@@ -122,7 +122,7 @@ class _Interpreter(EpisodeSession):
 
 def _read(text: str, name: str) -> Result:
     if len(text) > MAX_CHARACTERS:
-        return Result(f"{name} answered more than {MAX_CHARACTERS:,} characters.", ToolError.OUTPUT)
+        return Result(f"{name} returned more than {MAX_CHARACTERS:,} characters.", ToolError.OUTPUT)
     return Result(text)
 
 
@@ -133,8 +133,8 @@ def _failed(outcome: Outcome, name: str) -> Result:
 
 
 def _limits(params: ToolParams | InterpreterParams, seconds: float) -> Limits:
-    shorter = max(0.01, min(params.seconds, seconds))
-    return Limits(seconds=shorter, memory_mb=params.memory_mb, value_bytes=8 * MAX_CHARACTERS)
+    time_limit = max(0.01, min(params.seconds, seconds))
+    return Limits(seconds=time_limit, memory_mb=params.memory_mb, value_bytes=8 * MAX_CHARACTERS)
 
 
 def _sandbox(tools: Tools) -> Sandbox:
@@ -147,15 +147,15 @@ def _sandbox(tools: Tools) -> Sandbox:
 OWN_TOOL = Entry(
     key="python_tool",
     title="Own Python tool",
-    help="A function of your own, which runs in the sandbox only.",
+    help="A function that you write, which runs only in the sandbox.",
     params=ToolParams,
     kind=EntryKind.TOOL,
     open=lambda name, params, tools: _OwnTool(name, params, _sandbox(tools)),
     cost=Cost.SANDBOX,
-    use="When nothing of the library fits. Name, description and arguments are read from the function's text. Each "
-    "call runs in a fresh process without files, network or other packages than the trainer's.",
+    use="When nothing in the library fits. Name, description and arguments are read from the function's source. Each "
+    "call runs in a fresh process without files or network, and with the trainer's packages only.",
     admin_only=True,
-    name_of=lambda params: signature.described(params.source).name,
+    name_of=lambda params: signature.describe(params.source).name,
 )
 INTERPRETER = Entry(
     key="python_interpreter",
@@ -165,6 +165,6 @@ INTERPRETER = Entry(
     kind=EntryKind.TOOL,
     open=lambda name, params, tools: _Interpreter(name, params, _sandbox(tools)),
     cost=Cost.SANDBOX,
-    use="For models that calculate or check by code. It answers what the code prints and the value of its last "
-    "expression. Each call is a fresh process: no variable is kept.",
+    use="For models that use code to calculate or check. It returns what the code prints and the value of its last "
+    "expression. Each call runs in a fresh process, so no variables are kept.",
 )

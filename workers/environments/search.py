@@ -1,4 +1,4 @@
-"""Search in an uploaded corpus by BM25. The same query always has the same answer: equal scores rank by id.
+"""Search in an uploaded corpus by BM25. The same query always has the same results: equal scores are ranked by id.
 
 The index is built once per corpus and setting, at the first session, and cached on disk (index_cache) and in the
 process's Tools. Building takes 5 seconds and 0.4 GB for 100,000 documents of 100 words; a query takes a millisecond.
@@ -21,17 +21,17 @@ from workers.rewards.reward import Cost
 from workers.rewards.tools import Tools, Unavailable
 
 FORMAT = 1
-"""Version of how texts are split into terms; a new one makes a new index."""
+"""Version of the tokenization of documents; a new version causes new indexes."""
 LONGEST_QUERY = 1000
-"""Characters of a query that are read."""
+"""Maximum number of a query's characters that are used."""
 MAX_TERMS = 32
-"""Different words of a query that count, the first ones."""
-MAX_PLACES = 400
-"""Positions in one document at which a snippet may begin."""
+"""Maximum number of a query's distinct words that are used."""
+MAX_POSITIONS = 400
+"""Maximum number of positions in one document at which a snippet may begin."""
 NOTHING = "No document matches. Try other words."
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
-"""Chinese and Japanese have no spaces: each character counts as a word."""
+"""Pattern of a word. Chinese and Japanese have no spaces, so each of their characters is a word."""
 _STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -45,12 +45,12 @@ _building = threading.Lock()
 
 @dataclass(frozen=True)
 class SearchParams(Params):
-    corpus: str = param("", "The documents that are searched.", widget="corpus")
-    results: int = param(3, "Documents in an answer, at most.", min=1, max=20)
-    snippet: int = param(400, "Characters of a document's text in an answer, at most.", min=80, max=4000)
-    k1: float = param(1.5, "How much repetition of a word in a document counts; 0: not at all.", min=0.0, max=5.0)
-    b: float = param(0.75, "How much long documents are penalized: 0 not at all, 1 fully.", min=0.0, max=1.0)
-    stop_words: bool = param(True, "Leave out the commonest English words, such as “the” and “who”.")
+    corpus: str = param("", "Documents to search.", widget="corpus")
+    results: int = param(3, "Maximum number of documents in a result.", min=1, max=20)
+    snippet: int = param(400, "Maximum number of characters from each document in a result.", min=80, max=4000)
+    k1: float = param(1.5, "How much repetition of a word in a document matters; 0 ignores it.", min=0.0, max=5.0)
+    b: float = param(0.75, "How much long documents are penalized, from 0 (not at all) to 1 (fully).", min=0.0, max=1.0)
+    stop_words: bool = param(True, "Ignore English stop words, such as “the” and “who”.")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Index:
     """A searchable corpus. Threads may share it."""
 
     def __init__(self, path: Path, *, k1: float, b: float, stop_words: bool) -> None:
-        """Open the corpus. Raises ValueError or OSError if the file is none."""
+        """Open the corpus. Raises ValueError or OSError if the file isn't a corpus."""
         import pyarrow.parquet as pq
 
         table = pq.read_table(path)
@@ -73,18 +73,18 @@ class Index:
         self._titles, self._texts = table.column("title"), table.column("text")
         self._stop = _STOP_WORDS if stop_words else frozenset[str]()
         setting = f"{FORMAT} {k1!r} {b!r} {stop_words}"
-        self._bm25 = index_cache.opened(path, len(self), setting, lambda: self._build(k1, b))
+        self._bm25 = index_cache.open_index(path, len(self), setting, lambda: self._build(k1, b))
         self._term_numbers: Mapping[str, int] = self._bm25.vocab_dict if self._bm25 is not None else {}
 
     def __len__(self) -> int:
         return len(self._texts)
 
     def words_of(self, query: str) -> list[str]:
-        """Return the different words of a query that count, in their order."""
+        """Return the distinct words of a query that are used, in their order."""
         return list(dict.fromkeys(self._terms(unicodedata.normalize("NFC", query[:LONGEST_QUERY]))))[:MAX_TERMS]
 
     def find(self, query: str, count: int, snippet: int) -> list[DocumentHit]:
-        """Return up to `count` documents that contain a word of the query, the best first."""
+        """Return up to `count` documents that contain a word of the query, best first."""
         import numpy as np
 
         terms = [term for term in self.words_of(query) if term in self._term_numbers]
@@ -93,18 +93,20 @@ class Index:
         scores = self._bm25.get_scores(terms)
         hits = np.flatnonzero(scores > 0)
         if len(hits) > count:
-            worst = np.partition(scores[hits], len(hits) - count)[len(hits) - count]
-            hits = hits[scores[hits] >= worst]
-        best = hits[np.lexsort((hits, -scores[hits]))][:count]
+            threshold = np.partition(scores[hits], len(hits) - count)[len(hits) - count]
+            hits = hits[scores[hits] >= threshold]
+        ranked = hits[np.lexsort((hits, -scores[hits]))][:count]
         return [
             DocumentHit(
-                at, self._titles[at].as_py(), snippet_of(self._texts[at].as_py(), terms, snippet), float(scores[at])
+                document_id,
+                self._titles[document_id].as_py(),
+                snippet_of(self._texts[document_id].as_py(), terms, snippet),
+                float(scores[document_id]),
             )
-            for at in best.tolist()
+            for document_id in ranked.tolist()
         ]
 
     def _build(self, k1: float, b: float) -> Any:
-        """Build the index; None if no document has a word."""
         import bm25s
         from bm25s.tokenization import Tokenized
 
@@ -122,7 +124,7 @@ class Index:
 
 
 class _Vocabulary(dict[str, int]):
-    """Maps a word of a text to the number of its term, -1 for a stop word. New words are added on access."""
+    """Mapping of words to the numbers of their terms, or -1 for stop words. New words are added on access."""
 
     def __init__(self, stop: frozenset[str]) -> None:
         self._stop = stop
@@ -140,10 +142,10 @@ class _Vocabulary(dict[str, int]):
 
 
 def index_of(tools: Tools, params: SearchParams) -> Index:
-    """Return the corpus's index, built if necessary. Raises Unavailable."""
+    """Return the corpus's index, building it if necessary. Raises Unavailable."""
     path = tools.corpus(params.corpus)
     key = ("search", str(path), params.k1, params.b, params.stop_words)
-    with _building:  # sessions of one step open concurrently: one of them builds
+    with _building:  # sessions of one step open concurrently, and only one of them builds
         index = tools.cached(key)
         if index is None:
             try:
@@ -154,29 +156,30 @@ def index_of(tools: Tools, params: SearchParams) -> Index:
     return index  # type: ignore[no-any-return]
 
 
-def snippet_of(text: str, terms: Sequence[str], longest: int) -> str:
-    """Return the first part of a text with the most different terms, of at most `longest` characters."""
-    if len(text) <= longest:
+def snippet_of(text: str, terms: Sequence[str], max_length: int) -> str:
+    """Return the first part of a text with the most distinct terms, of at most `max_length` characters."""
+    if len(text) <= max_length:
         return text
     searched = set(terms)
     positions = [(match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in searched]
-    room = longest - 2  # for an ellipsis on each side
-    best, best_count = 0, 0
-    for number, (start, _) in enumerate(positions[:MAX_PLACES]):
-        inside = {term for at, term in positions[number : number + MAX_PLACES] if at + len(term) <= start + room}
-        if len(inside) > best_count:
-            best, best_count = start, len(inside)
-    begin = max(0, min(best - room // 4, len(text) - room)) if best > room * 3 // 4 else 0
+    room = max_length - 2  # for an ellipsis on each side
+    best_start, best_count = 0, 0
+    for number, (start, _) in enumerate(positions[:MAX_POSITIONS]):
+        following = positions[number : number + MAX_POSITIONS]
+        found_terms = {term for position, term in following if position + len(term) <= start + room}
+        if len(found_terms) > best_count:
+            best_start, best_count = start, len(found_terms)
+    begin = max(0, min(best_start - room // 4, len(text) - room)) if best_start > room * 3 // 4 else 0
     if begin:
-        begin = max(begin, text.find(" ", begin, best) + 1)  # after a space, if there is one
+        begin = max(begin, text.find(" ", begin, best_start) + 1)  # after a space, if there is one
     end = begin + room
-    cut = text.rfind(" ", begin + room // 2, end) if end < len(text) else len(text)
-    end = cut if cut > 0 else end
+    space = text.rfind(" ", begin + room // 2, end) if end < len(text) else len(text)
+    end = space if space > 0 else end
     return f"{'…' if begin else ''}{text[begin:end].strip()}{'…' if end < len(text) else ''}"
 
 
-def answer(hits: Sequence[DocumentHit]) -> str:
-    """Return the hits as text for the model."""
+def as_text(hits: Sequence[DocumentHit]) -> str:
+    """Format the hits as text for the model."""
     if not hits:
         return NOTHING
     return "\n\n".join(
@@ -197,24 +200,24 @@ class _SearchTool(EpisodeSession):
         head, documents = self._index.head, len(self._index)
         about = f": {head['about'].rstrip('.')}" if head.get("about") else ""
         text = f"Search {documents:,} documents of “{head['name']}”{about}. "
-        text += f"Returns the {self._params.results} that match best, with the part of the text that fits the query."
+        text += f"Returns the {self._params.results} best matches, with the part of the text that fits the query."
         return [ToolDescription.of_text(self._name, text, "query", "A few words to look for, such as names.")]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
         query = str(arguments.get("query", ""))
         if not self._index.words_of(query):
-            return Result("The query has no words to look for. Write some.", ToolError.ARGUMENTS)
-        return Result(answer(self._index.find(query, self._params.results, self._params.snippet)))
+            return Result("The query contains no words to look for. Add some.", ToolError.ARGUMENTS)
+        return Result(as_text(self._index.find(query, self._params.results, self._params.snippet)))
 
 
 ENTRY = Entry(
     key="search",
     title="Search a corpus",
-    help="Finds the documents of an uploaded corpus that match a query best (BM25).",
+    help="Finds the documents in an uploaded corpus that best match a query (BM25).",
     params=SearchParams,
     kind=EntryKind.TOOL,
     open=lambda name, params, tools: _SearchTool(name, params, index_of(tools, params)),
     cost=Cost.PURE,
-    use="For questions whose answers are in your documents. Make the corpus of a dataset's columns, on its page. "
-    "Words count, not meanings: a synonym isn't found.",
+    use="For questions whose answers are in your documents. Create the corpus on a dataset's page, from its "
+    "columns. The search matches words, not meanings, so it doesn't find synonyms.",
 )

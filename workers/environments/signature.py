@@ -1,4 +1,4 @@
-"""A tool's name, description and JSON schema, parsed from a Python function's source without executing it."""
+"""Parser that reads a tool's name, description and JSON schema from a Python function's source without executing it."""
 
 import ast
 import json
@@ -11,35 +11,35 @@ from workers.environments.entry import ToolDescription
 from workers.sandbox.requirements.syntax import DEEPEST, NamedFunction, deeper, is_generator, parsed
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
-"""Tool names that every chat format supports."""
+"""Pattern of tool names that every chat format supports."""
 NAME_RULE = "Letters, digits and _, starting with a letter, at most 64."
 _SIMPLE = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
 _ARGUMENT = re.compile(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Example|Examples|Note|Notes):\s*")
 
 
-class NoTool(ValueError):
-    """The source can't be a tool. The message says why, as the second half of a sentence."""
+class NotATool(ValueError):
+    """Refusal of a source that can't be a tool; the message is the second half of a sentence."""
 
 
 def is_name(text: str) -> bool:
     return bool(NAME.fullmatch(text)) and not keyword.iskeyword(text)
 
 
-def described(source: str) -> ToolDescription:
-    """Describe the source's only function whose name doesn't begin with _. Raises NoTool."""
+def describe(source: str) -> ToolDescription:
+    """Describe the source's only function whose name doesn't begin with _. Raises NotATool."""
     function = _function(source)
     _check(function)
     summary, notes = _docstring(ast.get_docstring(function) or "")
     if not summary:
-        raise NoTool(f"{function.name} has no docstring: its first lines tell the model what the tool does")
+        raise NotATool(f"{function.name} has no docstring: its first lines tell the model what the tool does")
     arguments = function.args
-    named = [*arguments.args, *arguments.kwonlyargs]
-    if unknown := [name for name in notes if name not in {argument.arg for argument in named}]:
-        raise NoTool(f"the docstring describes {unknown[0]}, which isn't an argument of {function.name}")
+    parameters = [*arguments.args, *arguments.kwonlyargs]
+    if unknown_names := [name for name in notes if name not in {argument.arg for argument in parameters}]:
+        raise NotATool(f"the docstring describes {unknown_names[0]}, which isn't an argument of {function.name}")
     defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + [*arguments.defaults, *arguments.kw_defaults]
     properties, required = {}, []
-    for argument, default in zip(named, defaults, strict=True):
+    for argument, default in zip(parameters, defaults, strict=True):
         properties[argument.arg] = _property(argument, notes.get(argument.arg, ""), default)
         if default is None:
             required.append(argument.arg)
@@ -48,50 +48,50 @@ def described(source: str) -> ToolDescription:
 
 
 def problem(source: str) -> str:
-    """Return why the source can't be a tool, as the second half of a sentence; "" if it can."""
+    """Explain why the source can't be a tool, as the second half of a sentence; "" if it can."""
     try:
-        described(source)
-    except NoTool as error:
+        describe(source)
+    except NotATool as error:
         return str(error)
     return ""
 
 
 def _function(source: str) -> ast.FunctionDef:
     if deeper(source):
-        raise NoTool(f"it has more than {DEEPEST} brackets within each other")
+        raise NotATool(f"it has more than {DEEPEST} brackets within each other")
     tree = parsed(source)
     if isinstance(tree, str):
-        raise NoTool(tree)
+        raise NotATool(tree)
     functions = [node for node in tree.body if isinstance(node, NamedFunction)]
     public = [function for function in functions if not function.name.startswith("_")]
     if not public:
-        raise NoTool("it defines no function; one whose name begins with _ doesn't count")
+        raise NotATool("it defines no function whose name begins without _")
     if len(public) > 1:
         names = ", ".join(function.name for function in public)
-        raise NoTool(f"it defines {len(public)} functions ({names}): begin the names of all but one with _")
+        raise NotATool(f"it defines {len(public)} functions ({names}): begin the names of all but one with _")
     if isinstance(public[0], ast.AsyncFunctionDef):
-        raise NoTool(f"{public[0].name} must not be async")
+        raise NotATool(f"{public[0].name} must not be async")
     return public[0]
 
 
 def _check(function: ast.FunctionDef) -> None:
     name, arguments = function.name, function.args
     if not is_name(name):
-        raise NoTool(f"{name} can't be a tool's name: {NAME_RULE[:1].lower()}{NAME_RULE[1:-1]}")
+        raise NotATool(f"{name} can't be a tool's name: {NAME_RULE[:1].lower()}{NAME_RULE[1:-1]}")
     if function.decorator_list:
-        raise NoTool(f"{name} must have no decorator")
+        raise NotATool(f"{name} must have no decorator")
     if is_generator(function):
-        raise NoTool(f"{name} must return its result, not yield")
+        raise NotATool(f"{name} must return its result, not yield")
     if arguments.posonlyargs:
-        raise NoTool(f"{name} gets its arguments by name: there must be no /")
+        raise NotATool(f"{name} gets its arguments by name: there must be no /")
     for star, variable in (("*", arguments.vararg), ("**", arguments.kwarg)):
         if variable is not None:
-            raise NoTool(f"{name} must not take {star}{variable.arg}: the model has to know every argument")
+            raise NotATool(f"{name} must not take {star}{variable.arg}: the model has to know every argument")
     for argument in (*arguments.args, *arguments.kwonlyargs):
         if not is_name(argument.arg):
-            raise NoTool(f"{argument.arg} can't be an argument's name: {NAME_RULE[:1].lower()}{NAME_RULE[1:-1]}")
+            raise NotATool(f"{argument.arg} can't be an argument's name: {NAME_RULE[:1].lower()}{NAME_RULE[1:-1]}")
         if argument.annotation is None:
-            raise NoTool(f"the argument {argument.arg} of {name} has no type, such as {argument.arg}: str")
+            raise NotATool(f"the argument {argument.arg} of {name} has no type, such as {argument.arg}: str")
 
 
 def _property(argument: ast.arg, note: str, default: ast.expr | None) -> dict[str, Any]:
@@ -114,26 +114,26 @@ def _type(node: ast.expr, name: str) -> dict[str, Any]:
         try:
             return _type(ast.parse(node.value, mode="eval").body, name)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise NoTool(f"the type of {name} can't be read") from None
+            raise NotATool(f"the type of {name} can't be read") from None
     if isinstance(node, ast.Name) and node.id in _SIMPLE:
         return {"type": _SIMPLE[node.id]}
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return _either([node.left, node.right], name)
     if isinstance(node, ast.Subscript):
         return _parametrised(_last_name(node.value), node.slice, name)
-    raise NoTool(
+    raise NotATool(
         f"the type of {name}, {ast.unparse(node)[:60]}, isn't one that a model can send: use str, int, float, bool, "
         "list[…], dict[str, …], Literal[…] or … | None"
     )
 
 
-def _parametrised(generic: str, inside: ast.expr, name: str) -> dict[str, Any]:
-    parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
+def _parametrised(generic: str, type_arguments: ast.expr, name: str) -> dict[str, Any]:
+    parts = type_arguments.elts if isinstance(type_arguments, ast.Tuple) else [type_arguments]
     if generic in ("list", "List") and len(parts) == 1:
         return {"type": "array", "items": _type(parts[0], name)}
     if generic in ("dict", "Dict") and len(parts) == 2:
         if _type(parts[0], name) != {"type": "string"}:
-            raise NoTool(f"the keys of {name} must be str")
+            raise NotATool(f"the keys of {name} must be str")
         return {"type": "object", "additionalProperties": _type(parts[1], name)}
     if generic == "Optional" and len(parts) == 1:
         return _either([parts[0], ast.Constant(None)], name)
@@ -141,7 +141,7 @@ def _parametrised(generic: str, inside: ast.expr, name: str) -> dict[str, Any]:
         return _either(parts, name)
     if generic == "Literal":
         return _literal(parts, name)
-    raise NoTool(f"the type of {name}, {generic}[…], isn't one that a model can send")
+    raise NotATool(f"the type of {name}, {generic}[…], isn't one that a model can send")
 
 
 def _literal(parts: list[ast.expr], name: str) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _literal(parts: list[ast.expr], name: str) -> dict[str, Any]:
     for kind, word in ((str, "string"), (int, "integer")):
         if values and len(values) == len(parts) and all(type(value) is kind for value in values):
             return {"type": word, "enum": values}
-    raise NoTool(f"the choices of {name} must be texts or whole numbers: Literal['a', 'b']")
+    raise NotATool(f"the choices of {name} must be strings or whole numbers: Literal['a', 'b']")
 
 
 def _either(parts: list[ast.expr], name: str) -> dict[str, Any]:
@@ -168,7 +168,6 @@ def _either(parts: list[ast.expr], name: str) -> dict[str, Any]:
 
 
 def _docstring(text: str) -> tuple[str, Mapping[str, str]]:
-    """Return the text before the first section, and the description of each argument in Google's Args: section."""
     summary: list[str] = []
     notes: dict[str, str] = {}
     section, current, indent = "", "", 0

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from workers.contract.run import jobs
-from workers.models.stored import stored
+from workers.models.stored import stored_models
 from workers.settings import HostSettings
 from workers.supervisor import commands
 from workers.supervisor.processes import gpulinks, gpus, listening, procfs
@@ -49,7 +49,7 @@ class Inventory:
         memory = psutil.virtual_memory()
         disk = shutil.disk_usage(settings.runs_dir)
         entries, error = self._gpus.take()
-        models = stored(settings.model_roots)
+        models = stored_models(settings.model_roots)
         return {
             "boot_id": procfs.boot_id(),
             "booted_at": psutil.boot_time(),

@@ -1,4 +1,4 @@
-"""A model's facts from its files: architecture, sizes, tokenizer, weights.
+"""Facts about a model, read from its files: architecture, sizes, tokenizer, weights.
 
 A config that contradicts the weights is refused, because all estimates before a launch (memory, tensor parallelism,
 lengths) rely on it.
@@ -24,42 +24,44 @@ _SIZES: dict[str, tuple[str, ...]] = {
     "kv_heads": ("num_key_value_heads", "num_kv_heads"),
     "vocab": ("vocab_size",),
 }
-"""Size -> its names in the configs of model families. A list (a value for each layer) is valid, but no single size."""
+"""Sizes -> their keys in the configs of model families. A list (one value per layer) is valid, but no single size."""
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-_LARGEST = 100_000_000
+_MAX_SIZE = 100_000_000
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte)\.weight$")
 _LAYER = re.compile(r"^(.*?\b(?:layers|h))\.(\d+)\.")
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
-"""Config keys that count the additional layers for speculative decoding."""
+"""Config keys with the number of additional layers for speculative decoding."""
 _PLAIN = frozenset(
     ["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
      "olmo2", "smollm3", "granite", "cohere", "phi"]
 )  # fmt: skip
-"""Families whose q_proj has the shape (heads × head size, hidden size) in every layer."""
-_HEAD_OF_ITS_OWN = ("gemma", "qwen3")
-"""Families whose default head size is a constant, and not hidden size / heads."""
+"""Model families in which every layer's q_proj has the shape (heads × head size, hidden size)."""
+_CONSTANT_HEAD_SIZE = ("gemma", "qwen3")
+"""Families whose default head size is a constant, not hidden size / heads."""
 
 
 def facts(files: ModelFiles) -> dict[str, Any]:
     """Read the facts that an inspection reports. Raises InspectionError for an unusable model."""
     config = _config(files)
-    text = config["text_config"] if isinstance(config.get("text_config"), dict) else config
-    sizes = _sizes(text)
+    text_config = config["text_config"] if isinstance(config.get("text_config"), dict) else config
+    sizes = _sizes(text_config)
     tokenizer = _tokenizer(files)
     weights = files.weights()
     if problem := (
-        _embedding_problem(text, sizes["vocab"], sizes["hidden"], weights)
-        or _layers_problem(text, sizes["layers"], weights)
-        or _attention_problem(text, sizes, weights)
+        _embedding_problem(text_config, sizes["vocab"], sizes["hidden"], weights)
+        or _layers_problem(text_config, sizes["layers"], weights)
+        or _attention_problem(text_config, sizes, weights)
     ):
-        raise InspectionError(f"config.json does not fit the weights: {problem}. One of them is from another model.")
+        raise InspectionError(f"config.json does not match the weights: {problem}. One of them is from another model.")
     quantization = config.get("quantization_config")
     architectures = config.get("architectures")
     return {
         "architecture": architectures[0] if isinstance(architectures, list) and architectures else None,
         "model_type": config.get("model_type"),
-        "config": {key: value for key in _CONFIG_KEYS if (value := text.get(key, config.get(key))) is not None},
-        "context_length": next((int(text[key]) for key in _CONTEXT_KEYS if isinstance(text.get(key), int)), None),
+        "config": {key: value for key in _CONFIG_KEYS if (value := text_config.get(key, config.get(key))) is not None},
+        "context_length": next(
+            (int(text_config[key]) for key in _CONTEXT_KEYS if isinstance(text_config.get(key), int)), None
+        ),
         "quantization": quantization.get("quant_method") if isinstance(quantization, dict) else None,
         "custom_code": bool(config.get("auto_map")),
         **{name: sizes[name] for name in ("heads", "kv_heads", "layers", "hidden")},
@@ -77,9 +79,9 @@ def _config(files: ModelFiles) -> dict[str, Any]:
         return files.json("config.json")
     if files.exists("adapter_config.json"):
         raise InspectionError(
-            f"The {files.container} holds a LoRA adapter, not a model: merge it into its base model first."
+            f"The {files.container} contains a LoRA adapter, not a model. Merge it into its base model first."
         )
-    raise InspectionError(f"The {files.container} has no config.json: it is not a model in the Hugging Face layout.")
+    raise InspectionError(f"The {files.container} has no config.json, so it is not a model in the Hugging Face layout.")
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, int | None]:
@@ -88,7 +90,9 @@ def _sizes(config: Mapping[str, Any]) -> dict[str, int | None]:
         sizes["kv_heads"] = 1 if config.get("multi_query") is True else sizes["heads"]
     heads, kv_heads = sizes["heads"], sizes["kv_heads"]
     if heads and kv_heads and heads % kv_heads:
-        raise InspectionError(f"config.json gives {heads} attention heads and {kv_heads} key-value heads: no multiple.")
+        raise InspectionError(
+            f"config.json sets {heads} attention heads, which is not a multiple of {kv_heads} key-value heads."
+        )
     return sizes
 
 
@@ -97,8 +101,8 @@ def _size(config: Mapping[str, Any], keys: Iterable[str]) -> int | None:
     value = config[key] if key else None
     if value is None or isinstance(value, list | dict):
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
-        raise InspectionError(f"config.json gives {key} as {str(value)[:40]!r}, which is not a valid size.")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MAX_SIZE:
+        raise InspectionError(f"config.json sets {key} to {str(value)[:40]!r}, which is not a valid size.")
     return value
 
 
@@ -118,13 +122,13 @@ def _tokenizer(files: ModelFiles) -> dict[str, Any]:
 
 
 def _token(value: Any) -> str | None:
-    text = value.get("content") if isinstance(value, dict) else value
-    return text if isinstance(text, str) else None
+    token = value.get("content") if isinstance(value, dict) else value
+    return token if isinstance(token, str) else None
 
 
 # --- Comparing the config with the weights ----------------------------------------------------------------------------
-# Each describes how the weights contradict the config; "" if they agree or can't be compared. Models with several parts
-# have several embeddings and towers: it is enough if one agrees.
+# Each function describes how the weights contradict the config; "" if they agree or can't be compared. Models with
+# several parts have several embeddings and towers, of which one must agree.
 
 
 def _embedding_problem(config: Mapping[str, Any], vocab: int | None, hidden: int | None, weights: Weights) -> str:
@@ -132,7 +136,7 @@ def _embedding_problem(config: Mapping[str, Any], vocab: int | None, hidden: int
     special = config.get("embedding_size") or config.get("word_embed_proj_dim") or config.get("quantization_config")
     if not shapes or vocab is None or hidden is None or special or [vocab, hidden] in shapes:
         return ""
-    return f"it says {vocab} tokens of {hidden} numbers, and the embedding is {_times(shapes[0])}"
+    return f"it says {vocab} tokens of {hidden} numbers, but the embedding is {_times(shapes[0])}"
 
 
 def _layers_problem(config: Mapping[str, Any], layers: int | None, weights: Weights) -> str:
@@ -141,10 +145,10 @@ def _layers_problem(config: Mapping[str, Any], layers: int | None, weights: Weig
         if match := _LAYER.match(name):
             indexes.setdefault(match[1], set()).add(int(match[2]))
     counts = sorted({len(numbers) for numbers in indexes.values()}, reverse=True)
-    extra = next((value for key in _EXTRA_LAYERS if isinstance(value := config.get(key), int)), 0)
-    if not counts or layers is None or layers in counts or layers + extra in counts:
+    extra_layers = next((value for key in _EXTRA_LAYERS if isinstance(value := config.get(key), int)), 0)
+    if not counts or layers is None or layers in counts or layers + extra_layers in counts:
         return ""
-    return f"it says {layers} layers, and there are {counts[0]}"
+    return f"it says {layers} layers, but there are {counts[0]}"
 
 
 def _attention_problem(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
@@ -156,14 +160,14 @@ def _attention_problem(config: Mapping[str, Any], sizes: Mapping[str, int | None
     ):
         return ""
     stated = config.get("head_dim")
-    if not stated and str(config["model_type"]).startswith(_HEAD_OF_ITS_OWN):
+    if not stated and str(config["model_type"]).startswith(_CONSTANT_HEAD_SIZE):
         return ""
     head = stated if isinstance(stated, int) and stated > 0 else hidden // heads
     for module, count, title in (("q_proj", heads, "attention heads"), ("k_proj", kv_heads, "key-value heads")):
         shapes = [s for n, s in weights.shapes.items() if n.endswith(f".self_attn.{module}.weight") and len(s) == 2]
         if shapes and [count * head, hidden] not in shapes:
             claim = f"{count} {title} of {head} in a hidden size of {hidden}"
-            return f"it says {claim}, and {module} is {_times(shapes[0])}"
+            return f"it says {claim}, but {module} is {_times(shapes[0])}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""A model's files: JSON documents, and the headers of safetensors files.
+"""Files of a model: JSON documents, and the headers of safetensors files.
 
 Standard library only; nothing is executed or unpickled.
 """
@@ -23,36 +23,35 @@ _NOT_LINEAR = re.compile(r"embed|norm|\bwte\b|\bwpe\b", re.IGNORECASE)
 
 
 class InspectionError(Exception):
-    """The model can't be used. The message is for the user who named it."""
+    """Refusal of a model that can't be used; the message is for the user who named it."""
 
 
 class Tensor(NamedTuple):
     dtype: str
     shape: list[int]
     size: int
-    """Bytes."""
+    """Size in bytes."""
 
 
 @dataclass(frozen=True)
 class Weights:
     parameters: int | None
     dtypes: dict[str, int]
-    """Dtype -> number of parameters."""
+    """Numbers of parameters by dtype."""
     size: int
     """Bytes of the tensors in a folder, or of the download from the hub."""
     modules: list[str]
-    """Linear modules by the last part of their names."""
+    """Last parts of the names of linear modules."""
     names: frozenset[str] = frozenset()
-    """The names of all tensors."""
     shapes: dict[str, list[int]] = field(default_factory=dict)
-    """Tensor -> shape, for the headers that were read: in a folder, all of them."""
+    """Shapes of the tensors in the headers that were read, which in a folder are all headers."""
 
 
 class ModelFiles(Protocol):
-    """A model's files, in a folder or on the hub."""
+    """Interface of a model's files, in a folder or on the hub."""
 
     container: str
-    """folder or repository"""
+    """Word for what contains the files: folder or repository."""
 
     def exists(self, name: str) -> bool: ...
     def size(self, name: str) -> int: ...
@@ -62,7 +61,7 @@ class ModelFiles(Protocol):
 
 
 class LocalFiles:
-    """The files of a model folder. Links that leave the roots, or the model's part of the cache, are refused."""
+    """Files in a model folder. Links out of the model folders, or out of the model's part of the cache, are refused."""
 
     container = "folder"
 
@@ -71,10 +70,10 @@ class LocalFiles:
         self._allowed = [os.path.realpath(root) for root in (folder, *roots)]
 
     def path(self, name: str) -> Path:
-        """Resolve the real path of a file. Raises InspectionError for a forbidden link."""
+        """Return the real path of a file. Raises InspectionError for a forbidden link."""
         real = os.path.realpath(self.folder / name)
         if not any(os.path.commonpath([root, real]) == root for root in self._allowed):
-            raise InspectionError(f"{name} is a link that leaves the host's model folders.")
+            raise InspectionError(f"{name} is a link to a path outside the host's model folders.")
         return Path(real)
 
     def exists(self, name: str) -> bool:
@@ -110,12 +109,11 @@ class LocalFiles:
         missing = [name for name in names if not self.exists(name)]
         if missing:
             raise InspectionError(
-                f"{len(missing)} of {len(names)} weight files are missing, the first is {missing[0]}."
+                f"{len(missing)} of {len(names)} weight files are missing; the first is {missing[0]}."
             )
         return names
 
     def _header(self, name: str) -> dict[str, Tensor]:
-        """Read a file's header, and check that the file is as long as the header says."""
         path = self.path(name)
         size = path.stat().st_size
         with open(path, "rb") as file:
@@ -126,19 +124,18 @@ class LocalFiles:
         return tensors
 
 
-def json_object(text: bytes, name: str) -> dict[str, Any]:
+def json_object(content: bytes, name: str) -> dict[str, Any]:
     """Parse a JSON object. Raises InspectionError."""
     try:
-        value = json.loads(text)
+        value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InspectionError(f"{name} is not JSON: {error}.") from None
+        raise InspectionError(f"{name} is not valid JSON: {error}.") from None
     if not isinstance(value, dict):
         raise InspectionError(f"{name} doesn't contain a JSON object.")
     return value
 
 
 def shards_of(index: Mapping[str, Any]) -> list[str]:
-    """List the weight files in an index. Raises InspectionError."""
     weight_map = index.get("weight_map")
     names = sorted({str(name) for name in weight_map.values()}) if isinstance(weight_map, dict) else []
     if not names or len(names) > SHARDS_LIMIT:
@@ -147,7 +144,7 @@ def shards_of(index: Mapping[str, Any]) -> list[str]:
 
 
 def header_length(start: bytes, name: str, *, limit: int) -> int:
-    """Read the header's length in bytes from a safetensors file's first 8 bytes. Raises InspectionError."""
+    """Return the header's length in bytes, read from a safetensors file's first 8 bytes. Raises InspectionError."""
     length: int = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
     if not 0 < length <= limit:
         raise InspectionError(f"{name} is not a safetensors file, or it is incomplete.")
@@ -155,7 +152,7 @@ def header_length(start: bytes, name: str, *, limit: int) -> int:
 
 
 def tensors_of(header: bytes, name: str) -> tuple[dict[str, Tensor], int]:
-    """Parse a safetensors header; also return where the tensors' data ends. Raises InspectionError."""
+    """Parse a safetensors header, and return the tensors and where their data ends. Raises InspectionError."""
     try:
         entries = [(tensor, entry) for tensor, entry in json.loads(header).items() if tensor != "__metadata__"]
         offsets = {tensor: (int(entry["data_offsets"][0]), int(entry["data_offsets"][1])) for tensor, entry in entries}
@@ -185,7 +182,6 @@ def weights_of(tensors: Mapping[str, Tensor]) -> Weights:
 
 
 def linear_modules(names: Iterable[str]) -> list[str]:
-    """List the linear modules among tensors with two dimensions."""
     modules = {
         name.removesuffix(".weight").rsplit(".", 1)[-1]
         for name in names

@@ -1,6 +1,6 @@
-"""Facts about a model from the Hugging Face hub by a few short HTTP requests, if this host has no copy of it.
+"""Facts about a model that this host has no copy of, from the Hugging Face hub by a few short HTTP requests.
 
-Each answer is limited in size, and all of them together in time. The hub redirects to its file storage: each redirect
+Each response is limited in size, and all of them together in time. The hub redirects to its file storage: each redirect
 is checked like the first request, https stays https, and only the hub gets the token.
 """
 
@@ -30,30 +30,30 @@ from workers.models.files import (
 )
 
 ENDPOINT = "https://huggingface.co"
-WITHIN_S = 25.0
-"""The time for all requests about one model; the page waits a minute for the host's answer."""
-HEADER_S = 10.0
-"""The time for a weight file's header, which is optional."""
+TIMEOUT_S = 25.0
+"""Time limit of all requests about one model; the page waits a minute for the host's result."""
+HEADER_TIMEOUT_S = 10.0
+"""Time limit of reading a weight file's header, which is optional."""
 JSON_LIMIT = 32 << 20
 HEADER_LIMIT = 16 << 20
-FIRST_READ = 1 << 20
-"""The bytes first read of a weight file; nearly every header is shorter."""
+FIRST_READ_BYTES = 1 << 20
+"""Bytes of a weight file that are read first; nearly every header is shorter."""
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
 
 class HubUnavailable(Exception):
-    """The hub can't be reached now; the message says why."""
+    """Failure to reach the hub, with the reason."""
 
 
-class Gated(InspectionError):
-    """The model's terms must be accepted first."""
+class GatedModel(InspectionError):
+    """Refusal of a model whose terms must be accepted first."""
 
 
 @dataclass(frozen=True)
 class Hub:
-    """The hub's address and this host's token, as huggingface_hub in the trainer's environment will use them."""
+    """Address of the hub and this host's token, as huggingface_hub in the trainer's environment will use them."""
 
     endpoint: str = ENDPOINT
     token: str | None = None
@@ -61,31 +61,32 @@ class Hub:
 
     @classmethod
     def of(cls, token_file: Path | None, environment: Mapping[str, str] | None = None) -> "Hub":
-        """Read the environment. `token_file`: the host's setting, before the token of a user signed in on the host."""
+        """Read the settings from the environment. `token_file`: the host's setting, which takes precedence over the
+        token of a user who is signed in on the host."""
         env = os.environ if environment is None else environment
         home = Path(env.get("HF_HOME") or "~/.cache/huggingface").expanduser()
         token_files = (token_file, Path(env.get("HF_TOKEN_PATH") or home / "token"))
         offline = env.get("HF_HUB_OFFLINE") or env.get("TRANSFORMERS_OFFLINE") or ""
         return cls(
             endpoint=(env.get("HF_ENDPOINT") or ENDPOINT).rstrip("/"),
-            token=next((token for path in token_files if path and (token := _read(path))), None),
+            token=next((token for path in token_files if path and (token := _read_token(path))), None),
             offline=offline.upper() in _TRUE,
         )
 
     def files(self, model: str, revision: str = "") -> "HubFiles":
-        """Open the model's repository. Raises HubUnavailable, Gated, InspectionError."""
-        return HubFiles(self, model, revision or hub_files.NEWEST, time.monotonic() + WITHIN_S)
+        """Open the model's repository. Raises HubUnavailable, GatedModel, InspectionError."""
+        return HubFiles(self, model, revision or hub_files.NEWEST, time.monotonic() + TIMEOUT_S)
 
 
 class HubFiles:
-    """The files of a repository at a revision, which is a branch, a tag or a commit."""
+    """Files of a repository at a revision, which is a branch, a tag or a commit."""
 
     container = "repository"
 
     def __init__(self, hub: Hub, model: str, revision: str, deadline: float) -> None:
         self._hub, self._model, self._revision, self._deadline = hub, model, revision, deadline
         info = self._get(f"/api/models/{model}/revision/{quote(revision, safe='')}?blobs=true")
-        self.info = json_object(info, "The hub's answer")
+        self.info = json_object(info, "The hub's response")
         self._sizes = _sizes(self.info)
         self.commit = str(self.info.get("sha") or revision)
         if problem := hub_files.refusal(self._sizes):
@@ -97,7 +98,6 @@ class HubFiles:
 
     @property
     def download(self) -> int:
-        """The size of the download in bytes."""
         return sum(size for name, size in self._sizes.items() if hub_files.is_needed(name))
 
     def exists(self, name: str) -> bool:
@@ -115,15 +115,15 @@ class HubFiles:
 
     def weights(self) -> Weights:
         index = {} if self.exists(SINGLE) else self.json(INDEX)
-        first = SINGLE if self.exists(SINGLE) else shards_of(index)[0]
-        weights = weights_of(self._header(first))
+        first_shard = SINGLE if self.exists(SINGLE) else shards_of(index)[0]
+        weights = weights_of(self._header(first_shard))
         if index:
             names = frozenset(str(name) for name in index["weight_map"])
             weights = replace(weights, names=names, modules=linear_modules(names), parameters=None, dtypes={})
         parameters, dtypes = _parameter_counts(self.info)
         metadata = index.get("metadata")
-        total = metadata.get("total_parameters") if isinstance(metadata, dict) else None
-        total = total if isinstance(total, int) and not isinstance(total, bool) else None
+        stated = metadata.get("total_parameters") if isinstance(metadata, dict) else None
+        total = stated if isinstance(stated, int) and not isinstance(stated, bool) else None
         return replace(
             weights,
             parameters=parameters or weights.parameters or total or None,
@@ -134,7 +134,7 @@ class HubFiles:
     def _header(self, name: str) -> dict[str, Tensor]:
         """Read a weight file's header; {} if that takes too long, since the other facts are useful without it."""
         try:
-            start = self._get(self._address(name), limit=FIRST_READ, whole=False)
+            start = self._get(self._address(name), limit=FIRST_READ_BYTES, whole=False)
             length = header_length(start[:8], name, limit=HEADER_LIMIT)
             if len(start) < 8 + length:
                 start = self._get(self._address(name), limit=8 + length, whole=False)
@@ -146,7 +146,7 @@ class HubFiles:
         return f"/{self._model}/resolve/{quote(self.commit, safe='')}/{quote(name)}"
 
     def _get(self, path: str, *, limit: int | None = None, whole: bool = True) -> bytes:
-        """Fetch a response's body; with `whole` false, at most its first `limit` bytes."""
+        """Fetch a response's body or, unless `whole`, at most its first `limit` bytes."""
         limit = limit or JSON_LIMIT
         try:
             response = self._request(self._hub.endpoint + path, limit, whole)
@@ -155,9 +155,9 @@ class HubFiles:
         except outbound.TooLong:
             if not whole:
                 return response.start
-            raise InspectionError(f"The hub's answer to {path} is larger than {limit >> 20} MiB.") from None
+            raise InspectionError(f"The hub's response to {path} is larger than {limit >> 20} MiB.") from None
         except outbound.TimedOut:
-            raise HubUnavailable(f"{self._hub.endpoint} answers too slowly") from None
+            raise HubUnavailable(f"{self._hub.endpoint} responds too slowly") from None
         except (outbound.OutboundError, ValueError) as error:  # a Location header may contain anything
             raise HubUnavailable(f"{self._hub.endpoint}: {str(error).rstrip('.')}") from None
 
@@ -167,12 +167,12 @@ class HubFiles:
             if self._hub.token and _origin(url) == _origin(self._hub.endpoint):
                 headers["Authorization"] = f"Bearer {self._hub.token}"
             seconds = self._deadline - time.monotonic()
-            seconds = seconds if whole else min(seconds, HEADER_S)
+            seconds = seconds if whole else min(seconds, HEADER_TIMEOUT_S)
             response = outbound.send("GET", url, headers=headers, seconds=seconds, limit=limit, proxy=_proxy_for(url))
             if response.status not in _REDIRECTS:
                 return response
-            before, url = url, urljoin(url, response.headers.get("Location", ""))
-            if before.startswith("https:") and not url.startswith("https:"):
+            previous_url, url = url, urljoin(url, response.headers.get("Location", ""))
+            if previous_url.startswith("https:") and not url.startswith("https:"):
                 raise HubUnavailable(f"{self._hub.endpoint} redirects from https to {urlsplit(url).scheme}")
         raise HubUnavailable(f"{self._hub.endpoint} redirects more than {MAX_REDIRECTS} times")
 
@@ -181,7 +181,7 @@ class HubFiles:
         if status < 300:
             return
         if code == "GatedRepo":
-            raise Gated(hub_files.gated(self._model, self._hub.endpoint, has_token=bool(self._hub.token)))
+            raise GatedModel(hub_files.gated(self._model, self._hub.endpoint, has_token=bool(self._hub.token)))
         if status == 401 and self._hub.token:
             raise InspectionError(hub_files.bad_token(self._hub.endpoint))
         if code == "RevisionNotFound":
@@ -192,7 +192,7 @@ class HubFiles:
             raise InspectionError(
                 f"{self._hub.endpoint} refuses {self._model}: status {status}, {code or 'no reason'}."
             )
-        raise HubUnavailable(f"{self._hub.endpoint} answered with status {status}")
+        raise HubUnavailable(f"{self._hub.endpoint} responded with status {status}")
 
 
 def facts_from_hub(model: str, hub: Hub, revision: str = "") -> dict[str, Any]:
@@ -212,20 +212,18 @@ def _origin(url: str) -> tuple[str, str]:
 
 
 def _proxy_for(url: str) -> str:
-    """Choose the proxy of the environment, which huggingface_hub uses too; "" for none."""
     proxy = getproxies().get("https", "")
     if not proxy or not url.startswith("https:") or proxy_bypass(urlsplit(url).netloc):
         return ""
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _read(path: Path) -> str:
-    """Read a token; "" if the file is missing or contains no token."""
+def _read_token(path: Path) -> str:
     try:
-        text = path.read_text().strip()
+        token = path.read_text().strip()
     except (OSError, UnicodeDecodeError):
         return ""
-    return text if text.isascii() and text.isprintable() else ""
+    return token if token.isascii() and token.isprintable() else ""
 
 
 def _sizes(info: Mapping[str, Any]) -> dict[str, int]:
@@ -239,7 +237,6 @@ def _sizes(info: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _parameter_counts(info: Mapping[str, Any]) -> tuple[int | None, dict[str, int]]:
-    """Read the hub's own counts of parameters: all, and by type."""
     safetensors = info.get("safetensors")
     by_type = safetensors.get("parameters") if isinstance(safetensors, dict) else None
     if not isinstance(by_type, dict):

@@ -1,4 +1,4 @@
-"""Inspection of a model for this host: by its local files, or by those on the hub if no local cache has it.
+"""Inspection of a model from its local files, or from those on the hub if no local cache has it.
 
 Nothing is executed or unpickled. A local path must be inside the host's allowed roots after resolving all symbolic
 links; a hub id is looked up in the local cache first.
@@ -15,16 +15,16 @@ from workers.contract.stack.commands import is_local
 from workers.contract.wire import hub_files
 from workers.models.facts import facts
 from workers.models.files import InspectionError, LocalFiles
-from workers.models.hub import Gated, Hub, facts_from_hub
+from workers.models.hub import GatedModel, Hub, facts_from_hub
 
 _REVISION = re.compile(hub_files.REVISION)
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 
 
 def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revision: str = "") -> dict[str, Any]:
-    """Answer an inspection: `ok` and the facts, or `ok: false` and an `error`. Facts from the hub include `hub: true`,
-    `bytes` to download and `free_bytes` at the destination; `unreachable: true` if the hub could not be reached. `hub`:
-    None: it isn't contacted. `revision`: for a model of the hub; "": main."""
+    """Inspect a model, and return `ok` with its facts, or `ok: false` with an `error`. Facts from the hub include
+    `hub: true`, `bytes` to download and `free_bytes` at the destination, or `unreachable: true`. `hub`: None if the hub
+    must not be contacted. `revision`: revision of a model on the hub, or "" for main."""
     try:
         folder, source = find(model, roots, revision=revision)
         if folder is not None:
@@ -32,34 +32,34 @@ def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revisi
             return {"ok": True, "hub": False, "source": source, "path": str(folder), **facts(files)}
         hub_facts = facts_from_hub(model, hub, revision) if hub else {"chat_template": None}
         cache = cache_folder()
-        free = shutil.disk_usage(next(folder for folder in (cache, *cache.parents) if folder.exists())).free
-        return {"ok": True, "hub": True, "source": "hub", "free_bytes": free, **hub_facts}
+        free_bytes = shutil.disk_usage(next(folder for folder in (cache, *cache.parents) if folder.exists())).free
+        return {"ok": True, "hub": True, "source": "hub", "free_bytes": free_bytes, **hub_facts}
     except InspectionError as error:
-        return {"ok": False, "error": str(error), **({"gated": True} if isinstance(error, Gated) else {})}
+        return {"ok": False, "error": str(error), **({"gated": True} if isinstance(error, GatedModel) else {})}
     except OSError as error:
-        return {"ok": False, "error": f"{model} cannot be read: {error.strerror or error}."}
+        return {"ok": False, "error": f"{model} can't be read: {error.strerror or error}."}
 
 
 def find(model: str, roots: Sequence[Path], *, revision: str = "") -> tuple[Path | None, str]:
-    """Find a model's folder and its origin. None: a hub id of which no cache has a complete copy. Raises
+    """Find a model's folder, or None if it is a hub id without a complete cached copy, and its origin. Raises
     InspectionError."""
     if revision and (is_local(model) or not _REVISION.fullmatch(revision)):
         raise InspectionError(f"{model} has no revision {revision!r}: only models on the hub have revisions.")
     if is_local(model):
-        return inside(Path(model), roots), "path"
+        return folder_inside(Path(model), roots), "path"
     if not _HUB_ID.fullmatch(model) or len(model) > 200:
         raise InspectionError(f"{model!r} is neither an absolute path nor a hub id such as Qwen/Qwen3-0.6B.")
     return cached(model, revision), "cache"
 
 
-def inside(path: Path, roots: Sequence[Path]) -> Path:
-    """Resolve the real folder of a local path. Raises InspectionError if it isn't inside one of the roots."""
+def folder_inside(path: Path, roots: Sequence[Path]) -> Path:
+    """Return the real folder of a local path. Raises InspectionError if it isn't inside one of the roots."""
     if not path.is_absolute() or "\0" in str(path):
         raise InspectionError(f"{path} is not an absolute path.")
     real = Path(os.path.realpath(path))
-    allowed = [Path(os.path.realpath(root)) for root in roots]
-    if not any(real.is_relative_to(root) for root in allowed):
-        # The same message whether it exists or not, so that nothing outside the roots is revealed.
+    allowed_roots = [Path(os.path.realpath(root)) for root in roots]
+    if not any(real.is_relative_to(root) for root in allowed_roots):
+        # The message is the same whether it exists or not, so that nothing outside the roots is revealed.
         where = ", ".join(str(root) for root in roots) or "none is set on this host"
         raise InspectionError(f"{path} is not inside the host's model folders ({where}).")
     if not real.is_dir():
@@ -68,13 +68,12 @@ def inside(path: Path, roots: Sequence[Path]) -> Path:
 
 
 def cache_folder() -> Path:
-    """Locate huggingface_hub's cache."""
     home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 
 def cached(model: str, revision: str = "") -> Path | None:
-    """Find the cached copy that a download would use unchanged; None if there is none, or it is incomplete."""
+    """Find the cached copy that a download would use unchanged; None if there is no complete one."""
     folder = cache_folder() / f"models--{model.replace('/', '--')}"
     try:
         commit = (folder / "refs" / (revision or hub_files.NEWEST)).read_text().strip()

@@ -1,4 +1,4 @@
-"""The models in this host's model folders and in its cache of the hub, with facts from their files."""
+"""Models in this host's model folders and in its cache of the hub, with facts from their files."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -9,13 +9,13 @@ from workers.models.facts import facts
 from workers.models.files import InspectionError, LocalFiles
 from workers.models.inspection import cache_folder, cached
 
-MOST = 200
-"""The largest number of models in each folder."""
+MAX_MODELS = 200
+"""Maximum number of models that are listed from each folder."""
 _REPORTED = ("model_type", "parameters", "dtype", "bytes")
 
 
-def stored(roots: Sequence[Path]) -> list[dict[str, Any]]:
-    """List the models, each as `model` (its folder or its id on the hub) with its facts, or with its `problem`."""
+def stored_models(roots: Sequence[Path]) -> list[dict[str, Any]]:
+    """List the models, each as `model` (its folder or hub id) with its facts, or its `problem` if it can't be read."""
     allowed = (*roots, cache_folder())
     return [
         {"model": name, **_facts(folder, (folder / "config.json").stat().st_mtime, allowed)}
@@ -24,23 +24,22 @@ def stored(roots: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _in_roots(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """Yield the folders directly below the roots that look like models."""
     for root in roots:
         if root.is_dir():
-            yield from ((str(path.parent), path.parent) for path in sorted(root.glob("*/config.json"))[:MOST])
+            yield from ((str(path.parent), path.parent) for path in sorted(root.glob("*/config.json"))[:MAX_MODELS])
 
 
 def _in_cache() -> Iterator[tuple[str, Path]]:
-    for folder in sorted(cache_folder().glob("models--*"))[:MOST]:
+    for folder in sorted(cache_folder().glob("models--*"))[:MAX_MODELS]:
         name = folder.name.removeprefix("models--").replace("--", "/")
         snapshot = cached(name)
         if snapshot is not None and (snapshot / "config.json").is_file():
             yield name, snapshot
 
 
-@lru_cache(maxsize=4 * MOST)
+@lru_cache(maxsize=4 * MAX_MODELS)
 def _facts(folder: Path, changed_at: float, allowed: tuple[Path, ...]) -> dict[str, Any]:
-    """Read a model's facts. `changed_at`: when its config changed, so that files are read again after a change."""
+    """Read a model's facts. `changed_at`: when its config changed, so that the cache misses after a change."""
     try:
         model = facts(LocalFiles(folder, allowed))
     except (InspectionError, OSError) as error:

@@ -1,6 +1,6 @@
-"""A model's tokenizer and chat template for previews by the control plane.
+"""A model's tokenizer and chat template, for previews by the control plane.
 
-The files are read as bytes: nothing in them is parsed or run on the host.
+The files are read as bytes; nothing in them is parsed or run on the host.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ PIECE = 2**18
 @dataclass(frozen=True)
 class TokenizerFiles:
     files: Mapping[str, bytes]
-    """Name -> content; empty if unavailable."""
+    """Contents by file name; {} if unavailable."""
     note: str = ""
-    """A sentence about missing files, and why."""
+    """Sentence that explains which files are missing and why; "" if none are."""
 
     @property
     def sha256(self) -> str:
-        """The sha256 of the transfer's body; "" without files."""
+        """SHA-256 of the transfer's body; "" without files."""
         if not self.files:
             return ""
         digest = hashlib.sha256()
@@ -38,7 +38,6 @@ class TokenizerFiles:
 
     @property
     def size(self) -> int:
-        """The size of the body in bytes."""
         return sum(map(len, self.body()))
 
     def body(self) -> Iterator[bytes]:
@@ -50,13 +49,12 @@ class TokenizerFiles:
                 yield bytes(content[start : start + PIECE])
 
     def summary(self) -> dict[str, Any]:
-        """Compose the `tokenizer_files` part of an inspection's answer."""
         size = self.size if self.files else 0
         return {"sha256": self.sha256, "bytes": size, "names": sorted(self.files), "note": self.note}
 
 
 def collect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revision: str = "") -> TokenizerFiles:
-    """Read the files of an inspected model. A failure becomes a note, because the model can be used without them."""
+    """Read the files of an inspected model. A failure becomes a note, because the model is usable without the files."""
     try:
         folder, _ = find(model, roots, revision=revision)
         if folder is not None:
@@ -86,6 +84,6 @@ def _read(files: ModelFiles) -> TokenizerFiles:
     if "tokenizer.json" in contents:
         return TokenizerFiles(contents)
     has_sentencepiece = any(files.exists(name) for name in SENTENCEPIECE)
-    kind = "only SentencePiece's file" if has_sentencepiece else "only a vocabulary in other files"
-    note = f"The model has no tokenizer.json, {kind}: prompts can be shown, but their tokens can't be counted."
+    alternative = "only SentencePiece's file" if has_sentencepiece else "only a vocabulary in other files"
+    note = f"The model has no tokenizer.json, {alternative}, so prompts can be shown, but their tokens not counted."
     return TokenizerFiles(contents, note)

@@ -1,4 +1,4 @@
-"""TextArena: the single-player games that work offline, and how to play one."""
+"""TextArena: the single-player games that work offline, and a function to play them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from workers.sandbox.outcomes import Job, Kind, Limits
 from workers.sandbox.pool import Sandbox
 
 MODULE = "arena"
-"""The module of inside/."""
-LONGEST_MOVE = 4_000
+"""Name of the module in inside/."""
+MAX_MOVE_LENGTH = 4_000
 _SOURCE = "from workers.packages.inside import arena\nplay, games = arena.play, arena.games"
 _MEMORY_MB = 1024
 
@@ -36,8 +36,8 @@ GAMES = {
     "TowerOfHanoi-v0": "move three disks from peg to peg",
     "TowerOfHanoi-v0-medium": "the same with four disks",
 }
-"""TextArena's id -> what the player does. A test plays a move in each. Other games fetch word lists or use a model, and
-some games of this version return a reason in place of a reward."""
+"""TextArena's ids -> what the player does. A test plays a move in each. Other games fetch word lists or use a model, or
+return a reason instead of a reward in this version."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,10 @@ class GameReply:
     text: str
     done: bool = False
     reward: float | None = None
-    """The reward at the end of the game."""
 
 
-class NotPlayed(Exception):
-    """The game failed or took too long. The message is for people. `late`: it took too long."""
+class MoveFailed(Exception):
+    """Failure of a game, with a message for people. `late`: whether it took too long."""
 
     def __init__(self, message: str, *, late: bool = False) -> None:
         super().__init__(message)
@@ -57,13 +56,13 @@ class NotPlayed(Exception):
 
 
 def play(game: str, seed: int, moves: Sequence[str], sandbox: Sandbox, *, seconds: float) -> GameReply:
-    """Play all moves so far; return the reply to the last, or the rules if there are no moves. Raises NotPlayed."""
+    """Play all moves so far, and return the reply to the last, or the rules without moves. Raises MoveFailed."""
     limits = Limits(seconds=max(seconds, 0.001), memory_mb=_MEMORY_MB)
-    cut = [move[:LONGEST_MOVE] for move in moves]
-    [outcome] = sandbox.run([Job(_SOURCE, "play", (f"{game}-raw", seed, cut))], limits)
+    truncated = [move[:MAX_MOVE_LENGTH] for move in moves]
+    [outcome] = sandbox.run([Job(_SOURCE, "play", (f"{game}-raw", seed, truncated))], limits)
     if outcome.kind is not Kind.OK:
         late = outcome.kind is Kind.TIMEOUT
-        raise NotPlayed(outcome.message or f"The game ended as {outcome.kind}.", late=late)
+        raise MoveFailed(outcome.message or f"The game ended as {outcome.kind}.", late=late)
     reply = outcome.value
     text = "\n".join(part for part in (reply["text"], reply["reason"]) if part)
     return GameReply(text, reply["done"], reply["reward"])

@@ -1,21 +1,19 @@
-"""The task families of reasoning-gym 0.1.25, as the dataset page offers them. A test compares them with the package."""
+"""Task families of reasoning-gym 0.1.25, as offered on the dataset page. A test compares them with the package."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 VERSION = "0.1.25"
 WITHOUT_ANSWER = frozenset(("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"))
-"""Families whose tasks have many right answers, so that their rows contain none."""
+"""Families whose tasks have many correct answers, so that their rows contain none."""
 
 
 @dataclass(frozen=True)
 class Family:
     kind: str
-    """The package's own category."""
     levels: int
-    """The number of levels of difficulty; 0: default settings only. Levels that fail in the package are left out."""
+    """Number of difficulty levels, without those that fail in the package; 0 if there are only default settings."""
     about: str
-    """The task in a few words."""
 
 
 def _read() -> dict[str, Family]:
@@ -30,4 +28,4 @@ def _read() -> dict[str, Family]:
 
 
 FAMILIES = _read()
-"""Name -> family, in the order of their kinds."""
+"""Families by name, in the order of their kinds."""

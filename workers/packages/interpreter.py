@@ -1,4 +1,4 @@
-"""Finds or builds the interpreter that has the third-party packages, and opens a sandbox in it."""
+"""The interpreter with the third-party packages: finds or builds it, and opens a sandbox in it."""
 
 import os
 import shutil
@@ -19,43 +19,45 @@ MISSING = (
     f"controlplane.setup.bootstrap.on_demand {GROUP}` on this machine, "
     f"or set {PYTHON} to an interpreter that has them."
 )
-LONGEST_WHY = 300
+MAX_REASON_LENGTH = 300
 
 
 class PackageMissing(Exception):
-    """The interpreter is missing, can't be built, or lacks the package. The message tells people what to do."""
+    """Failure to find or build the interpreter, or a package in it; the message tells people what to do."""
 
 
 def python() -> str:
     """Return the path of the interpreter. Raises PackageMissing."""
-    named = os.environ.get(PYTHON)
-    path = named or str(SOURCE_ROOT / ENVIRONMENT / "bin" / "python")
+    configured = os.environ.get(PYTHON)
+    path = configured or str(SOURCE_ROOT / ENVIRONMENT / "bin" / "python")
     if shutil.which(path) is None:
         raise PackageMissing(
-            f"{PYTHON} is {named}, but there is no such program on this machine." if named else MISSING
+            f"{PYTHON} is {configured}, but there is no such program on this machine." if configured else MISSING
         )
     return path
 
 
 def build() -> str:
-    """Return the path of the interpreter, after building our own environment if needed. Raises PackageMissing."""
+    """Build our own environment if necessary, and return the path of the interpreter. Raises PackageMissing."""
     ours = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
-    named = os.environ.get(PYTHON)
-    if (named is None or Path(named) == ours) and not ours.exists():
+    configured = os.environ.get(PYTHON)
+    if (configured is None or Path(configured) == ours) and not ours.exists():
         # Environments made by uv have no pip, but the machine's own Python may have one.
         system_python = getattr(sys, "_base_executable", sys.executable)
         command = [system_python, "-m", "controlplane.setup.bootstrap.on_demand", GROUP]
-        built = subprocess.run(command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        if built.returncode:
-            lines = [line.strip() for line in built.stderr.splitlines() if line.strip()]
-            why = lines[-1][:LONGEST_WHY] if lines else "no reason was given"
-            raise PackageMissing(f"The third-party environments could not be installed here ({why}). {MISSING}")
+        installation = subprocess.run(
+            command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        if installation.returncode:
+            lines = [line.strip() for line in installation.stderr.splitlines() if line.strip()]
+            reason = lines[-1][:MAX_REASON_LENGTH] if lines else "no reason was given"
+            raise PackageMissing(f"The third-party environments could not be installed here ({reason}). {MISSING}")
     return python()
 
 
 def open_sandbox(name: str, backend: Backend, *, parallel: int | None = None) -> Sandbox:
-    """Open a sandbox of the interpreter, with inside/`name`.py and its package imported. Raises PackageMissing and
-    SandboxUnavailable."""
+    """Open a sandbox that runs the interpreter with inside/`name`.py and its package imported. Raises PackageMissing
+    and SandboxUnavailable."""
     package = "workers.packages.inside"
     interpreter = PackageInterpreter(python(), package, str(INSIDE))
     try:
@@ -67,5 +69,5 @@ def open_sandbox(name: str, backend: Backend, *, parallel: int | None = None) ->
 
 
 def remote_command() -> list[str]:
-    """Return the command of the program that talks to OpenEnv servers. Raises PackageMissing."""
+    """Return the command line of the program that communicates with OpenEnv servers. Raises PackageMissing."""
     return [python(), "-I", str(INSIDE / "remote.py")]

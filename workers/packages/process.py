@@ -1,7 +1,7 @@
-"""A program in the other interpreter, with requests as JSON lines: many at a time, each with a time-out.
+"""A program in the other interpreter that gets concurrent requests as JSON lines, each with a time-out.
 
 A program that ends, hangs or breaks the protocol is killed, and its requests fail. The next request starts a new
-program, which knows none of the previous sessions. Keys travel over stdin, and not in an argument or a variable.
+program, which has none of the previous sessions. Keys are passed over stdin, not in arguments or variables.
 """
 
 import itertools
@@ -19,14 +19,14 @@ from typing import Any
 from workers.contract.wire.processes import die_with_parent
 
 GRACE_S = 5.0
-"""The time after a request's time-out in which the program itself should report it."""
-LONGEST_LINE = 8 * 1024 * 1024
+"""Seconds after a request's time-out within which the program itself should report it."""
+MAX_LINE_BYTES = 8 * 1024 * 1024
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
-_KEPT = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_INHERITED = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
-class Trouble(Exception):
-    """The program gave no answer. The message says why, for people. `kind`: timeout | gone | raised."""
+class RequestFailed(Exception):
+    """Failure of a request to the program, with the reason for people. `kind`: timeout | gone | raised."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
@@ -34,30 +34,30 @@ class Trouble(Exception):
 
 
 class PackageProcess:
-    """The program, started when needed. Thread-safe. Close it at the end; it also dies with this process."""
+    """The program, started when needed. Thread-safe. It must be closed at the end, but also dies with this process."""
 
     def __init__(self, command: Callable[[], Sequence[str]]) -> None:
-        """Prepare a start. `command` is called at each start, and may raise PackageMissing."""
+        """Prepare the program. `command`: called at each start; it may raise PackageMissing."""
         self._command = command
         self._lock = threading.Lock()
-        self._running: _Running | None = None
+        self._running: _RunningProgram | None = None
         self._closed = False
         self._numbers = itertools.count(1)
 
     def number(self) -> int:
-        """Return the number of a new session."""
         return next(self._numbers)
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], int]:
-        """Send a request; return the answer and the number of the program that gave it, which each start changes.
-        Raises Trouble and PackageMissing."""
-        running = self._living()
+        """Send a request, and return the response and the number of the program that sent it, which changes at each
+        start. Raises RequestFailed and PackageMissing."""
+        running = self._ensure_running()
         try:
-            answer = running.ask({**request, "id": next(self._numbers), "seconds": seconds}, seconds + GRACE_S)
+            response = running.ask({**request, "id": next(self._numbers), "seconds": seconds}, seconds + GRACE_S)
         except queue.Empty:
             running.end()
-            raise Trouble(f"It didn't answer within {seconds:.3g} s, and its program was ended.", "timeout") from None
-        return answer, running.id
+            message = f"It didn't respond within {seconds:.3g} s, and its program was stopped."
+            raise RequestFailed(message, "timeout") from None
+        return response, running.id
 
     def close(self) -> None:
         with self._lock:
@@ -65,76 +65,76 @@ class PackageProcess:
         if running is not None:
             running.end()
 
-    def _living(self) -> "_Running":
+    def _ensure_running(self) -> "_RunningProgram":
         with self._lock:
             if self._closed:
-                raise Trouble("It was closed.", "gone")
+                raise RequestFailed("It was closed.", "gone")
             if self._running is None or not self._running.lives:
-                self._running = _Running(list(self._command()), next(self._numbers))
+                self._running = _RunningProgram(list(self._command()), next(self._numbers))
             return self._running
 
 
-class _Running:
+class _RunningProgram:
     def __init__(self, command: list[str], number: int) -> None:
         self.id = number
         self.lives = True
         self._lock = threading.Lock()
         self._waiting: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
-        started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
-        # The program dies with the thread that starts it, so that thread also reads its answers.
-        threading.Thread(target=self._run, args=(command, started), name="package", daemon=True).start()
-        process = started.get()
+        start_result: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
+        # The program dies with the thread that starts it, so that thread also reads its responses.
+        threading.Thread(target=self._run, args=(command, start_result), name="package", daemon=True).start()
+        process = start_result.get()
         if isinstance(process, OSError):
-            raise Trouble(f"{command[0]} can't be started: {process.strerror}.", "gone")
+            raise RequestFailed(f"{command[0]} can't be started: {process.strerror}.", "gone")
         self._process = process
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Send a request and wait for its answer. Raises Trouble, and queue.Empty after `seconds`."""
-        answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        """Send a request, and return its response. Raises RequestFailed, and queue.Empty after `seconds`."""
+        response: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             if not self.lives:
-                raise Trouble(_ENDED, "gone")
-            self._waiting[request["id"]] = answer
+                raise RequestFailed(_ENDED, "gone")
+            self._waiting[request["id"]] = response
         try:
             assert self._process.stdin is not None  # noqa: S101  # a pipe was asked for
             with self._lock:
                 self._process.stdin.write(line)
                 self._process.stdin.flush()
-            result = answer.get(timeout=seconds)
+            result = response.get(timeout=seconds)
         except OSError:
-            raise Trouble(_ENDED, "gone") from None
+            raise RequestFailed(_ENDED, "gone") from None
         finally:
             with self._lock:
                 self._waiting.pop(request["id"], None)
         if "ok" in result:
-            ok = result["ok"]
-            return ok if isinstance(ok, dict) else {}
-        raise Trouble(str(result.get("error", _ENDED)), str(result.get("kind", "raised")))
+            payload = result["ok"]
+            return payload if isinstance(payload, dict) else {}
+        raise RequestFailed(str(result.get("error", _ENDED)), str(result.get("kind", "raised")))
 
     def end(self) -> None:
         self.lives = False
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def _run(self, command: list[str], started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError]) -> None:
+    def _run(self, command: list[str], start_result: queue.SimpleQueue[subprocess.Popen[bytes] | OSError]) -> None:
         try:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=_ENVIRONMENT | {name: os.environ[name] for name in _KEPT if name in os.environ},
+                env=_ENVIRONMENT | {name: os.environ[name] for name in _INHERITED if name in os.environ},
                 cwd="/",
                 start_new_session=True,
                 preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL),
             )
         except OSError as error:
-            started.put(error)
+            start_result.put(error)
             return
-        started.put(process)
+        start_result.put(process)
         assert process.stdout is not None  # noqa: S101  # a pipe was asked for
-        while (line := process.stdout.readline(LONGEST_LINE)) and self._hand_out(line):
+        while (line := process.stdout.readline(MAX_LINE_BYTES)) and self._deliver(line):
             pass
         process.kill()
         process.wait()
@@ -148,17 +148,17 @@ class _Running:
                 with suppress(OSError):
                     pipe.close()
 
-    def _hand_out(self, line: bytes) -> bool:
-        """Give an answer to the request that waits for it. Return False if the program breaks the protocol."""
+    def _deliver(self, line: bytes) -> bool:
+        """Deliver a response to its waiting request; return False if the program broke the protocol."""
         try:
-            answer = json.loads(line)
-            number = answer["id"]
+            response = json.loads(line)
+            number = response["id"]
         except (ValueError, LookupError, TypeError):
             return False
         with self._lock:
             waiting = self._waiting.get(number)
         if waiting is not None:
-            waiting.put(answer)
+            waiting.put(response)
         return True
 
 

@@ -1,1 +1,1 @@
-"""Sinks: send a run's figures to the monitoring programs that teams already use."""
+"""Sinks, which send a run's metrics to monitoring programs that teams already use."""

@@ -1,8 +1,8 @@
-"""python -m workers.sinks FOLDER: send the figures of an attempt's outbox to the sinks in its spec.json, until the
-attempt ends and everything is sent.
+"""python -m workers.sinks FOLDER: send the metrics in an attempt's outbox to the sinks in its spec.json, until the
+attempt has ended and everything is sent.
 
-The supervisor starts this beside the trainer; after the end it can be started by hand to send the rest. It builds the
-environment with the sinks' packages if this host has none, and continues in that environment.
+The supervisor starts this program alongside the trainer; afterwards it can be started by hand to send the rest. It
+builds the environment with the sinks' packages if this host has none, and continues in that environment.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from workers.sinks.program import LIBRARY, run
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
 NICENESS = 10
-"""A lower priority than the trainer's."""
+"""Niceness of the process, which gives it a lower priority than the trainer."""
 _INSIDE = "GRPO_SINKS_INSIDE"
 
 
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     if os.environ.get(_INSIDE) == "1":
         return run(folder, LIBRARY)
     os.nice(NICENESS)
-    python = os.environ.get(sinks.PYTHON) or _ours()
+    python = os.environ.get(sinks.PYTHON) or _our_python()
     if shutil.which(python) is None:
         print(f"There is no interpreter {python} with the sinks' packages on this host.", file=sys.stderr)
         return 3
@@ -37,8 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     os.execv(python, [python, "-m", "workers.sinks", str(folder)])  # noqa: S606
 
 
-def _ours() -> str:
-    """Find the interpreter of our own environment, which is built at its first use."""
+def _our_python() -> str:
     python = SOURCE_ROOT / sinks.ENVIRONMENT / "bin" / "python"
     if not python.exists():
         # Environments made by uv have no pip, but the machine's own Python may have one.

@@ -1,4 +1,4 @@
-"""The follower of outbox.jsonl for one sink: it sends rows, stores its cursor, and retries with growing pauses."""
+"""Follower of outbox.jsonl for one sink: sends rows, stores the cursor, and retries with increasing pauses."""
 
 import json
 import os
@@ -15,27 +15,27 @@ from workers.contract.wire.names import METRIC_KINDS, EventKind, Phase
 from workers.sinks.sink import About, Sink, row_of
 
 POLL_S = 0.5
-LONGEST_PAUSE_S = 60.0
-LAST_TRIES = 3
-"""Consecutive failures after which a sink is given up, once the attempt has ended."""
-LONGEST_PROBLEM = 300
+MAX_PAUSE_S = 60.0
+MAX_FINAL_FAILURES = 3
+"""Maximum consecutive failures of a sink once the attempt has ended; then it is given up."""
+MAX_PROBLEM_LENGTH = 300
 CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """A sink's position in the outbox."""
+    """Position of a sink in the outbox."""
 
     seq: int = 0
-    """The seq of the last line that the sink has."""
+    """`seq` of the last line that the sink has."""
     offset: int = 0
-    """The offset of the byte after that line."""
+    """Offset of the byte after that line."""
     state: dict[str, Any] = field(default_factory=dict)
-    """The sink's own state, for when it is opened again."""
+    """The sink's own state, with which it is opened again."""
 
     @classmethod
     def read(cls, path: Path) -> "Cursor":
-        """Read the cursor; return the beginning if the file is missing or broken."""
+        """Read the cursor; return one at the beginning if the file is missing or invalid."""
         try:
             value = json.loads(path.read_text())
             return cls(int(value["seq"]), int(value["offset"]), dict(value["kept"]))
@@ -47,23 +47,21 @@ class Cursor:
 
 
 class Follower:
-    """The sender of one attempt's rows to one sink."""
-
     def __init__(self, outbox: Path, cursor: Path, make: Callable[[], Sink], about: About) -> None:
         self._outbox, self._cursor_file = outbox, cursor
         self._make, self._about = make, about
         self._cursor = Cursor.read(cursor)
         self._sink: Sink | None = None
         self._ended = ""
-        """The attempt's end reason, once it is in the outbox."""
+        """End reason of the attempt once it is in the outbox, until then ""."""
         self._searched = 0
-        """The offset up to which the end was searched."""
+        """Offset up to which the outbox was searched for the end."""
         self.finished = threading.Event()
         self.problem = ""
-        """Why the last try failed, as a sentence for people."""
+        """Why the last attempt to send failed, as a sentence for people; "" if it succeeded."""
 
     def run(self) -> None:
-        """Follow until the end. Called in a separate thread."""
+        """Follow the outbox until the end, in a separate thread."""
         failures = 0
         while not self.finished.is_set():
             try:
@@ -72,18 +70,18 @@ class Follower:
             except Exception as error:
                 failures += 1
                 key = self._about.key or "\0"
-                text = " ".join(f"{type(error).__name__}: {error}".split())
-                self.problem = text.replace(key, "…")[:LONGEST_PROBLEM]
+                message = " ".join(f"{type(error).__name__}: {error}".split())
+                self.problem = message.replace(key, "…")[:MAX_PROBLEM_LENGTH]
                 print(self.problem, traceback.format_exc().replace(key, "…"), flush=True)
                 self._sink = None
-                if self._ended and failures >= LAST_TRIES:
+                if self._ended and failures >= MAX_FINAL_FAILURES:
                     self.finished.set()
-                wait = min(LONGEST_PAUSE_S, POLL_S * 2.0 ** min(failures, 12))
+                wait = min(MAX_PAUSE_S, POLL_S * 2.0 ** min(failures, 12))
             if self._pause(wait):
                 failures = 0
 
     def tick(self) -> float:
-        """Send the next lines; return the seconds until the next tick. Raises any exception of the sink."""
+        """Send the next lines, and return the seconds until the next tick. Raises any exception of the sink."""
         if self._sink is None:
             sink = self._make()
             sink.open(self._about, self._cursor.state)
@@ -102,11 +100,11 @@ class Follower:
         if self._ended:
             self._sink.close(self._ended)
             self.finished.set()
-        # Figures may have arrived together with the end, after the lines were read.
+        # Metrics may have arrived together with the end, after the lines were read.
         return 0.0 if self._has_ended() else POLL_S
 
     def _pause(self, seconds: float) -> bool:
-        """Wait; return early with True if the attempt ends meanwhile, since little time remains to retry."""
+        """Wait, but return True early if the attempt ends during the wait, since little time remains to retry."""
         until, ended_before = time.monotonic() + seconds, self._ended
         while (remaining := until - time.monotonic()) > 0 and not self.finished.wait(min(remaining, POLL_S)):
             if not ended_before and self._has_ended():
@@ -114,18 +112,19 @@ class Follower:
         return False
 
     def _has_ended(self) -> bool:
-        """Search for the end, which a restarted process may have passed, and a failing sink may not reach."""
+        """Return whether the attempt's end is in the outbox, which is searched separately, because a restarted process
+        may have passed it and a failing sink may not reach it."""
         while not self._ended:
-            lines, after = read_after(self._outbox, self._searched)
-            if after == self._searched:
+            lines, next_offset = read_after(self._outbox, self._searched)
+            if next_offset == self._searched:
                 return False
-            self._searched = after
+            self._searched = next_offset
             self._ended = _end_in(lines)
         return True
 
 
 def read_after(path: Path, offset: int) -> tuple[list[Line], int]:
-    """Read complete lines after a byte offset, at most one chunk; also return the offset after them."""
+    """Read at most one chunk of complete lines from a byte offset, and return the lines and the offset after them."""
     try:
         with open(path, "rb") as file:
             file.seek(offset)
@@ -139,17 +138,15 @@ def read_after(path: Path, offset: int) -> tuple[list[Line], int]:
 
 
 def _end_in(lines: Sequence[Line]) -> str:
-    """Find the reason of the attempt's end, after which no figures follow; "" if no line reports it."""
     for line in lines:
         data = line.data() or {}
-        ends = line.kind == EventKind.ENDED or (line.kind == EventKind.PHASE and data.get("phase") == Phase.STOPPING)
-        if ends and data.get("reason"):
+        is_end = line.kind == EventKind.ENDED or (line.kind == EventKind.PHASE and data.get("phase") == Phase.STOPPING)
+        if is_end and data.get("reason"):
             return str(data["reason"])
     return ""
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Replace a file atomically."""
+def replace_file(path: Path, content: str) -> None:
     part = path.with_name(f".{path.name}.part")
-    part.write_text(text)
+    part.write_text(content)
     os.replace(part, path)

@@ -1,5 +1,5 @@
-"""The MLflow sink: a tracking server over HTTP, which stores a metric once for each time and step, so that batches may
-be repeated."""
+"""MLflow sink: sends to a tracking server over HTTP, which stores a metric once for each time and step, so that batches
+may be repeated."""
 
 import os
 import re
@@ -8,13 +8,13 @@ from typing import Any
 
 from workers.sinks.sink import DONE, STOPPED, About, Row, Sink
 
-BATCH = 1_000
-"""The largest number of metrics in a request."""
-PARAMETERS = 100
-"""The largest number of parameters in a request."""
-LONGEST_PARAMETER = 500
-ATTEMPT = "grpo.attempt"
-"""The tag that identifies the MLflow run of an attempt."""
+MAX_METRICS = 1_000
+"""Maximum number of metrics in a request."""
+MAX_PARAMETERS = 100
+"""Maximum number of parameters in a request."""
+MAX_PARAMETER_LENGTH = 500
+ATTEMPT_TAG = "grpo.attempt"
+"""Tag that identifies the MLflow run of an attempt."""
 _REFUSED = re.compile(r"[^\w\-. :/]")
 
 
@@ -28,20 +28,20 @@ class MlflowSink(Sink):
         self._client = MlflowClient(tracking_uri=about.address)
         experiment = self._client.get_experiment_by_name(about.project)
         experiment_id = experiment.experiment_id if experiment else self._client.create_experiment(about.project)
-        runs = self._client.search_runs([experiment_id], f"tags.`{ATTEMPT}` = '{about.attempt_id}'", max_results=1)
-        tags = {ATTEMPT: about.attempt_id, "mlflow.note.content": about.link}
+        runs = self._client.search_runs([experiment_id], f"tags.`{ATTEMPT_TAG}` = '{about.attempt_id}'", max_results=1)
+        tags = {ATTEMPT_TAG: about.attempt_id, "mlflow.note.content": about.link}
         run = runs[0] if runs else self._client.create_run(experiment_id, run_name=about.name, tags=tags)
         self._run = run.info.run_id
-        pairs = [Param(_name(key), value[:LONGEST_PARAMETER]) for key, value in _flat(about.config)]
-        for start in range(0, len(pairs), PARAMETERS):  # repeated parameters change nothing
-            self._client.log_batch(self._run, params=pairs[start : start + PARAMETERS])
+        pairs = [Param(_name(key), value[:MAX_PARAMETER_LENGTH]) for key, value in _flat(about.config)]
+        for start in range(0, len(pairs), MAX_PARAMETERS):  # repeated parameters change nothing
+            self._client.log_batch(self._run, params=pairs[start : start + MAX_PARAMETERS])
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         from mlflow.entities import Metric
 
         metrics = [Metric(_name(n), v, int(row.t * 1000), row.step) for row in rows for n, v in row.values.items()]
-        for start in range(0, len(metrics), BATCH):
-            self._client.log_batch(self._run, metrics=metrics[start : start + BATCH])
+        for start in range(0, len(metrics), MAX_METRICS):
+            self._client.log_batch(self._run, metrics=metrics[start : start + MAX_METRICS])
         return {}
 
     def close(self, reason: str) -> None:
@@ -50,7 +50,6 @@ class MlflowSink(Sink):
 
 
 def _credentials(key: str) -> dict[str, str]:
-    """Compose MLflow's variables for a token, or for NAME:PASSWORD of an MLflow account."""
     name, colon, password = key.partition(":")
     if colon:
         return {"MLFLOW_TRACKING_USERNAME": name, "MLFLOW_TRACKING_PASSWORD": password}
@@ -61,9 +60,9 @@ def _name(name: str) -> str:
     return _REFUSED.sub("_", name)
 
 
-def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in config.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}", str(value)
+            yield f"{prefix}{name}", str(value)

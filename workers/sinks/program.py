@@ -1,4 +1,4 @@
-"""The sinks' program: runs a thread for each sink of an attempt, so that a hanging sink delays no other."""
+"""Program of the sinks, with a thread for each sink of an attempt, so that a hanging sink delays no other."""
 
 import json
 import os
@@ -19,9 +19,9 @@ from workers.sinks.trackio_store import TrackioSink
 from workers.sinks.wandb_run import WandbSink
 
 STATE_S = 1.0
-"""The interval in which the sinks' problems are written to the state file."""
+"""Interval at which the sinks' problems are written to the state file."""
 UNSENT = 4
-"""The exit code if the attempt has ended and a sink refuses the remaining figures."""
+"""Exit code if the attempt has ended and a sink refuses the remaining metrics."""
 Library = Mapping[str, Callable[[], Sink]]
 LIBRARY: Library = {
     sinks.TENSORBOARD: TensorboardSink,
@@ -29,24 +29,24 @@ LIBRARY: Library = {
     sinks.TRACKIO: TrackioSink,
     sinks.MLFLOW: MlflowSink,
 }
-"""Kind -> sink. Each sink imports its package when it is opened."""
+"""Sinks by kind, each of which imports its package when it is opened."""
 
 
 def run(folder: Path, library: Library) -> int:
-    """Follow the outbox until every sink has everything, then exit. The supervisor ends a process that never does."""
+    """Follow the outbox until every sink has all metrics, then exit. The supervisor stops it if it takes too long."""
     spec = from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_text()))
     sinks_folder = folder / FileName.SINKS
     sinks_folder.mkdir(mode=0o700, exist_ok=True)
     endpoints = _take_endpoints(os.environ)
     followers: dict[str, Follower] = {}
     for number, sink in enumerate(spec.run.sinks, 1):
-        own = sinks_folder / f"{number}-{sink.kind}"
-        own.mkdir(mode=0o700, exist_ok=True)
+        sink_folder = sinks_folder / f"{number}-{sink.kind}"
+        sink_folder.mkdir(mode=0o700, exist_ok=True)
         endpoint = endpoints.get(sink.secret, {}) if sink.secret else {}
-        about = about_of(spec, sink, own, link=os.environ.get(sinks.LINK, ""), endpoint=endpoint)
-        follower = Follower(folder / FileName.OUTBOX, own / "cursor.json", library[sink.kind], about)
+        about = about_of(spec, sink, sink_folder, link=os.environ.get(sinks.LINK, ""), endpoint=endpoint)
+        follower = Follower(folder / FileName.OUTBOX, sink_folder / "cursor.json", library[sink.kind], about)
         followers[f"{number} {sinks.TITLES[sink.kind]}"] = follower
-        threading.Thread(target=follower.run, name=own.name, daemon=True).start()
+        threading.Thread(target=follower.run, name=sink_folder.name, daemon=True).start()
     written: dict[str, str] | None = None
     while not all(follower.finished.wait(STATE_S / len(followers)) for follower in followers.values()):
         written = _write_state(sinks_folder, followers, written)
@@ -66,6 +66,6 @@ def _write_state(
 
 
 def _take_endpoints(environment: MutableMapping[str, str]) -> dict[str, dict[str, str]]:
-    """Remove the endpoints from the environment, which a sink's own programs would inherit; return them by name."""
+    """Remove the endpoints from the environment, which a sink's programs would inherit, and return them by name."""
     names = [name for name in environment if name.startswith(sinks.SECRET_PREFIX)]
     return {name.removeprefix(sinks.SECRET_PREFIX): json.loads(environment.pop(name)) for name in names}

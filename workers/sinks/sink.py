@@ -1,4 +1,4 @@
-"""The interface of a sink, and the data that it gets about a run."""
+"""Interface of sinks, and the data about a run that they get."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,24 +13,24 @@ from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EndReason, EventKind
 
 CONFIG = ("kind", "model", "data", "hardware", "grpo", "lora")
-"""The parts of a run's spec that sinks get."""
+"""Parts of a run's spec that sinks get."""
 
 DONE = (EndReason.COMPLETED, EndReason.EARLY_STOPPED, EndReason.LIMIT_REACHED)
 STOPPED = (EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED)
-"""End reasons of stopped runs. Reasons in neither list are failures."""
+"""End reasons of stopped runs; reasons that are in neither tuple are failures."""
 
 
 class Row(NamedTuple):
     seq: int
     t: float
-    """Unix seconds."""
+    """Time in Unix seconds."""
     step: int
     values: dict[str, float]
 
 
 @dataclass(frozen=True)
 class About:
-    """The attempt that a sink reports, and the sink's endpoint."""
+    """Facts about the attempt that a sink reports, and the sink's endpoint."""
 
     attempt_id: str
     run_id: str
@@ -38,27 +38,26 @@ class About:
     name: str
     config: dict[str, Any]
     link: str
-    """The address of the run's page, or ""."""
+    """Address of the run's page, or ""."""
     folder: Path
-    """The folder for the sink's own files."""
     address: str = ""
     key: str = field(default="", repr=False)
 
 
 class Sink(ABC):
-    """A destination of figures. One thread calls it and may wait; a call that raises is repeated later."""
+    """A destination for metrics. One thread calls it and may wait; a call that raises is repeated later."""
 
     resends = False
-    """True if, once opened, the sink gets all rows again, because only the other side knows which have arrived."""
+    """True if the opened sink must get all rows again, because only the destination knows which ones have arrived."""
 
     @abstractmethod
     def open(self, about: About, state: dict[str, Any]) -> None:
-        """Open the destination. `state`: the result of the last `write`, perhaps in an earlier process; {} at the
-        beginning. Rows written since then are written again, and must not count twice."""
+        """Open the destination. `state`: result of the last `write`, perhaps in an earlier process; {} at the
+        beginning. Rows written since then are written again, and must not be stored twice."""
 
     @abstractmethod
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Write rows; return the state to store, once the rows can't be lost."""
+        """Write rows and, once they can't be lost, return the state to store."""
 
     def close(self, reason: str) -> None:  # noqa: B027  # most have nothing to close
         """Close the destination after the last row. `reason`: the attempt's end reason."""
@@ -81,10 +80,10 @@ def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, endp
 
 
 def config_of(run: RunSpec) -> dict[str, Any]:
-    """Select the settings that distinguish runs, without the parameters of rewards and environments. Those contain code
-    and prompts, which stay on the control plane."""
-    whole: dict[str, Any] = to_dict(run)
-    config: dict[str, Any] = {name: whole[name] for name in CONFIG}
+    """Return the settings that distinguish runs, without the parameters of rewards and environments, which contain code
+    and prompts that must stay on the control plane."""
+    spec: dict[str, Any] = to_dict(run)
+    config: dict[str, Any] = {name: spec[name] for name in CONFIG}
     config["rewards"] = {reward.name: {"function": reward.function, "weight": reward.weight} for reward in run.rewards}
     config["environment"] = run.episodes.name if run.episodes else ""
     config["hardware"].pop("environment", None)
@@ -92,7 +91,7 @@ def config_of(run: RunSpec) -> dict[str, Any]:
 
 
 def row_of(line: Line) -> Row | None:
-    """Convert a line's figures to the names of TRL's own reports: train/loss, eval/reward. None: it has none."""
+    """Convert a line to a row with TRL's metric names (train/loss, eval/reward); None if it has no metrics."""
     data = line.data() or {}
     if line.kind == EventKind.TRAIN:
         data = {_trl_name(name): value for name, value in data.items()}

@@ -1,5 +1,5 @@
-"""The TensorBoard sink: an event file in the attempt's folder, written without TensorFlow. After a restart the file is
-truncated to the cursor's size, so that no row is in it twice."""
+"""TensorBoard sink: writes an event file in the attempt's folder, without TensorFlow. After a restart, the file is
+truncated to the cursor's size, so that it contains no row twice."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class TensorboardSink(Sink):
         if not size:
             self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
             for tag, text in (("run", about.link), ("config", json.dumps(about.config, indent=1, default=str))):
-                self._write(_text(tag, f"    {text}".replace("\n", "\n    ") if tag == "config" else text))
+                self._write(_text_event(tag, f"    {text}".replace("\n", "\n    ") if tag == "config" else text))
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -47,7 +47,7 @@ class TensorboardSink(Sink):
         self._records.write(event.SerializeToString())
 
 
-def _text(tag: str, text: str) -> Any:
+def _text_event(tag: str, text: str) -> Any:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
     from tensorboard.compat.proto.tensor_pb2 import TensorProto

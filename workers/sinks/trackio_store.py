@@ -1,5 +1,5 @@
-"""The trackio sink: a SQLite file in the attempt's folder for `TRACKIO_DIR=… trackio show`, written without trackio's
-server; or the server or Space of an endpoint. A line's number is its id there, so that no line is stored twice."""
+"""trackio sink: writes a SQLite file in the attempt's folder for `TRACKIO_DIR=… trackio show`, without trackio's
+server, or sends to an endpoint's server or Space. A line's number is its id there, so that no line is stored twice."""
 
 import os
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from typing import Any
 
 from workers.sinks.sink import About, Row, Sink
 
-HUB_TOKEN_PREFIX = "hf_"  # noqa: S105  # how the hub's tokens begin
-"""Spaces accept tokens of the hub; a server has a write token of its own."""
+HUB_TOKEN_PREFIX = "hf_"  # noqa: S105  # a prefix, not a token
+"""Prefix of the hub's tokens, which Spaces accept; a server has its own write token."""
 TIMEOUT_S = 20.0
 BATCH = 1_000
 

@@ -1,8 +1,8 @@
-"""The Weights & Biases sink. An attempt is a W&B run, in a group for our run.
+"""Weights & Biases sink. Each attempt is a W&B run, in a group for our run.
 
-W&B's own process sends in the background, and loses unsent rows when it is killed; so a sink that is opened again asks
-the server for the next step, and sends from there. Without a key the files stay in the attempt's folder, for `wandb
-sync`. Each step counts once.
+W&B's own process sends in the background and loses unsent rows when it is killed, so a sink that is opened again asks
+the server for the next step and continues there. Without a key, the files stay in the attempt's folder for `wandb
+sync`. Each step is logged once.
 """
 
 from collections.abc import Sequence

@@ -140,10 +140,10 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
     try:
         for model in models_of(spec.run):
             if is_local(model.path):
-                inspection.inside(Path(model.path), settings.model_folders)
+                inspection.folder_inside(Path(model.path), settings.model_folders)
         checkpoint = spec.resume_from or spec.run.start_from
         if checkpoint and (settings.runs_dir / checkpoint).exists():  # another check reports a missing one
-            inspection.inside(settings.runs_dir / checkpoint, (settings.runs_dir,))
+            inspection.folder_inside(settings.runs_dir / checkpoint, (settings.runs_dir,))
     except InspectionError as error:
         raise PathRefused(str(error)) from None
 

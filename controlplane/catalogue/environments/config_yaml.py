@@ -1,4 +1,4 @@
-"""Exports a version of an environment as YAML, and imports YAML into the editor."""
+"""Export of an environment's version as YAML, and import of YAML into the editor."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from controlplane.platform.safe_yaml import short
 from workers.contract.run.episodes import EpisodeLimits
 from workers.contract.wire.documents import to_dict
 
-TOP = ("name", "description", "limits", "parts")
-PART = ("name", "function", "params")
+TOP_KEYS = ("name", "description", "limits", "parts")
+PART_KEYS = ("name", "function", "params")
 
 
 def export(version: EnvironmentVersion) -> str:
@@ -21,22 +21,22 @@ def export(version: EnvironmentVersion) -> str:
         "limits": to_dict(version.episode_limits),
         "parts": [to_dict(spec) for spec in version.specs],
     }
-    return safe_yaml.dump(document, TOP)
+    return safe_yaml.dump(document, TOP_KEYS)
 
 
 def read(content: bytes, environment: Environment | None = None) -> EnvironmentEditor:
-    """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not an
-    environment at all. `environment`: the one that gets it as its next version."""
-    document, result = document_of(content, title="an environment", top=TOP, texts=("name", "description"))
+    """Return the editor filled in from a document, with all errors; nothing is stored. `environment`: the environment
+    whose next version it becomes, if any. Raises YamlRefused if the document isn't an environment."""
+    document, result = document_of(content, title="an environment", top=TOP_KEYS, texts=("name", "description"))
     _limits(result, document.get("limits"))
-    for _ in result.parts(EnvironmentVersion.kind, document.get("parts"), PART):
+    for _ in result.parts(EnvironmentVersion.kind, document.get("parts"), PART_KEYS):
         pass
-    return result.checked(editor_from(result.sent, environment))
+    return result.validate(editor_from(result.sent, environment))
 
 
 def _limits(result: DocumentReading, document_limits: Any) -> None:
     if document_limits is not None and not isinstance(document_limits, dict):
-        result.problems.append(f"limits: expected fields, got {short(document_limits)}.")
+        result.problems.append(f"limits: expected a mapping, got {short(document_limits)}.")
     limits = document_limits if isinstance(document_limits, dict) else {}
     defaults = to_dict(EpisodeLimits())
     result.problems += [no_field(f"limits.{name}", tuple(defaults)) for name in limits if name not in defaults]

@@ -1,4 +1,4 @@
-"""The editor of an environment: a form for it, one for its limits, and one for each part, built from the schemas."""
+"""The editor of an environment: forms for the environment, its limits and each part, built from the schemas."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,15 @@ from workers.environments.library import LIBRARY
 from workers.environments.signature import NAME_RULE, is_name
 
 LIMITS = "limits"
-"""Prefix of the form of limits."""
 _NUMBERS: dict[str, tuple[str, float, float, str]] = {
-    "turns": ("Turns", 1, 200, "Messages of the model in one episode."),
-    "calls": ("Calls in one turn", 1, 64, "Calls that run in one turn; the model gets an error for any others."),
-    "output_tokens": ("Tokens per result", 1, 32_768, "Longer results are truncated, and a note says so."),
-    "call_s": ("Time for a call (s)", 0.1, 3600, "A longer call ends, and the model reads that it timed out."),
-    "episode_s": ("Time for an episode (s)", 1, 86_400, "Including the model's own time."),
-    "at_once": ("Concurrent calls on a host", 1, 128, "Calls that run concurrently on the host."),
+    "turns": ("Turns", 1, 200, "Maximum messages of the model in one episode."),
+    "calls": ("Calls in one turn", 1, 64, "Maximum calls in one turn; the model gets an error for any others."),
+    "output_tokens": ("Tokens of a result", 1, 32_768, "Longer results are truncated, and marked as truncated."),
+    "call_s": ("Time for a call (s)", 0.1, 3600, "A longer call is stopped, and the model is told that it timed out."),
+    "episode_s": ("Time for an episode (s)", 1, 86_400, "Includes the time in which the model generates."),
+    "at_once": ("Concurrent calls on a host", 1, 128, "Maximum calls that run concurrently on the host."),
 }
-"""Limit → label, minimum, maximum and help text."""
+"""Label, minimum, maximum and help text of each limit."""
 LIMIT_LABELS = {
     **{name: label for name, (label, *_) in _NUMBERS.items()},
     "count_outputs": "Results count against the completion's length",
@@ -47,27 +46,27 @@ class LimitsForm(forms.Form):
     count_outputs = forms.BooleanField(
         label=LIMIT_LABELS["count_outputs"],
         required=False,
-        help_text="Otherwise only the model's own tokens count.",
+        help_text="Otherwise, only the model's own tokens do.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs | {"prefix": LIMITS})
-        last = self.fields.pop("count_outputs")
+        last_field = self.fields.pop("count_outputs")
         defaults = EpisodeLimits()
-        for name, (label, low, high, text) in _NUMBERS.items():
-            whole = isinstance(getattr(defaults, name), int)
-            number = forms.NumberInput(attrs={"min": low, "max": high} | ({} if whole else {"step": "any"}))
-            shared: dict[str, Any] = {"min_value": low, "max_value": high, "help_text": text, "widget": number}
-            kind: type[forms.IntegerField] = forms.IntegerField if whole else forms.FloatField
-            self.fields[name] = kind(label=label, **shared)
-        self.fields["count_outputs"] = last
+        for name, (label, low, high, help_text) in _NUMBERS.items():
+            is_whole = isinstance(getattr(defaults, name), int)
+            number = forms.NumberInput(attrs={"min": low, "max": high} | ({} if is_whole else {"step": "any"}))
+            options: dict[str, Any] = {"min_value": low, "max_value": high, "help_text": help_text, "widget": number}
+            field_class: type[forms.IntegerField] = forms.IntegerField if is_whole else forms.FloatField
+            self.fields[name] = field_class(label=label, **options)
+        self.fields["count_outputs"] = last_field
 
     def limits(self) -> EpisodeLimits:
         return EpisodeLimits(**self.cleaned_data)
 
 
 class EnvironmentPartForm(PartForm):
-    """A part: the name by which the model calls it, and a field for each parameter."""
+    """The form of a part: the name by which the model calls it, and a field for each parameter."""
 
     name = forms.CharField(max_length=64, required=False, help_text="The model calls it by this name.")
     entry: Entry
@@ -97,8 +96,6 @@ class EnvironmentPartForm(PartForm):
 
 @dataclass(kw_only=True)
 class EnvironmentEditor(ItemEditor[EnvironmentPartForm]):
-    """The forms of an environment, its limits and its parts."""
-
     limits: LimitsForm
     model = EnvironmentVersion
 
@@ -113,7 +110,7 @@ class EnvironmentEditor(ItemEditor[EnvironmentPartForm]):
         for form in self.rows:
             name = form.shown_name
             if name and names[name] > 1 and not form.errors:
-                form.add_error("name" if "name" in form.fields else None, f"Another part is called {name}, too.")
+                form.add_error("name" if "name" in form.fields else None, f"Another part is also called {name}.")
         for form in [form for form in self.rows if form.entry.kind is not EntryKind.TOOL][1:]:
             form.add_error(None, "There can be only one game or server. Remove this one or the other.")
 
@@ -126,7 +123,7 @@ def new_editor() -> EnvironmentEditor:
 
 
 def editor_of(version: EnvironmentVersion) -> EnvironmentEditor:
-    """Fill an editor from a version; parts that the library no longer has are left out and reported."""
+    """Return an editor filled in from a version; parts that the library no longer has are omitted and reported."""
     rows, problem = rows_of(version.parts, PartSpec, filled_row)
     form = EnvironmentForm(instance=version.environment, initial={"based_on": version.number})
     return EnvironmentEditor(form, rows, problem, limits=_limits_form(version.episode_limits))
@@ -137,7 +134,6 @@ def editor_from(post: QueryDict, environment: Environment | None = None) -> Envi
 
 
 def parts_from(post: QueryDict) -> list[EnvironmentPartForm]:
-    """Read the rows of a submitted form. Rows of unknown functions are dropped."""
     return rows_from(post, LIBRARY, EnvironmentPartForm)
 
 
@@ -148,7 +144,7 @@ def filled_row(spec: PartSpec) -> EnvironmentPartForm:
 
 
 def new_row(key: str, used: set[str]) -> EnvironmentPartForm:
-    """Make a row for an entry of the library, with an unused name."""
+    """Return a row for an entry of the library, with an unused name."""
     return filled_row(PartSpec(unused_name(key, used), key))
 
 
@@ -158,7 +154,7 @@ def _limits_form(limits: EpisodeLimits) -> LimitsForm:
 
 
 def _derived_name(entry: Entry, params: Mapping[str, Any]) -> str:
-    """Derive a part's name from its parameters; "" if they are invalid together."""
+    """Return the name that a part derives from its parameters; "" if they are invalid."""
     if entry.name_of is None or entry.check(params):
         return ""
     return entry.name_of(entry.build(params))

@@ -1,4 +1,4 @@
-"""Environments and their versions: tools to call and games to play. A version never changes: runs refer to it."""
+"""Environments (tools to call and games to play) and their versions, which never change, because runs refer to them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,22 +18,22 @@ MAX_NAMED = 5
 
 
 class Environment(Item):
-    """A named set of tools, with at most one game or server; its newest version is the current one."""
+    """A named set of tools with at most one game or server; its newest version is the current one."""
 
     objects = Kept["Environment"]()
     every = models.Manager["Environment"]()
 
     def newest(self) -> "EnvironmentVersion":
-        """Find the newest version, in one query. Every environment has one: both are created in one transaction."""
+        """Find the newest version in one query. Every environment has a version, created in the same transaction."""
         return self.versions.order_by("-number")[0]
 
 
 class EnvironmentVersion(Version):
     environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="versions")
     parts = models.JSONField(default=list)
-    """A list of workers.contract.run.episodes.PartSpec; their names are unique."""
+    """List of workers.contract.run.episodes.PartSpec with unique names."""
     limits = models.JSONField(default=dict)
-    """A workers.contract.run.episodes.EpisodeLimits; missing fields have their defaults."""
+    """Fields of workers.contract.run.episodes.EpisodeLimits; missing ones have their defaults."""
     kind = ItemKind(
         name="environment",
         slug="environment",
@@ -56,7 +56,6 @@ class EnvironmentVersion(Version):
         return limits_of(self.limits)
 
     def episode_spec(self, turn_advantage_coef: float = 1.0) -> EpisodeSpec:
-        """Build the spec of a run with this version."""
         return EpisodeSpec(
             name=self.environment.name,
             version=self.number,
@@ -67,7 +66,6 @@ class EnvironmentVersion(Version):
 
 
 def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
-    """Read the stored limits; the defaults if the contract can't read them."""
     try:
         return from_dict(EpisodeLimits, dict(stored))
     except ContractError:
@@ -75,7 +73,8 @@ def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
 
 
 def environments_searching(corpus: CorpusVersion) -> list[str]:
-    """Name the first environments with a version that searches a corpus, which therefore can't be deleted."""
+    """List the environments with a version that searches a corpus, so that it can't be deleted; after the first few,
+    only "other environments"."""
     title = str(corpus)
     versions = EnvironmentVersion.objects.select_related("environment").order_by("environment__name", "-number")
     using = (version.environment.name for version in versions if title in titles_in(version.specs))

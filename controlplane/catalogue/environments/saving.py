@@ -1,4 +1,4 @@
-"""Saves parts and limits as a version of a new environment, a changed environment or a clone."""
+"""Storage of parts and limits as a version of a new environment, a changed environment or a clone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Builds a form for a tool's arguments from its JSON schema."""
+"""A form for a tool's arguments, built from its JSON schema."""
 
 import json
 from collections.abc import Mapping
@@ -9,22 +9,22 @@ from django import forms
 from controlplane.catalogue.versioned.parameter_forms import TextField
 from workers.environments.entry import ToolDescription
 
-LONGEST = 20_000
+MAX_LENGTH = 20_000
 ARGUMENT = "a_"
 _LONG_NAMES = ("code", "text", "source")
-"""Parts of the names of arguments that usually have several lines."""
+"""Substrings in the names of arguments that usually have several lines."""
 _UNSET = ("", "left out")
 
 
 class ArgumentsForm(forms.Form):
-    """Fields for the arguments; a value of `json` replaces them, valid or not."""
+    """The form of the arguments; a value of `json`, valid or not, replaces the other fields."""
 
     json = TextField(
         label="Or all arguments as JSON",
         required=False,
-        max_length=LONGEST,
+        max_length=MAX_LENGTH,
         widget=forms.Textarea(attrs={"class": "code", "rows": 3, "spellcheck": "false"}),
-        help_text="Sent unchanged, valid or not, as a model would.",
+        help_text="Sent unchanged even if it is invalid, like a model's call.",
     )
 
     def __init__(self, tool: ToolDescription, *args: Any, **kwargs: Any) -> None:
@@ -40,7 +40,7 @@ class ArgumentsForm(forms.Form):
         return [self[name] for name in self.fields if name != "json"]
 
     def arguments(self) -> Any:
-        """Build the arguments as a model would send them; for valid forms."""
+        """Return the arguments of a valid form as a model would send them."""
         values = self.cleaned_data
         if values["json"].strip():
             try:
@@ -52,7 +52,7 @@ class ArgumentsForm(forms.Form):
 
 
 class _TextArgument(TextField):
-    """A field for text; None if it is optional and left out. A required text may be empty."""
+    """A field for a string, which may be empty if it is required; an optional one left empty has the value None."""
 
     def clean(self, value: Any) -> Any:
         return None if value in (None, "") and not self.required else super().clean(value)
@@ -63,24 +63,24 @@ class _TextArgument(TextField):
 
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
     note = str(schema.get("description") or "")[:500]
-    common: dict[str, Any] = {"label": name, "help_text": note, "required": required}
+    options: dict[str, Any] = {"label": name, "help_text": note, "required": required}
     default, kind, choices = schema.get("default"), schema.get("type"), schema.get("enum")
     if kind == "boolean":
         choices = [True, False]
     if isinstance(choices, list) and choices:
-        offered = {json.dumps(choice): choice for choice in choices}
-        pairs = [*([] if required else [_UNSET]), *((key, str(choice)) for key, choice in offered.items())]
+        values = {json.dumps(choice): choice for choice in choices}
+        pairs = [*([] if required else [_UNSET]), *((key, str(choice)) for key, choice in values.items())]
         initial = json.dumps(default) if "default" in schema else None
-        coerce = offered.__getitem__
-        return forms.TypedChoiceField(choices=pairs, coerce=coerce, empty_value=None, initial=initial, **common)
+        coerce = values.__getitem__
+        return forms.TypedChoiceField(choices=pairs, coerce=coerce, empty_value=None, initial=initial, **options)
     if kind == "integer":
-        return forms.IntegerField(initial=default, **common)
+        return forms.IntegerField(initial=default, **options)
     if kind == "number":
-        return forms.FloatField(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **common)
+        return forms.FloatField(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **options)
     if kind == "string":
-        long = any(part in name.lower() for part in _LONG_NAMES)
-        attrs: dict[str, Any] = {"spellcheck": "false", "maxlength": LONGEST}
-        widget = forms.Textarea(attrs=attrs | {"rows": 4, "class": "code"}) if long else forms.TextInput(attrs=attrs)
-        return _TextArgument(strip=False, max_length=LONGEST, initial=default, widget=widget, **common)
+        is_long = any(part in name.lower() for part in _LONG_NAMES)
+        attrs: dict[str, Any] = {"spellcheck": "false", "maxlength": MAX_LENGTH}
+        widget = forms.Textarea(attrs=attrs | {"rows": 4, "class": "code"}) if is_long else forms.TextInput(attrs=attrs)
+        return _TextArgument(strip=False, max_length=MAX_LENGTH, initial=default, widget=widget, **options)
     area = forms.Textarea(attrs={"rows": 2, "class": "code", "spellcheck": "false"})
-    return forms.JSONField(initial=default, widget=area, **common | {"help_text": f"{note} JSON.".strip()})
+    return forms.JSONField(initial=default, widget=area, **options | {"help_text": f"{note} JSON.".strip()})

@@ -1,4 +1,4 @@
-"""Pages of an environment: a version, and the editor with its new rows and the preview of its tools."""
+"""Pages of an environment: a version, and the editor with its rows and the preview of its tools."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -27,7 +27,7 @@ from workers.environments.library import LIBRARY
 def version_page(request: HttpRequest, version: EnvironmentVersion) -> HttpResponse:
     limits = [(label, getattr(version.episode_limits, name)) for name, label in LIMIT_LABELS.items()]
     specs = version.specs
-    preview = None if showing.costly(specs) else showing.preview(specs)
+    preview = None if showing.costly_parts(specs) else showing.preview(specs)
     return views.version_page(request, version, limits=limits, preview=preview)
 
 
@@ -42,11 +42,11 @@ def differences(before: EnvironmentVersion, after: EnvironmentVersion) -> list[D
 @operator_required
 @require_GET
 def part(request: HttpRequest) -> HttpResponse:
-    """Add a row to the editor for an entry of the library."""
+    """Return a new editor row for an entry of the library."""
     key = request.GET.get("function", "")
     entry = LIBRARY.get(key)
     if entry is None or (entry.admin_only and not person(request).may_administer):
-        return HttpResponse("That entry doesn't exist, or you may not add it.", status=404, content_type="text/plain")
+        return HttpResponse("This entry doesn't exist, or you may not add it.", status=404, content_type="text/plain")
     used = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
     context = {"component": new_row(key, used), "index": len(request.GET.getlist("row")), "open": True}
     return render(request, "catalogue/environments/_part.html", context)
@@ -55,18 +55,18 @@ def part(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
-    """Show the tools of the editor's form as the model sees them. ?unasked: the page requests it after each change, so
-    parts that start the sandbox or call a server wait for a click."""
+    """Show the tools of the editor's form as the model sees them. With ?unasked, which the page sends after each
+    change, parts that start the sandbox or call a server wait for a click."""
     problems, specs = [], []
     for form in parts_from(request.POST):
         if not form.is_valid():
-            errors = [text for texts in form.errors.values() for text in texts]
+            errors = [message for messages in form.errors.values() for message in messages]
             problems.append((form.shown_name or form.entry.title, errors))
         elif not saving.may_use_part(EnvironmentVersion, person(request), form.spec()):
             problems.append((form.shown_name, [saving.code_refused(EnvironmentVersion)]))
         else:
             specs.append(form.spec())
-    waits = showing.costly(specs) if "unasked" in request.GET else []
+    waits = showing.costly_parts(specs) if "unasked" in request.GET else []
     context = {"problems": problems, "parts": len(specs), "waits": waits}
     if not waits:
         context["preview"] = showing.preview(specs)

@@ -1,4 +1,4 @@
-"""accelerate's YAML: processes, precision, and the sharding by DeepSpeed or FSDP."""
+"""accelerate's YAML: processes, precision, and sharding by DeepSpeed or FSDP."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,17 +11,17 @@ from controlplane.catalogue.exchange.keys import (
     Take,
     auto,
     flag,
+    integer,
     number,
     one_of,
     text,
-    whole,
 )
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, WrongValue
 from controlplane.catalogue.exchange.trl import PASTE
 from workers.contract.run.hardware import ZERO, Offload, Precision, Strategy
 
-STARTED = "Processes, ports and devices are given to each run when it starts."
-SHARDED = "The trainer sets it up from the profile's strategy."
+STARTED = "Each run gets its processes, ports and devices when it starts."
+SHARDED = "The trainer sets this up from the profile's strategy."
 DEVICES = {"none": "none", "cpu": "cpu", "nvme": "cpu"}
 
 
@@ -37,21 +37,21 @@ def gpu_ids(raw: Any) -> Any:
 TABLE: dict[str, Rule] = {
     "distributed_type": Take("_type", lambda raw: text(raw).upper()),
     "mixed_precision": Take("hardware.precision", one_of(bf16="bf16", fp16="fp16", no="fp32", false="fp32")),
-    "num_processes": Take("hardware.processes", whole),
-    "num_machines": Take("_machines", whole),
+    "num_processes": Take("hardware.processes", integer),
+    "num_machines": Take("_machines", integer),
     "use_cpu": Take("_cpu", flag),
     "gpu_ids": Take("hardware.trainer_gpu_ids", gpu_ids),
-    "deepspeed_config.zero_stage": Take("_stage", whole),
+    "deepspeed_config.zero_stage": Take("_stage", integer),
     "deepspeed_config.offload_optimizer_device": Take("_offload_optimizer", one_of(**DEVICES)),
     "deepspeed_config.offload_param_device": Take("_offload_param", one_of(**DEVICES)),
-    "deepspeed_config.gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", auto(whole)),
+    "deepspeed_config.gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", auto(integer)),
     "deepspeed_config.gradient_clipping": Take("grpo.max_grad_norm", auto(number)),
     "deepspeed_config.deepspeed_config_file": Leave(PASTE),
-    "fsdp_config.fsdp_version": Take("_fsdp_version", whole),
+    "fsdp_config.fsdp_version": Take("_fsdp_version", integer),
     "fsdp_config.fsdp_offload_params": Take("_fsdp_offload", flag),
     "fsdp_config.fsdp_activation_checkpointing": Take("hardware.gradient_checkpointing", flag),
     "compute_environment": Leave(STARTED),
-    "dynamo_config": Leave("Compilation isn't offered for GRPO."),
+    "dynamo_config": Leave("Compilation isn't supported for GRPO."),
     **dict.fromkeys(
         (
             *("debug", "downcast_bf16", "enable_cpu_affinity", "machine_rank", "main_process_ip", "main_process_port"),
@@ -74,7 +74,8 @@ def finish(reading: Reading) -> None:
     processes = reading.values.get("hardware.processes")
     on_cpu = bool(reading.pop("_cpu")) or kind == "MULTI_CPU"
     if machines > 1:
-        reading.note(KeyVerdict.CONTRADICTION, "num_machines", f"{machines} machines; a run trains on one host.")
+        message = f"The document uses {machines} machines, but a run trains on one host."
+        reading.note(KeyVerdict.CONTRADICTION, "num_machines", message)
     if processes is not None or on_cpu:
         reading.put("hardware.trainer_gpus", 0 if on_cpu else processes, "use_cpu" if on_cpu else "num_processes")
     if on_cpu:
@@ -84,8 +85,8 @@ def finish(reading: Reading) -> None:
         reading.put("hardware.strategy", strategy, "distributed_type")
     _offload(reading, strategy)
     if kind == "NO" and processes and processes > 1:
-        text = f"One process by its type, {processes} by num_processes: DDP is taken."
-        reading.note(KeyVerdict.CONTRADICTION, "distributed_type", text, path="hardware.strategy")
+        message = f"The type means one process, but num_processes is {processes}; DDP is used."
+        reading.note(KeyVerdict.CONTRADICTION, "distributed_type", message, path="hardware.strategy")
     if on_cpu and reading.values.get("hardware.precision") == Precision.FP16:
         reading.note(KeyVerdict.CONTRADICTION, "mixed_precision", "fp16 needs a GPU.", path="hardware.precision")
 
@@ -94,22 +95,22 @@ def _strategy(reading: Reading, kind: str | None, processes: int) -> Strategy | 
     stage, version = reading.pop("_stage"), reading.pop("_fsdp_version", 2)
     if kind == "DEEPSPEED":
         if stage is None:
-            reading.note(KeyVerdict.ASSUMED, "deepspeed_config", "It names no ZeRO stage: 2, as in accelerate.")
+            reading.note(KeyVerdict.ASSUMED, "deepspeed_config", "No ZeRO stage is given; 2 is used, as in accelerate.")
         elif stage not in (1, 2, 3):
-            text = f"ZeRO stage {stage} shards nothing: choose ZeRO-1, 2 or 3."
-            reading.note(KeyVerdict.CONTRADICTION, "deepspeed_config.zero_stage", text, path="hardware.strategy")
+            message = f"ZeRO stage {stage} shards nothing: choose ZeRO-1, 2 or 3."
+            reading.note(KeyVerdict.CONTRADICTION, "deepspeed_config.zero_stage", message, path="hardware.strategy")
             return None
         return Strategy(f"zero{2 if stage is None else stage}")
     if stage is not None:
-        text = f"A ZeRO stage is given, and the type is {kind or 'missing'}."
-        reading.note(KeyVerdict.CONTRADICTION, "deepspeed_config", text, path="hardware.strategy")
+        message = f"A ZeRO stage is given, but the type is {kind or 'missing'}."
+        reading.note(KeyVerdict.CONTRADICTION, "deepspeed_config", message, path="hardware.strategy")
     if kind == "FSDP":
         if version == 1:
             reading.note(KeyVerdict.ASSUMED, "fsdp_config.fsdp_version", "FSDP2 is used instead of FSDP 1.")
         return Strategy.FSDP2
     if kind in (None, "NO", "MULTI_GPU", "MULTI_CPU"):
         return Strategy.DDP if processes > 1 else Strategy.NONE
-    reading.note(KeyVerdict.LEFT_OUT, "distributed_type", f"{kind[:40]} isn't offered.")
+    reading.note(KeyVerdict.LEFT_OUT, "distributed_type", f"{kind[:40]} isn't supported.")
     return None
 
 

@@ -11,23 +11,23 @@ from controlplane.catalogue.exchange.keys import (
     Rule,
     Take,
     flag,
+    integer,
     names,
     number,
-    same,
     text,
     typed,
-    whole,
+    unchanged,
 )
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, WrongValue
 from workers.contract.run.hardware import Rollout
 
 CACHE = "Datasets are prepared once, when they are imported."
-MODEL = "The model folder's own files decide it."
+MODEL = "The files in the model's folder determine this."
 
 
 def grpo(raw: Any) -> Any:
     if str(raw).lower() != "grpo":
-        raise WrongValue("Only GRPO is trained here")
+        raise WrongValue("Only GRPO is supported")
     return UNSET
 
 
@@ -53,56 +53,56 @@ def liger(raw: Any) -> Any:
 
 
 TABLE: dict[str, Rule] = {
-    "base_model": Take("model.path", text, same),
-    "revision_of_model": Take("model.revision", text, same),
+    "base_model": Take("model.path", text, unchanged),
+    "revision_of_model": Take("model.revision", text, unchanged),
     "rl": Take("_rl", grpo),
-    "micro_batch_size": Take("grpo.per_device_train_batch_size", whole, same),
-    "gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", whole, same),
-    "eval_batch_size": Take("grpo.per_device_eval_batch_size", whole, same),
-    "batch_size": Take("_batch_size", whole),
-    "num_epochs": Take("grpo.num_train_epochs", number, same),
-    "max_steps": Take("grpo.max_steps", trl.positive, same),
-    "learning_rate": Take("grpo.learning_rate", number, same),
-    "lr_scheduler": Take("grpo.lr_scheduler_type", text, same),
+    "micro_batch_size": Take("grpo.per_device_train_batch_size", integer, unchanged),
+    "gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", integer, unchanged),
+    "eval_batch_size": Take("grpo.per_device_eval_batch_size", integer, unchanged),
+    "batch_size": Take("_batch_size", integer),
+    "num_epochs": Take("grpo.num_train_epochs", number, unchanged),
+    "max_steps": Take("grpo.max_steps", trl.positive, unchanged),
+    "learning_rate": Take("grpo.learning_rate", number, unchanged),
+    "lr_scheduler": Take("grpo.lr_scheduler_type", text, unchanged),
     "optimizer": Take("_optim", trl.optimizer),
-    "warmup_steps": Take("grpo.warmup_steps", number, same),
+    "warmup_steps": Take("grpo.warmup_steps", number, unchanged),
     "warmup_ratio": Take("grpo.warmup_steps", number),
-    "save_strategy": Take("grpo.save_strategy", trl.saving, same),
+    "save_strategy": Take("grpo.save_strategy", trl.saving, unchanged),
     "saves_per_epoch": Take("grpo.save_strategy", once_an_epoch),
-    "save_total_limit": Take("grpo.save_total_limit", trl.positive, same),
-    "sequence_len": Take("_sequence_len", whole),
+    "save_total_limit": Take("grpo.save_total_limit", trl.positive, unchanged),
+    "sequence_len": Take("_sequence_len", integer),
     "adapter": Take("_adapter", adapter),
-    "lora_r": Take("lora.r", whole, same),
-    "lora_alpha": Take("lora.alpha", whole, same),
-    "lora_dropout": Take("lora.dropout", number, same),
+    "lora_r": Take("lora.r", integer, unchanged),
+    "lora_alpha": Take("lora.alpha", integer, unchanged),
+    "lora_dropout": Take("lora.dropout", number, unchanged),
     "lora_target_modules": Take("lora.target_modules", names, list),
     "lora_target_linear": Take("lora.target_modules", all_linear),
     "load_in_4bit": Take("_4bit", flag),
     "load_in_8bit": Take("_8bit", flag),
-    "bf16": Take("grpo.bf16", trl.precision, same),
-    "fp16": Take("grpo.fp16", trl.precision, same),
-    "gradient_checkpointing": Take("hardware.gradient_checkpointing", flag, same),
-    "attn_implementation": Take("attn_implementation", trl.attention, same),
+    "bf16": Take("grpo.bf16", trl.precision, unchanged),
+    "fp16": Take("grpo.fp16", trl.precision, unchanged),
+    "gradient_checkpointing": Take("hardware.gradient_checkpointing", flag, unchanged),
+    "attn_implementation": Take("attn_implementation", trl.attention, unchanged),
     "flash_attention": Take("_flash", flag),
     "sdp_attention": Take("_sdpa", flag),
     "plugins": Take("hardware.liger_kernels", liger),
-    "deepspeed": Take("_deepspeed", same),
-    "fsdp": Take("_fsdp", same),
-    "fsdp_config": Take("_fsdp", same),
-    "fsdp_version": Leave("FSDP2 is set up by the trainer from the profile's strategy."),
+    "deepspeed": Take("_deepspeed", unchanged),
+    "fsdp": Take("_fsdp", unchanged),
+    "fsdp_config": Take("_fsdp", unchanged),
+    "fsdp_version": Leave("The trainer sets up FSDP2 from the profile's strategy."),
     "vllm.gpu_memory_utilization": Take("_share", number),
-    "vllm.tensor_parallel_size": Take("_tensor_parallel", whole),
-    "vllm.data_parallel_size": Take("hardware.server.data_parallel", whole, same),
-    "vllm.max_model_len": Take("_max_model_len", whole),
-    "vllm.dtype": Take("hardware.server.dtype", text, same),
-    "vllm.enforce_eager": Take("hardware.server.enforce_eager", flag, same),
-    "vllm.enable_prefix_caching": Take("hardware.server.prefix_caching", flag, same),
+    "vllm.tensor_parallel_size": Take("_tensor_parallel", integer),
+    "vllm.data_parallel_size": Take("hardware.server.data_parallel", integer, unchanged),
+    "vllm.max_model_len": Take("_max_model_len", integer),
+    "vllm.dtype": Take("hardware.server.dtype", text, unchanged),
+    "vllm.enforce_eager": Take("hardware.server.enforce_eager", flag, unchanged),
+    "vllm.enable_prefix_caching": Take("hardware.server.prefix_caching", flag, unchanged),
     "vllm.host": Take("_host", text),
-    "vllm.port": Take("_port", whole),
+    "vllm.port": Take("_port", integer),
     "trl.use_vllm": Take("_use_vllm", flag),
     "trl.vllm_mode": trl.TABLE["vllm_mode"],
     "trl.vllm_server_host": Take("_server_host", text),
-    "trl.vllm_server_port": Take("_server_port", whole),
+    "trl.vllm_server_port": Take("_server_port", integer),
     "trl.vllm_server_timeout": trl.TABLE["vllm_server_timeout"],
     "trl.vllm_enable_sleep_mode": trl.TABLE["vllm_enable_sleep_mode"],
     "trl.scale_rewards": trl.TABLE["scale_rewards"],
@@ -111,9 +111,9 @@ TABLE: dict[str, Rule] = {
     "datasets": Leave(trl.CHOOSE_DATA),
     "test_datasets": Leave(trl.CHOOSE_DATA),
     "val_set_size": Leave("Evaluation rows are chosen under Data, from the version's validation split."),
-    "evals_per_epoch": Leave("Evaluations are counted in steps: Evaluate every."),
+    "evals_per_epoch": Leave("The interval of evaluations is set in steps, under Evaluate every."),
     "logging_steps": Leave("Every step is logged."),
-    "chat_template": Leave("The model's own chat template is used, as the dataset page shows it."),
+    "chat_template": Leave("The model's own chat template is used; the dataset page shows it."),
     **dict.fromkeys(
         ("dataset_prepared_path", "dataset_processes", "skip_prepare_dataset", "sample_packing", "pad_to_sequence_len"),
         Leave(CACHE),
@@ -132,7 +132,8 @@ TABLE: dict[str, Rule] = {
 
 
 def otherwise(key: str, fields: Mapping[str, str]) -> Rule | None:
-    """Choose TRL's rule: Axolotl's `trl` section and its other training arguments have TRL's names."""
+    """Return TRL's rule for a key, since Axolotl's `trl` section and other training arguments use TRL's names; None if
+    TRL has no rule."""
     name = key.removeprefix("trl.")
     if key.startswith("trl.") and name in trl.TABLE:
         return trl.TABLE[name]
@@ -146,9 +147,9 @@ def finish(reading: Reading) -> None:
     sampling.finish(reading)
     _engine(reading)
     _adapter(reading)
-    for helping, implementation in {"_flash": "flash_attention_2", "_sdpa": "sdpa"}.items():
-        key = reading.sources.get(helping, "")
-        if reading.pop(helping):
+    for path, implementation in {"_flash": "flash_attention_2", "_sdpa": "sdpa"}.items():
+        key = reading.sources.get(path, "")
+        if reading.pop(path):
             reading.put("attn_implementation", implementation, key)
     trl.place_optimizer(reading)
     trl.strategy(reading)
@@ -166,8 +167,8 @@ def _engine(reading: Reading) -> None:
         mode = Rollout.SERVER
     _, port, _, server_port = addresses
     if port and server_port and port != server_port:
-        text = f"The server listens on port {port}, and the trainer asks port {server_port}."
-        reading.note(KeyVerdict.CONTRADICTION, "trl.vllm_server_port", text)
+        message = f"The server listens on port {port}, but the trainer connects to port {server_port}."
+        reading.note(KeyVerdict.CONTRADICTION, "trl.vllm_server_port", message)
     if any(address is not None for address in addresses):
         reading.note(KeyVerdict.LEFT_OUT, "vllm.host, vllm.port", trl.OWN_SERVER)
     length = reading.pop("_sequence_len")
@@ -180,7 +181,7 @@ def _adapter(reading: Reading) -> None:
     kind = reading.pop("_adapter")
     if kind is None:
         for name in reading.below("lora"):
-            reading.note(KeyVerdict.LEFT_OUT, f"lora_{name}", "No adapter is set: all weights are trained.")
+            reading.note(KeyVerdict.LEFT_OUT, f"lora_{name}", "No adapter is set, so all weights are trained.")
             reading.pop(f"lora.{name}")
     if kind == "qlora" and "_4bit" not in reading.values:
         reading.put("_4bit", True, "adapter")
@@ -190,11 +191,10 @@ def _adapter(reading: Reading) -> None:
 
 
 def _total(reading: Reading) -> None:
-    """Check Axolotl's batch_size, which is the product of the other sizes."""
     total, sizes = reading.pop("_batch_size"), reading.sizes
     if total is not None and sizes is not None and total % max(sizes[0] * sizes[1], 1):
-        text = f"{total} is no multiple of {sizes[0]} × {sizes[1]} (micro batch × accumulation), which is kept."
-        reading.note(KeyVerdict.CONTRADICTION, "batch_size", text)
+        message = f"{total} is not a multiple of {sizes[0]} × {sizes[1]} (micro batch × accumulation), which is kept."
+        reading.note(KeyVerdict.CONTRADICTION, "batch_size", message)
 
 
 SECTIONS = frozenset({"trl", "vllm"}) | sampling.SECTIONS

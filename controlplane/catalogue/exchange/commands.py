@@ -1,4 +1,4 @@
-"""Command lines: launchers, TRL's and vLLM's, with the variables before them, as one mapping of options."""
+"""Command lines of launchers, TRL and vLLM, read into one mapping of options with the variables set before them."""
 
 import re
 import shlex
@@ -12,7 +12,7 @@ from controlplane.catalogue.exchange.reading import UnreadableDocument
 from controlplane.platform import safe_yaml
 from workers.contract.stack.commands import environment_problem
 
-MAX_WORDS = 5000
+MAX_ARGUMENTS = 5000
 MAX_CHARACTERS = 64 * 1024
 PROGRAM = re.compile(
     r"(?:[A-Za-z_]\w*=\S*\s+|export\s+\S|\$\s+)*(?:accelerate|trl|torchrun|deepspeed|axolotl|vllm|uv|python[\d.]*|\S*/python[\d.]*)\s"
@@ -30,31 +30,30 @@ def is_command(text: str) -> bool:
 
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Read (settings by their names, other parts with the reason why they aren't taken). Raises UnreadableDocument."""
+    """Return the settings by name, and the other parts with the reasons to skip them. Raises UnreadableDocument."""
     if len(text) > MAX_CHARACTERS:
-        raise UnreadableDocument(f"A command line of more than {MAX_CHARACTERS // 1024} KB is not read here.")
+        raise UnreadableDocument(f"The command line is longer than {MAX_CHARACTERS // 1024} KB, the limit.")
     settings: dict[str, Any] = {}
-    rest: list[tuple[str, str]] = []
-    skipped = []
+    skipped: list[tuple[str, str]] = []
+    skipped_lines = []
     for number, line in _lines(text):
         if not is_command(line):
-            skipped.append(str(number))
+            skipped_lines.append(str(number))
             continue
         try:
             arguments = shlex.split(line, comments=True)
         except ValueError as error:
             raise UnreadableDocument(f"Line {number}: {str(error).lower()}.") from error
-        if len(arguments) > MAX_WORDS:
-            raise UnreadableDocument(f"Line {number}: it has more than {MAX_WORDS} words.")
-        _command(arguments, settings, rest)
-    if skipped:
-        lines = f"line {', '.join(skipped[:12])}{' …' * (len(skipped) > 12)}"
-        rest.append((lines, "No command for a training or a server."))
-    return settings, rest
+        if len(arguments) > MAX_ARGUMENTS:
+            raise UnreadableDocument(f"Line {number} has more than {MAX_ARGUMENTS} arguments.")
+        _command(arguments, settings, skipped)
+    if skipped_lines:
+        lines = f"line {', '.join(skipped_lines[:12])}{' …' * (len(skipped_lines) > 12)}"
+        skipped.append((lines, "Not a command that starts training or a server."))
+    return settings, skipped
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines joined with their continuations, each with the number of its first line."""
     start, joined = 0, ""
     for number, line in enumerate(text.splitlines(), 1):
         start = start if joined else number
@@ -68,11 +67,11 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, joined
 
 
-def _command(arguments: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+def _command(arguments: list[str], settings: dict[str, Any], skipped: list[tuple[str, str]]) -> None:
     while arguments and (arguments[0] in ("export", "$", "env") or VARIABLE.fullmatch(arguments[0])):
         name, equals, value = arguments.pop(0).partition("=")
         if equals:
-            take_variable(name, value, settings, rest)
+            add_variable(name, value, settings, skipped)
     program: list[str] = []
     while arguments:
         argument = arguments.pop(0)
@@ -86,7 +85,7 @@ def _command(arguments: list[str], settings: dict[str, Any], rest: list[tuple[st
             arguments[:0] = values[1:]
             continue
         _option(name.replace("-", "_"), values, settings)
-    _program(program, settings, rest)
+    _program(program, settings, skipped)
 
 
 def _values(arguments: list[str]) -> list[str]:
@@ -97,19 +96,19 @@ def _values(arguments: list[str]) -> list[str]:
 
 
 def _option(name: str, values: list[str], settings: dict[str, Any]) -> None:
-    # A launcher's flag stands before the script: what follows a flag up to the next one may be that script.
-    script = next((n for n, value in enumerate(values) if value.endswith(".py")), None)
-    values = values if script is None else values[:script]
+    # A launcher's flags precede the script, so that the values after a flag may include the script.
+    script_index = next((n for n, value in enumerate(values) if value.endswith(".py")), None)
+    values = values if script_index is None else values[:script_index]
     if not values:
-        off = name.startswith("no_")
-        settings[name.removeprefix("no_") if off else name] = not off
+        is_off = name.startswith("no_")
+        settings[name.removeprefix("no_") if is_off else name] = not is_off
     else:
         scalars = [_scalar(value) for value in values]
         settings[name] = scalars[0] if len(scalars) == 1 else scalars
 
 
 def _scalar(text: str) -> Any:
-    """Read text as YAML reads a plain scalar; an invalid one stays text."""
+    """Parse an argument as a YAML scalar; return it unchanged if it isn't one."""
     try:
         value = safe_yaml.load(text.encode())
     except (safe_yaml.YamlRefused, yaml.YAMLError, UnicodeEncodeError):
@@ -117,19 +116,19 @@ def _scalar(text: str) -> Any:
     return text if value is None or isinstance(value, dict) else value
 
 
-def take_variable(name: str, value: str, settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
-    """Add an environment variable to the settings, or to the rest with the reason why it isn't taken."""
+def add_variable(name: str, value: str, settings: dict[str, Any], skipped: list[tuple[str, str]]) -> None:
+    """Add an environment variable to the settings, or to the rest with the reason why it is skipped."""
     if name in DEVICES:
-        rest.append((name, "Which GPUs a run gets is decided when it starts; a profile may pin them."))
+        skipped.append((name, "A run gets its GPUs when it starts; a hardware profile can pin them."))
     elif name in reporting.VARIABLES:
         settings[name] = value
     elif problem := environment_problem(name, value):
-        rest.append((name, problem))
+        skipped.append((name, problem))
     else:
         settings.setdefault("env", {})[name] = value
 
 
-def _program(arguments: list[str], settings: dict[str, Any], rest: list[tuple[str, str]]) -> None:
+def _program(arguments: list[str], settings: dict[str, Any], skipped: list[tuple[str, str]]) -> None:
     if any("vllm" in argument for argument in arguments):
         settings.update(use_vllm=True, vllm_mode="server")
         if "serve" in arguments[:-1]:
@@ -137,4 +136,4 @@ def _program(arguments: list[str], settings: dict[str, Any], rest: list[tuple[st
     if "deepspeed" in arguments[:3]:
         settings.setdefault("deepspeed", True)
     files = [argument for argument in arguments if argument.endswith((".yaml", ".yml", ".json"))]
-    rest += [(file, "A file on your machine can't be read from here: import its content too.") for file in files]
+    skipped += [(file, "A file on your machine can't be read from here; import its content, too.") for file in files]

@@ -1,4 +1,4 @@
-"""Reading of any config from bytes: the kind of document, recognised by its content, and its values."""
+"""Reader of all kinds of configs, which are recognised by their content."""
 
 import json
 import re
@@ -15,8 +15,8 @@ from controlplane.platform.templatetags.figures import size_in_words
 
 MAX_BYTES = 2**20
 ZIP = b"PK\x03\x04"
-OWN = re.compile(r"^#! ([a-z_0-9]+(?:\.[A-Za-z_0-9]+)*): (.*)$", re.MULTILINE)
-"""A line of an export with a value for which its format has no key."""
+EXTRA_LINE = re.compile(r"^#! ([a-z_0-9]+(?:\.[A-Za-z_0-9]+)*): (.*)$", re.MULTILINE)
+"""Pattern of an export's lines for values that its format has no key for."""
 HEAD = "# Lines with #! hold what this format has no key for; an import here reads them back."
 EXPECTED = (
     "Expected an Axolotl or TRL YAML, a command line, a script with GRPOConfig(…), a DeepSpeed JSON, an accelerate "
@@ -25,11 +25,11 @@ EXPECTED = (
 
 
 def read(content: bytes, fields: Mapping[str, str]) -> Reading:
-    """Read a document. `fields`: GRPOConfig's arguments and types. Raises UnreadableDocument with a reason."""
+    """Read a document. `fields`: types of GRPOConfig's arguments. Raises UnreadableDocument with a reason."""
     text = _text(content)
     if not text.strip():
         raise UnreadableDocument("The document is empty.")
-    own_lines, rest = OWN.findall(text), OWN.sub("", text)
+    own_lines, rest = EXTRA_LINE.findall(text), EXTRA_LINE.sub("", text)
     if rest.lstrip().startswith("{"):
         reading = _json(rest, fields)
     elif reading_python.is_python(rest):
@@ -44,13 +44,13 @@ def read(content: bytes, fields: Mapping[str, str]) -> Reading:
 
 
 def restore(reading: Reading, lines: list[tuple[str, str]]) -> None:
-    """Restore the values that an export from here keeps in comments; null removes a value."""
+    """Restore the values that our own exports keep in comments; null removes a value."""
     tree: dict[str, Any] = {}
     for path, text in lines:
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            reading.note(KeyVerdict.WRONG, path, "Its #! line is not JSON.")
+            reading.note(KeyVerdict.WRONG, path, "The value in its #! line is not valid JSON.")
             continue
         if value is None:
             reading.pop(path)
@@ -63,16 +63,17 @@ def restore(reading: Reading, lines: list[tuple[str, str]]) -> None:
             reading.put(path, value, "#!")
     reading.complete = True
     # Only these mean that the export was edited.
-    of_edits = (KeyVerdict.WRONG, KeyVerdict.CONTRADICTION, KeyVerdict.UNKNOWN)
-    reading.notes = [note for note in reading.notes if note.verdict in of_edits and not _restored(reading, note.key)]
+    kept = (KeyVerdict.WRONG, KeyVerdict.CONTRADICTION, KeyVerdict.UNKNOWN)
+    reading.notes = [note for note in reading.notes if note.verdict in kept and not _is_restored(reading, note.key)]
 
 
-def _restored(reading: Reading, key: str) -> bool:
+def _is_restored(reading: Reading, key: str) -> bool:
     return reading.sources.get(f"grpo.{key.rpartition('.')[2]}") == "#!"
 
 
 def content_of(file: IO[bytes]) -> bytes:
-    """Read an uploaded document, at most one byte beyond the limit; of a dry run's .zip, its spec.json."""
+    """Return an uploaded document, or the spec.json in a dry run's .zip; at most one byte beyond the limit. Raises
+    UnreadableDocument."""
     start = file.read(len(ZIP))
     if start != ZIP:
         return start + file.read(MAX_BYTES + 1 - len(start))
@@ -80,7 +81,7 @@ def content_of(file: IO[bytes]) -> bytes:
         with zipfile.ZipFile(file) as archive:
             entry = next((entry for entry in archive.infolist() if entry.filename.endswith("spec.json")), None)
             if entry is None:
-                raise UnreadableDocument("The archive has no spec.json: it is no dry run of a run.")
+                raise UnreadableDocument("The archive contains no spec.json, so it is not a dry run.")
             with archive.open(entry) as member:
                 return member.read(MAX_BYTES + 1)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError) as error:
@@ -89,14 +90,14 @@ def content_of(file: IO[bytes]) -> bytes:
 
 def _text(content: bytes) -> str:
     if len(content) > MAX_BYTES:
-        raise UnreadableDocument(f"It is larger than {size_in_words(MAX_BYTES)}, the most that is read here.")
+        raise UnreadableDocument(f"The document is larger than {size_in_words(MAX_BYTES)}, the limit.")
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         content = content.decode("utf-16", "replace").encode()
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UnreadableDocument(f"Line {line}: it is not valid UTF-8.") from error
+        raise UnreadableDocument(f"Line {line} is not valid UTF-8.") from error
 
 
 def _json(text: str, fields: Mapping[str, str]) -> Reading:
@@ -111,22 +112,21 @@ def _yaml(text: str, fields: Mapping[str, str]) -> Reading:
     try:
         tree = safe_yaml.load(text.encode())
     except safe_yaml.YamlRefused as error:
-        tabs = " YAML indents by spaces, not tabs." if re.search(r"^ *\t", text, re.MULTILINE) else ""
+        tabs = " YAML is indented with spaces, not tabs." if re.search(r"^ *\t", text, re.MULTILINE) else ""
         raise UnreadableDocument(f"{error}{tabs}") from error
     if not isinstance(tree, dict):
-        raise UnreadableDocument(f"It has no keys. {EXPECTED}")
+        raise UnreadableDocument(f"The document has no keys. {EXPECTED}")
     return _tree(tree, text, fields)
 
 
 def _options(
     form: Format, text: str, options: tuple[dict[str, Any], list[tuple[str, str]]], fields: Mapping[str, str]
 ) -> Reading:
-    """Read a command line or a script: its options, and notes on its other parts."""
-    tree, rest = options
+    tree, skipped = options
     if not tree:
-        raise UnreadableDocument(f"The {form.kind} has no settings to take. {EXPECTED}")
+        raise UnreadableDocument(f"The {form.kind} contains no settings to import. {EXPECTED}")
     reading = TableReader(form, fields, line_finder(text)).read(tree)
-    for key, reason in rest:
+    for key, reason in skipped:
         reading.note(KeyVerdict.LEFT_OUT, key, reason)
     return reading
 
@@ -146,7 +146,8 @@ FORMATS: dict[DocumentKind, Format] = {
 
 
 def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> DocumentKind:
-    """Recognise the kind by the keys: signs first, then the format with most of them. Raises UnreadableDocument."""
+    """Recognise the kind of a document: first by keys that only one format has, then by the number of known keys.
+    Raises UnreadableDocument."""
     keys = set(tree)
     inner = tree.get("run", tree)
     if isinstance(inner, dict) and {"grpo", "model", "hardware"} <= set(inner):
@@ -161,21 +162,23 @@ def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> DocumentKind:
     scores[DocumentKind.TRL] += sum(key in fields for key in keys)
     best = max(scores, key=lambda kind: scores[kind])
     if not scores[best]:
-        raise UnreadableDocument(f"None of its keys is known. {EXPECTED}")
+        raise UnreadableDocument(f"None of the document's keys are known. {EXPECTED}")
     return best
 
 
 def line_finder(text: str) -> Callable[[str], int | None]:
-    """Find the line of a dotted key by searching its sections one after the other."""
+    """Return a function that finds the line of a dotted key by searching for its sections one after the other."""
 
     def find(key: str) -> int | None:
-        at = 0
+        offset = 0
         for name in key.split("."):
             word = re.escape(name).replace("_", "[-_]")
-            match = re.compile(rf"""(?:^|[\s{{,"'\-])({word})["']?(?:\s*[:=]|\s|$)""", re.MULTILINE).search(text, at)
+            match = re.compile(rf"""(?:^|[\s{{,"'\-])({word})["']?(?:\s*[:=]|\s|$)""", re.MULTILINE).search(
+                text, offset
+            )
             if match is None:
                 return None
-            at = match.start(1)
-        return text.count("\n", 0, at) + 1
+            offset = match.start(1)
+        return text.count("\n", 0, offset) + 1
 
     return find

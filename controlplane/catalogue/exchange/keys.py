@@ -1,4 +1,4 @@
-"""The rules for the keys of a format, and the interpreter that applies a table of them."""
+"""Rules for the keys of a format, and the reader that applies a table of rules to a document."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -9,22 +9,22 @@ from controlplane.catalogue.exchange.reading import MAX_NOTES, DocumentKind, Key
 from controlplane.platform.safe_yaml import short
 
 UNSET: Any = object()
-"""A converter's answer for a value that means none."""
+"""Result of a converter for a value that means "not set"."""
 
 
 @dataclass(frozen=True)
 class Take:
-    """A rule for a key that fills a path of the spec."""
+    """A rule for a key whose value is stored at a path of the spec."""
 
     path: str
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] | None = None
-    """From the spec's value to the format's, for an export; None: never exported by this key."""
+    """Converter from the spec's value to the format's for an export; None if this key is never exported."""
 
 
 @dataclass(frozen=True)
 class Leave:
-    """A rule for a key that is known and deliberately not taken."""
+    """A rule for a key that is known and deliberately skipped."""
 
     reason: str
 
@@ -36,13 +36,13 @@ Rule = Take | Leave
 class Format:
     kind: DocumentKind
     table: Mapping[str, Rule]
-    """By the dotted path of the key in the document."""
+    """Rules by the dotted path of the key in the document."""
     sections: frozenset[str] = frozenset()
     """Mappings whose keys are looked up one by one."""
     otherwise: Callable[[str, Mapping[str, str]], Rule | None] = lambda _key, _fields: None
-    """The rule for a key that isn't in the table; None: the key is unknown."""
+    """Function that returns the rule for a key that isn't in the table, or None if the key is unknown."""
     finish: Callable[[Reading], None] = lambda _reading: None
-    """Turns the helping values (`_…`) into those of the spec, and looks for contradictions."""
+    """Function that converts temporary values (`_…`) to those of the spec, and notes contradictions."""
     signs: frozenset[str] = frozenset()
     """Keys that no other format has at its top level."""
 
@@ -51,7 +51,7 @@ class Format:
 class TableReader:
     format: Format
     fields: Mapping[str, str]
-    """GRPOConfig's arguments of the installed TRL -> their types."""
+    """Types of the installed TRL's GRPOConfig arguments, by name."""
     line_of: Callable[[str], int | None] = lambda _key: None
     reading: Reading = field(init=False)
 
@@ -71,7 +71,7 @@ class TableReader:
         for name, value in tree.items():
             key = f"{at}.{name}" if at else str(name)
             if "." in str(name):
-                self._note(KeyVerdict.UNKNOWN, key, "No key has a dot.")
+                self._note(KeyVerdict.UNKNOWN, key, "Keys can't contain dots.")
             elif key in self.format.sections and isinstance(value, Mapping):
                 yield from self._leaves(value, key)
             else:
@@ -103,14 +103,14 @@ class TableReader:
         if rule.path in self.reading.values and self.reading.values[rule.path] != value:
             earlier_key = self.reading.sources[rule.path]
             before = short(self.reading.values[rule.path])
-            text = f"{short(raw)} contradicts {earlier_key}: {before}. The latter is kept."
-            self._note(KeyVerdict.CONTRADICTION, key, text, path=rule.path)
+            message = f"{short(raw)} contradicts {earlier_key}: {before}, which is kept."
+            self._note(KeyVerdict.CONTRADICTION, key, message, path=rule.path)
             return
         self.reading.put(rule.path, value, key)
 
 
-def written(table: Mapping[str, Rule], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the nested document of these values, as far as the table has keys; each path goes to its first key."""
+def build_document(table: Mapping[str, Rule], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Build a nested document of the values that the table has keys for, each under the first key of its path."""
     tree: dict[str, Any] = {}
     written_paths: set[str] = set()
     for key, rule in table.items():
@@ -121,16 +121,16 @@ def written(table: Mapping[str, Rule], values: Mapping[str, Any]) -> dict[str, A
 
 
 def put(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value under a dotted key, and create the sections on the way."""
-    *sections, last = key.split(".")
+    """Set the value of a dotted key, creating its sections if needed."""
+    *sections, name = key.split(".")
     for section in sections:
         if not isinstance(tree.get(section), dict):
             tree[section] = {}
         tree = tree[section]
-    tree[last] = value
+    tree[name] = value
 
 
-def same(value: Any) -> Any:
+def unchanged(value: Any) -> Any:
     return value
 
 
@@ -139,11 +139,11 @@ def same(value: Any) -> Any:
 
 def text(raw: Any) -> str:
     if not isinstance(raw, str) or not raw.strip() or len(raw) > 2000:
-        raise WrongValue("Expected text")
+        raise WrongValue("Expected a string")
     return raw.strip()
 
 
-def whole(raw: Any) -> int:
+def integer(raw: Any) -> int:
     value = number(raw)
     if value != int(value):
         raise WrongValue("Expected a whole number")
@@ -164,7 +164,7 @@ def number(raw: Any) -> float | int:
 
 
 def auto(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Make a converter accept "auto", which means no value."""
+    """Wrap a converter so that it accepts "auto", which means "not set"."""
     return lambda raw: UNSET if raw == "auto" else read(raw)
 
 
@@ -202,8 +202,8 @@ def one_of(**choices: Any) -> Callable[[Any], Any]:
 
 
 def typed(kind: str) -> Callable[[Any], Any]:
-    """Choose the converter for a type of the trainer's schema: to text for those that are neither numbers nor flags."""
-    converters: dict[str, Callable[[Any], Any]] = {"int": whole, "float": number, "bool": flag, "json": tree}
+    """Return the converter for a type of the trainer's schema; values of other types become strings."""
+    converters: dict[str, Callable[[Any], Any]] = {"int": integer, "float": number, "bool": flag, "json": tree}
     return converters.get(kind, _plain)
 
 

@@ -1,4 +1,4 @@
-"""Our own documents: a run's spec, with or without its attempt, and a hardware profile's YAML."""
+"""Reader of our own documents: a run's spec, with or without its attempt, and a hardware profile's YAML."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -15,22 +15,22 @@ from workers.contract.run.sinks import SinkSpec
 from workers.contract.run.spec import HangSpec, LoraSpec, ModelSpec, RecoverySpec, RunSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
-OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
-OF_A_JOB = ("check_groups", "job")
+ATTEMPT_KEYS = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
+JOB_KEYS = ("check_groups", "job")
 FLAGS = tuple(setting.name for setting in settings.of_section("") if setting.type is bool)
-WHOLE = (*settings.ROWS, *(setting.name for setting in settings.of_section("") if setting.type is not bool))
-"""Keys that are taken as they are."""
+UNCHANGED_KEYS = (*settings.ROWS, *(setting.name for setting in settings.of_section("") if setting.type is not bool))
+"""Keys whose values are used unchanged."""
 SECTIONS: dict[str, type] = {"recovery": RecoverySpec, "hang": HangSpec, "prompts": PromptsSpec}
 
 SHARES = {
     Rollout.COLOCATE: "hardware.colocate_memory_utilization",
     Rollout.SERVER: "hardware.server.gpu_memory_utilization",
 }
-"""Where a document has vLLM's share; left out where it is the default."""
+"""Paths of vLLM's share in a document, which omits a default share."""
 
 
 def values_of(spec: RunSpec) -> dict[str, Any]:
-    """List a run's settings by their paths; hardware only where it differs from the defaults."""
+    """Return a run's settings by path; those of the hardware only if they differ from the defaults."""
     return read_spec(to_dict(spec)).values
 
 
@@ -39,13 +39,12 @@ def hardware_values(spec: HardwareSpec) -> dict[str, Any]:
 
 
 def default_hardware() -> dict[str, Any]:
-    """List every hardware path with its default."""
     defaults = {f"hardware.{name}": value for name, value in vars(HardwareSpec("")).items()}
     return defaults | {f"hardware.server.{name}": value for name, value in vars(ServerSpec()).items()}
 
 
 def vllm_share(spec: HardwareSpec, values: Mapping[str, Any]) -> float | None:
-    """Find vLLM's share in a document's values, for hardware like this. None: there is none, or no vLLM."""
+    """Find vLLM's share in a document's values for this hardware; None if there is none or vLLM isn't used."""
     path = SHARES.get(spec.rollout)
     share = values.get(path, default_hardware().get(path)) if path else None
     return float(share) if isinstance(share, int | float) and not isinstance(share, bool) else None
@@ -53,12 +52,12 @@ def vllm_share(spec: HardwareSpec, values: Mapping[str, Any]) -> float | None:
 
 def read_spec(tree: Mapping[str, Any]) -> Reading:
     reading = Reading(DocumentKind.SPEC, complete=True)
-    for key in OF_AN_ATTEMPT:
+    for key in ATTEMPT_KEYS:
         if key in tree:
             reading.note(KeyVerdict.LEFT_OUT, key, "Each run and each attempt gets its own.")
     run = tree.get("run", tree)
     for key, value in (run if isinstance(run, Mapping) else {}).items():
-        if key in WHOLE:
+        if key in UNCHANGED_KEYS:
             if value not in (None, "", []):
                 reading.put(key, value, key)
         elif key == "grpo":
@@ -81,10 +80,10 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _episodes(reading, _mapping(reading, value, key))
         elif key == "limits":
             _limits(reading, _mapping(reading, value, key))
-        elif key in OF_A_JOB:
+        elif key in JOB_KEYS:
             if value:
-                reading.note(KeyVerdict.LEFT_OUT, key, "Only learnability checks and jobs have it.")
-        elif key not in OF_AN_ATTEMPT and not (run is not tree and key in tree):
+                reading.note(KeyVerdict.LEFT_OUT, key, "Only learnability checks and jobs use this.")
+        elif key not in ATTEMPT_KEYS and not (run is not tree and key in tree):
             reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short(value)}.")
     return reading
 
@@ -113,7 +112,7 @@ def _mapping(reading: Reading, value: Any, key: str) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     if value is not None:
-        reading.note(KeyVerdict.WRONG, key, f"Expected fields, got {short(value)}.")
+        reading.note(KeyVerdict.WRONG, key, f"Expected a mapping, got {short(value)}.")
     return {}
 
 
@@ -132,7 +131,7 @@ def _lora(reading: Reading, value: Any) -> None:
 
 
 def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
-    """Read the episodes, without the corpora: a launch looks those up again by the parts that name them."""
+    """Read the episodes without their corpora, which a launch looks up again by the parts that name them."""
     tree.pop("corpora", None)
     parts, limits, gateway = (tree.pop(name, None) for name in ("parts", "limits", "gateway"))
     _take(reading, EpisodeSpec, tree, "episodes")
@@ -147,7 +146,6 @@ def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
 
 
 def _sinks(reading: Reading, value: Any) -> None:
-    """Read the sinks as the form has them, with one project and one name for all; so does a `#!` line of an export."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             is_field = name in ("project", "name") or name.removesuffix("_secret") in sinks.TITLES
@@ -176,15 +174,17 @@ def _limits(reading: Reading, tree: dict[str, Any]) -> None:
     _take(reading, LimitsSpec, {name: value for name, value in tree.items() if name not in rules}, "limits")
     for name, cls in rules.items():
         if tree.get(name) is not None:
-            at = f"limits.{name}"
+            path = f"limits.{name}"
             needed = {field.name: 1 for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
-            _take(reading, cls, _mapping(reading, tree[name], at), at, keep_defaults=True, **{**needed, "metric": ""})
+            _take(
+                reading, cls, _mapping(reading, tree[name], path), path, keep_defaults=True, **{**needed, "metric": ""}
+            )
 
 
 def _take(
     reading: Reading, cls: type, tree: dict[str, Any], at: str, *, keep_defaults: bool = False, **needed: Any
 ) -> None:
-    """Read the fields of a contract's dataclass one by one, so that every wrong one is listed."""
+    """Read the fields of a contract's dataclass one by one, so that every invalid one is listed."""
     fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "server"}
     for name, raw in tree.items():
         key = f"{at}.{name}"
@@ -194,8 +194,8 @@ def _take(
         try:
             value = getattr(from_dict(cls, {**needed, name: raw}, at=at), name)
         except ContractError as error:
-            text = str(error).removeprefix(f"{key}: ").capitalize()
-            reading.note(KeyVerdict.WRONG, key, f"{text[:300]}.", path=key, raw=short(raw))
+            message = str(error).removeprefix(f"{key}: ").capitalize()
+            reading.note(KeyVerdict.WRONG, key, f"{message[:300]}.", path=key, raw=short(raw))
             continue
         field = fields[name]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

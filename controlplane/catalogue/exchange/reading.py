@@ -1,4 +1,4 @@
-"""A config as it was read: the values for a run and its hardware, and notes on everything else.
+"""Results of reading a config: the values for a run and its hardware, and notes on everything else.
 
 A value's path is its place in the run's spec: `grpo.learning_rate`, `hardware.server.gpus`, `lora.r`, `model.path`.
 """
@@ -24,7 +24,7 @@ class DocumentKind(StrEnum):
 
 
 class KeyVerdict(StrEnum):
-    """Verdicts on keys that didn't simply fill a field; each is a list on the page, in this order."""
+    """Verdicts on keys that didn't simply set a value. The page has a list for each verdict, in this order."""
 
     WRONG = "Values that can't be used"
     CONTRADICTION = "Contradictions"
@@ -34,66 +34,66 @@ class KeyVerdict(StrEnum):
 
 
 class UnreadableDocument(ValueError):
-    """A text that is no document of any known kind; the message says where and why."""
+    """Failure to read a document, or to recognise its kind; the message says where and why."""
 
 
 class WrongValue(ValueError):
-    """A value that doesn't fit its key; the message is the beginning of a sentence: `Expected a number`."""
+    """An invalid value for a key; the message is the beginning of a sentence: `Expected a number`."""
 
 
 @dataclass(frozen=True)
 class Note:
     verdict: KeyVerdict
     key: str
-    """The key in the document; empty if the note concerns several."""
+    """The key in the document; "" if the note concerns several."""
     text: str
     line: int | None = None
     path: str = ""
-    """The concerned path of the spec, if any."""
+    """The path of the spec that the note concerns, if any."""
     raw: str = ""
-    """The value as written, if it can't be used."""
+    """The value as written, if it is invalid."""
 
 
 @dataclass
 class Reading:
     kind: DocumentKind
     values: dict[str, Any] = field(default_factory=dict)
-    """Path in the spec -> value."""
+    """Values by path in the spec."""
     sources: dict[str, str] = field(default_factory=dict)
-    """Path in the spec -> key in the document."""
+    """Keys in the document by path in the spec."""
     notes: list[Note] = field(default_factory=list)
     complete: bool = False
-    """True for a document from here: a setting that it lacks has its default."""
+    """True for our own documents, in which missing settings have their defaults."""
 
     def note(self, verdict: KeyVerdict, key: str, text: str, **details: Any) -> None:
         if len(self.notes) < MAX_NOTES:
             self.notes.append(Note(verdict, key[:80], text, **details))
         elif len(self.notes) == MAX_NOTES:
-            self.notes.append(Note(KeyVerdict.UNKNOWN, "", "There is more that isn't listed here."))
+            self.notes.append(Note(KeyVerdict.UNKNOWN, "", "More notes aren't listed here."))
 
     def put(self, path: str, value: Any, key: str) -> None:
         self.values[path] = value
         self.sources[path] = key
 
     def pop(self, path: str, default: Any = None) -> Any:
-        """Remove a value, such as one that only helps to find others, whose path begins with an underscore."""
+        """Remove and return the value at a path, such as a temporary one, whose path begins with an underscore."""
         self.sources.pop(path, None)
         return self.values.pop(path, default)
 
     def below(self, prefix: str) -> dict[str, Any]:
-        """Select the values below a path, and key them by the rest of their paths."""
+        """Return the values below a path, keyed by the rest of their paths."""
         start = f"{prefix}."
         return {path.removeprefix(start): value for path, value in self.values.items() if path.startswith(start)}
 
     @property
     def sizes(self) -> tuple[int, int] | None:
-        """The batch per process and the gradient accumulation, if both are known."""
+        """Batch size per process and gradient accumulation, if both are known."""
         batch = self.values.get("grpo.per_device_train_batch_size")
         accumulation = self.values.get("grpo.gradient_accumulation_steps")
         return (batch, accumulation) if isinstance(batch, int) and isinstance(accumulation, int) else None
 
     @property
     def listed(self) -> list[tuple[KeyVerdict, list[Note]]]:
-        """The notes by verdict, for the pages."""
+        """Notes grouped by verdict, for the pages."""
         groups = [(verdict, [note for note in self.notes if note.verdict == verdict]) for verdict in KeyVerdict]
         return [(verdict, notes) for verdict, notes in groups if notes]

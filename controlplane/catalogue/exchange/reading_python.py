@@ -1,6 +1,6 @@
-"""Python that configures a training: GRPOConfig(…), LoraConfig(…), and dictionaries of hyperparameters.
+"""Python scripts that configure training: GRPOConfig(…), LoraConfig(…), and dictionaries of hyperparameters.
 
-Nothing is executed: only plain values are taken.
+Nothing is executed; only literal values are read.
 """
 
 import ast
@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from controlplane.catalogue.exchange.commands import take_variable
+from controlplane.catalogue.exchange.commands import add_variable
 from controlplane.catalogue.exchange.reading import UnreadableDocument
 from workers.sandbox.requirements.syntax import deeper, parsed
 
@@ -24,12 +24,12 @@ DICTIONARIES = {"hyperparameters", "environment"}
 LORA_NAMES = {"r": "lora_r", "bias": "lora_bias", "task_type": "lora_task_type", "inference_mode": "lora_task_type"} | {
     name: f"lora_{name}" for name in ("target_modules", "modules_to_save")
 }
-"""peft's names -> TRL's."""
+"""Names of arguments in peft -> their names in TRL."""
 INITS = {
     "wandb": {"project": "wandb_project", "name": "wandb_name", "entity": "wandb_entity"},
     "trackio": {"project": "trackio_project_name", "name": "trackio_run_name"},
 }
-"""Arguments of `wandb.init` and `trackio.init` -> the keys that configs have."""
+"""Arguments of `wandb.init` and `trackio.init` -> the keys of configs."""
 OBJECTS = {"args", "peft_config", "processing_class", "tokenizer"}
 """Arguments of the trainer that are configured elsewhere in the script."""
 
@@ -39,30 +39,31 @@ def is_python(text: str) -> bool:
 
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Read (settings by TRL's names, other parts with the reason why they aren't taken). Raises UnreadableDocument."""
+    """Return the settings by TRL's names, and the other parts with the reason why each is skipped. Raises
+    UnreadableDocument."""
     if len(text) > MAX_CHARACTERS or deeper(text):
         raise UnreadableDocument("The script is too long or nested too deeply to be read.")
     tree = parsed(textwrap.dedent(text))
     if isinstance(tree, str):
-        raise UnreadableDocument(f"It is no valid Python: {tree}.")
+        raise UnreadableDocument(f"The script is not valid Python: {tree}.")
     settings: dict[str, Any] = {}
-    rest: list[tuple[str, str]] = []
+    skipped: list[tuple[str, str]] = []
     for name, node in _settings(tree):
         try:
             value = ast.literal_eval(node)
         except (ValueError, TypeError, RecursionError, MemoryError, SyntaxError):
-            rest.append((name, f"Line {node.lineno} has no plain value."))
+            skipped.append((name, f"The value in line {node.lineno} is not a literal."))
             continue
         if name in ("environment", "env") and isinstance(value, dict):
-            for variable, text in value.items():
-                take_variable(str(variable), str(text), settings, rest)
+            for variable, content in value.items():
+                add_variable(str(variable), str(content), settings, skipped)
         elif name.isupper():
-            take_variable(name, str(value), settings, rest)
+            add_variable(name, str(value), settings, skipped)
         elif name == "num_gpus":
-            rest.append((name, "It may count vLLM's GPUs, too: choose the hardware profile."))
+            skipped.append((name, "This may include vLLM's GPUs; choose a hardware profile instead."))
         else:
             settings[name] = list(value) if isinstance(value, tuple | set) else value
-    return settings, rest
+    return settings, skipped
 
 
 def _settings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:

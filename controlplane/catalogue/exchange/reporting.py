@@ -1,5 +1,5 @@
-"""Reporting of a document's training to W&B, TensorBoard and others, as sinks of a run. Configs name them by keys,
-commands and scripts by environment variables as well."""
+"""A document's reporting to W&B, TensorBoard and others, converted to sinks of a run. Configs set it by keys, and
+commands and scripts also by environment variables."""
 
 from typing import Any
 
@@ -8,37 +8,37 @@ from controlplane.catalogue.exchange.reading import KeyVerdict, Reading, WrongVa
 from workers.contract.run import sinks
 from workers.contract.run.sinks import MLFLOW, TENSORBOARD, TITLES, TRACKIO, WANDB
 
-SECRETS_ALONE = (
-    "No key is taken from a document: an admin stores it with its server's address as an endpoint among the secrets."
+KEYS_IN_SECRETS = (
+    "API keys aren't imported: an admin stores each with its server's address as an endpoint in the secrets."
 )
-ADDRESS = "Addresses are endpoints among the secrets: choose one under Also send to."
-FIGURES = "Only a run's figures, its settings and the link to its page are sent."
+ADDRESS = "Addresses are stored as endpoints in the secrets; choose one under Also send to."
+METRICS_ONLY = "Only a run's metrics, its settings and a link to its page are sent."
 
 ANY = "any"
-"""Names of values that every kind of sink has."""
+"""Part of the paths of values that apply to every kind of sink."""
 
 
 def reports(raw: Any) -> tuple[str, ...]:
-    """Read the names of kinds of sinks. Refuses the further ones that transformers has."""
+    """Read sink kinds. Raises WrongValue for those that only transformers has."""
     kinds = tuple(kind for kind in (() if raw == [] else names(raw)) if kind not in ("none", "all"))
-    if wrong := [kind for kind in kinds if kind not in TITLES]:
-        raise WrongValue(f"Figures are sent to {', '.join(TITLES)}, not to {wrong[0]}")
+    if unknown := [kind for kind in kinds if kind not in TITLES]:
+        raise WrongValue(f"Metrics can be sent to {', '.join(TITLES)}, not to {unknown[0]}")
     return kinds
 
 
 def plain(raw: Any) -> str:
-    """Read a name, but no variable of a shell or a template."""
+    """Read a name. Raises WrongValue for a variable of a shell or a template."""
     value = text(raw)
     if value.startswith("$"):
         raise WrongValue("Expected the name itself")
     return value
 
 
-def mode(raw: Any) -> bool:
+def is_enabled(raw: Any) -> bool:
     return text(raw).lower() not in ("disabled", "dryrun")
 
 
-def unless(raw: Any) -> bool:
+def inverted(raw: Any) -> bool:
     return not flag(raw)
 
 
@@ -47,7 +47,7 @@ KEYS: dict[str, Rule] = {
     "wandb_project": Take("_wandb.project", plain),
     "wandb_entity": Take("_wandb.entity", plain),
     "wandb_name": Take("_wandb.name", plain),
-    "wandb_mode": Take("_wandb.on", mode),
+    "wandb_mode": Take("_wandb.on", is_enabled),
     "use_mlflow": Take("_mlflow.on", flag),
     "mlflow_experiment_name": Take("_mlflow.project", plain),
     "mlflow_run_name": Take("_mlflow.name", plain),
@@ -57,9 +57,9 @@ KEYS: dict[str, Rule] = {
     "trackio_run_name": Take("_trackio.name", plain),
     "trackio_space_id": Leave(ADDRESS),
     "use_tensorboard": Take("_tensorboard.on", flag),
-    **dict.fromkeys(("wandb_watch", "wandb_log_model", "wandb_run_id", "hf_mlflow_log_artifacts"), Leave(FIGURES)),
+    **dict.fromkeys(("wandb_watch", "wandb_log_model", "wandb_run_id", "hf_mlflow_log_artifacts"), Leave(METRICS_ONLY)),
 }
-"""Keys of Axolotl, and of scripts around TRL."""
+"""Rules for keys of Axolotl, and of scripts that use TRL."""
 _AS_VARIABLES = (
     "wandb_project", "wandb_entity", "wandb_name", "wandb_mode", "wandb_watch", "wandb_log_model", "wandb_run_id",
     "mlflow_experiment_name", "mlflow_tracking_uri", "trackio_project_name", "trackio_space_id",
@@ -68,15 +68,15 @@ _AS_VARIABLES = (
 VARIABLES: dict[str, Rule] = {
     **{name.upper(): KEYS[name] for name in _AS_VARIABLES},
     "TRACKIO_PROJECT": KEYS["trackio_project_name"],
-    "WANDB_DISABLED": Take("_wandb.on", unless),
+    "WANDB_DISABLED": Take("_wandb.on", inverted),
     "WANDB_BASE_URL": Leave(ADDRESS),
     **dict.fromkeys(
         ("WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"),
-        Leave(SECRETS_ALONE),
+        Leave(KEYS_IN_SECRETS),
     ),
-    **dict.fromkeys(("WANDB_RUN_GROUP", "WANDB_TAGS", "WANDB_NOTES", "WANDB_DIR", "MLFLOW_TAGS"), Leave(FIGURES)),
+    **dict.fromkeys(("WANDB_RUN_GROUP", "WANDB_TAGS", "WANDB_NOTES", "WANDB_DIR", "MLFLOW_TAGS"), Leave(METRICS_ONLY)),
 }
-"""Environment variables that W&B, MLflow, trackio and transformers read."""
+"""Rules for environment variables of W&B, MLflow, trackio and transformers."""
 TABLE: dict[str, Rule] = {
     "report_to": Take("_report_to", reports),
     "project": Take(f"_{ANY}.project", text),
@@ -87,49 +87,48 @@ TABLE: dict[str, Rule] = {
 
 
 def finish(reading: Reading) -> None:
-    """Fill in a sink for each tool that a config reports to. A config that names a tool's project or run reports to it,
-    unless it lists its tools elsewhere."""
+    """Add a sink for each tool that a config reports to: the tools that it lists or, without such a list, those whose
+    project or run it names."""
     is_stated, source = "_report_to" in reading.values, reading.sources.get("_report_to", "report_to")
     kinds = reading.pop("_report_to") or ()
     for kind in (WANDB, MLFLOW, TRACKIO, TENSORBOARD):
-        named = _named(reading, kind)
-        reports = kind in kinds or (bool(named) and not is_stated)
-        if reports and named.get("on", (True, ""))[0]:
-            reading.put(f"sinks.{kind}", True, source if kind in kinds else next(iter(named.values()))[1])
-            _join_entity(reading, named)
-            _take(reading, named)
-    _take(reading, _named(reading, ANY))
+        values = _pop_values(reading, kind)
+        reports = kind in kinds or (bool(values) and not is_stated)
+        if reports and values.get("on", (True, ""))[0]:
+            reading.put(f"sinks.{kind}", True, source if kind in kinds else next(iter(values.values()))[1])
+            _join_entity(reading, values)
+            _take(reading, values)
+    _take(reading, _pop_values(reading, ANY))
     if not any(f"sinks.{kind}" in reading.values for kind in TITLES):
         reading.pop("sinks.project")
         reading.pop("sinks.name")
     if reading.values.get("sinks.mlflow"):
-        text = "MLflow needs an endpoint with its server's address: choose it under Also send to."
-        reading.note(KeyVerdict.LEFT_OUT, reading.sources["sinks.mlflow"], text, path="sinks.mlflow_secret")
+        message = "MLflow needs an endpoint with its server's address; choose one under Also send to."
+        reading.note(KeyVerdict.LEFT_OUT, reading.sources["sinks.mlflow"], message, path="sinks.mlflow_secret")
 
 
-def _named(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
-    """Take out the values for one kind of sink, each with its key in the document."""
+def _pop_values(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
+    """Remove and return the values for one kind of sink, each with its key in the document."""
     start = f"_{kind}."
     sources = {path: reading.sources[path] for path in reading.values if path.startswith(start)}
     return {path.removeprefix(start): (reading.pop(path), source) for path, source in sources.items()}
 
 
-def _join_entity(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
-    """Join a W&B project with the person or team that owns it."""
-    entity, source = named.pop("entity", ("", ""))
-    if entity and "project" in named:
-        project, at = named["project"]
-        named["project"] = sinks.joined(entity, project), at
+def _join_entity(reading: Reading, values: dict[str, tuple[Any, str]]) -> None:
+    entity, source = values.pop("entity", ("", ""))
+    if entity and "project" in values:
+        project, project_key = values["project"]
+        values["project"] = sinks.joined(entity, project), project_key
     elif entity:
         reading.note(KeyVerdict.LEFT_OUT, source, f"Name a project, too: {entity}/project under Also send to.")
 
 
-def _take(reading: Reading, named: dict[str, tuple[Any, str]]) -> None:
+def _take(reading: Reading, values: dict[str, tuple[Any, str]]) -> None:
     for part in ("project", "name"):
-        value, source = named.get(part, (None, ""))
+        value, source = values.get(part, (None, ""))
         before = reading.values.get(f"sinks.{part}")
         if before is None and value is not None:
             reading.put(f"sinks.{part}", value, source)
         elif value not in (None, before):
-            text = f"All sinks of a run have one {part}, which is {before} by {reading.sources[f'sinks.{part}']}."
-            reading.note(KeyVerdict.CONTRADICTION, source, text, path=f"sinks.{part}")
+            message = f"All sinks of a run share one {part}; {reading.sources[f'sinks.{part}']} sets it to {before}."
+            reading.note(KeyVerdict.CONTRADICTION, source, message, path=f"sinks.{part}")

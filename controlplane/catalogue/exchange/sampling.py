@@ -1,20 +1,21 @@
-"""Dynamic sampling under the names of other trainers: ms-swift, verl, NeMo RL and OpenRLHF."""
+"""Dynamic sampling as configured in other trainers: ms-swift, verl, NeMo RL and OpenRLHF."""
 
 from typing import Any
 
-from controlplane.catalogue.exchange.keys import Rule, Take, flag, text, whole
+from controlplane.catalogue.exchange.keys import Rule, Take, flag, integer, text
 from controlplane.catalogue.exchange.reading import KeyVerdict, Reading
 from workers.contract.run.prompts import MAX_ROUNDS
 
-USUAL_ROUNDS = 3
-"""ms-swift's max_resample_times, taken where a document only switches dynamic sampling on."""
-OF_THE_TOTAL = ("score", "seq_reward", "seq_final_reward")
-"""verl's filter_groups.metric for the whole reward; others are a component."""
+DEFAULT_ROUNDS = 3
+"""ms-swift's max_resample_times, used if a document enables dynamic sampling without a limit."""
+TOTAL_METRICS = ("score", "seq_reward", "seq_final_reward")
+"""Values of verl's filter_groups.metric that mean the total reward; any other names a component."""
 
 
 def batches(raw: Any) -> int:
-    """Convert batches to extra rounds: verl and NeMo RL count the first batch too, and verl's 0 means no bound."""
-    return whole(raw) - 1 if whole(raw) > 0 else MAX_ROUNDS
+    """Convert a number of batches to extra rounds: verl and NeMo RL include the first batch, and verl's 0 means no
+    limit."""
+    return integer(raw) - 1 if integer(raw) > 0 else MAX_ROUNDS
 
 
 TABLE: dict[str, Rule] = {
@@ -22,7 +23,7 @@ TABLE: dict[str, Rule] = {
         ("dynamic_sample", "dynamic_sampling", "use_dynamic_sampling", "dynamic_filtering"),
         Take("_dynamic_sampling", flag),
     ),
-    "max_resample_times": Take("_extra_rounds", whole),
+    "max_resample_times": Take("_extra_rounds", integer),
     "dynamic_sampling_max_gen_batches": Take("_extra_rounds", batches),
     **{
         f"{section}.{key}": rule
@@ -44,9 +45,12 @@ def finish(reading: Reading) -> None:
     if not on:
         return
     if rounds is None:
-        text = f"The document sets no bound: {USUAL_ROUNDS} extra rounds, as in ms-swift."
-        reading.note(KeyVerdict.ASSUMED, source, text, path="extra_rounds")
-    reading.put("prompts.extra_rounds", min(USUAL_ROUNDS if rounds is None else rounds, MAX_ROUNDS), source)
-    if metric and metric not in OF_THE_TOTAL:
-        text = f"The spread of the total reward counts; for that of {metric[:80]}, name its component under Spread of."
-        reading.note(KeyVerdict.LEFT_OUT, metric_key, text, path="spread_in")
+        message = f"The document sets no limit; {DEFAULT_ROUNDS} extra rounds are used, as in ms-swift."
+        reading.note(KeyVerdict.ASSUMED, source, message, path="extra_rounds")
+    reading.put("prompts.extra_rounds", min(DEFAULT_ROUNDS if rounds is None else rounds, MAX_ROUNDS), source)
+    if metric and metric not in TOTAL_METRICS:
+        message = (
+            f"Dynamic sampling uses the spread of the total reward. To use {metric[:80]} instead, enter its component "
+            "under “Spread of”."
+        )
+        reading.note(KeyVerdict.LEFT_OUT, metric_key, message, path="spread_in")

@@ -1,4 +1,4 @@
-"""TRL's YAML, and the options of command lines that start a GRPO training or its vLLM server."""
+"""TRL's YAML, and the options of command lines that start GRPO training or its vLLM server."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,25 +11,25 @@ from controlplane.catalogue.exchange.keys import (
     Rule,
     Take,
     flag,
+    integer,
     names,
     number,
     one_of,
-    same,
     text,
     typed,
-    whole,
+    unchanged,
 )
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, WrongValue
 from workers.contract.run.hardware import Optimizer, Rollout, Strategy, WeightSync
 from workers.contract.stack.training_rules import OWNED
 
-CHOOSE_DATA = "Choose the dataset under Data: its rows and its mapping are kept there."
-CHOOSE_REWARDS = "Choose a reward config: components, weights and code are kept there."
-CHOOSE_TOOLS = "Choose an environment: tools, games and their code are kept there."
-OURS = "The control plane sets it: files, logging, devices and credentials are its own."
+CHOOSE_DATA = "Choose the dataset under Data; its rows and mapping are stored there."
+CHOOSE_REWARDS = "Choose a reward config, which contains components, weights and code."
+CHOOSE_TOOLS = "Choose an environment, which contains tools, games and their code."
+OURS = "The control plane sets this; it manages files, logging, devices and credentials."
 OWN_SERVER = "The run starts its own server on a free port. For an external one, use a profile with its address."
-GONE = "TRL no longer has it."
-PASTE = "A file on your machine can't be read from here: import its content too."
+GONE = "TRL no longer has this option."
+PASTE = "A file on your machine can't be read from here; import its content, too."
 BITS = ("4bit", "8bit")
 OPTIMIZERS = {
     **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw", "adamw_hf"), Optimizer.ADAMW),
@@ -47,7 +47,7 @@ PRESETS = {
     "zero2": Strategy.ZERO2,
     "zero3": Strategy.ZERO3,
 }
-"""TRL's names of accelerate configs."""
+"""Strategies of the accelerate configs that TRL provides, by name."""
 BASIC = {
     **dict.fromkeys(
         ("learning_rate", "beta", "temperature", "top_p", "epsilon", "epsilon_high", "max_grad_norm"), "float"
@@ -59,32 +59,31 @@ BASIC = {
     **dict.fromkeys(("lr_scheduler_type", "loss_type", "scale_rewards"), "str"),
     **{"ddp_find_unused_parameters": "bool", "gradient_checkpointing_kwargs": "json", "torch_compile": "bool"},
 }
-"""GRPOConfig's arguments that are known before a host has reported its own."""
+"""Types of the GRPOConfig arguments that are known before a host has reported any."""
 
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, str]:
-    """Map GRPOConfig's arguments to their types, as a host's trainer reports them."""
     entries = [entry for entry in (schema or {}).get("fields") or () if isinstance(entry, dict)]
     return BASIC | {str(entry["name"]): str(entry.get("type")) for entry in entries if entry.get("name")}
 
 
 def grpo_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
-    """Choose the rule for an argument of GRPOConfig; None for others."""
+    """Return the rule for an argument of GRPOConfig; None for any other key."""
     if key in OWNED:
         return Leave(OURS)
     if key in fields:
-        return Take(f"grpo.{key}", typed(fields[key]), same)
+        return Take(f"grpo.{key}", typed(fields[key]), unchanged)
     return None
 
 
 def positive(raw: Any) -> Any:
-    """Read steps or a limit; -1 and 0 mean none."""
-    steps = whole(raw)
+    """Return a number of steps or a limit; UNSET for -1 and 0, which mean none."""
+    steps = integer(raw)
     return UNSET if steps < 1 else steps
 
 
 def iterations(raw: Any) -> Any:
-    """Convert a limit of tool calls to one of turns: the model's last turn comes after them."""
+    """Convert a limit on tool calls to one on turns, which also include the model's final turn."""
     count = positive(raw)
     return count if count is UNSET else count + 1
 
@@ -94,7 +93,7 @@ def atropos(raw: Any) -> str:
 
 
 def optimizer(raw: Any) -> Any:
-    """Read one of the profile's optimizers; others stay the run's own argument."""
+    """Return the profile's optimizer with this name, or else the name, which becomes the run's own argument."""
     name = text(raw).lower().removeprefix("optimizernames.")
     return OPTIMIZERS.get(name, name)
 
@@ -119,65 +118,65 @@ def saving(raw: Any) -> str:
 
 
 TABLE: dict[str, Rule] = {
-    "model_name_or_path": Take("model.path", text, same),
-    "model_revision": Take("model.revision", text, same),
-    "attn_implementation": Take("attn_implementation", attention, same),
+    "model_name_or_path": Take("model.path", text, unchanged),
+    "model_revision": Take("model.revision", text, unchanged),
+    "attn_implementation": Take("attn_implementation", attention, unchanged),
     **reporting.TABLE,
     **sampling.TABLE,
     "use_peft": Take("_use_peft", flag),
-    "lora_r": Take("lora.r", whole, same),
-    "lora_alpha": Take("lora.alpha", whole, same),
-    "lora_dropout": Take("lora.dropout", number, same),
+    "lora_r": Take("lora.r", integer, unchanged),
+    "lora_alpha": Take("lora.alpha", integer, unchanged),
+    "lora_dropout": Take("lora.dropout", number, unchanged),
     "lora_target_modules": Take("lora.target_modules", names, list),
     "load_in_4bit": Take("_4bit", flag),
     "load_in_8bit": Take("_8bit", flag),
-    "bf16": Take("grpo.bf16", precision, same),
-    "fp16": Take("grpo.fp16", precision, same),
+    "bf16": Take("grpo.bf16", precision, unchanged),
+    "fp16": Take("grpo.fp16", precision, unchanged),
     "optim": Take("_optim", optimizer),
-    "gradient_checkpointing": Take("hardware.gradient_checkpointing", flag, same),
-    "use_liger_kernel": Take("hardware.liger_kernels", flag, same),
-    "max_steps": Take("grpo.max_steps", positive, same),
-    "save_strategy": Take("grpo.save_strategy", saving, same),
-    "save_total_limit": Take("grpo.save_total_limit", positive, same),
-    "scale_rewards": Take("grpo.scale_rewards", scale, same),
+    "gradient_checkpointing": Take("hardware.gradient_checkpointing", flag, unchanged),
+    "use_liger_kernel": Take("hardware.liger_kernels", flag, unchanged),
+    "max_steps": Take("grpo.max_steps", positive, unchanged),
+    "save_strategy": Take("grpo.save_strategy", saving, unchanged),
+    "save_total_limit": Take("grpo.save_total_limit", positive, unchanged),
+    "scale_rewards": Take("grpo.scale_rewards", scale, unchanged),
     "warmup_ratio": Take("grpo.warmup_steps", number),
     "eval_strategy": Leave("Evaluation is on when evaluation rows are chosen under Data."),
     "use_vllm": Take("_use_vllm", flag),
     "vllm_mode": Take("_vllm_mode", one_of(server=Rollout.SERVER, colocate=Rollout.COLOCATE)),
     "vllm_gpu_memory_utilization": Take("_share", number),
-    "vllm_tensor_parallel_size": Take("_tensor_parallel", whole),
-    "vllm_max_model_length": Take("_max_model_len", whole),
-    "vllm_max_model_len": Take("_max_model_len", whole),
-    "vllm_enable_sleep_mode": Take("hardware.colocate_sleep", flag, same),
-    "vllm_server_timeout": Take("hardware.server.ready_timeout_s", whole, same),
+    "vllm_tensor_parallel_size": Take("_tensor_parallel", integer),
+    "vllm_max_model_length": Take("_max_model_len", integer),
+    "vllm_max_model_len": Take("_max_model_len", integer),
+    "vllm_enable_sleep_mode": Take("hardware.colocate_sleep", flag, unchanged),
+    "vllm_server_timeout": Take("hardware.server.ready_timeout_s", integer, unchanged),
     "vllm_server_base_url": Leave(OWN_SERVER),
     "vllm_server_host": Leave(OWN_SERVER),
     "vllm_server_port": Leave(OWN_SERVER),
-    "vllm_device": Leave(f"{GONE} A server on GPUs of its own is a matter of the hardware profile."),
-    "max_prompt_length": Leave(f"{GONE} Prompts above a limit are left out by a filter of the dataset."),
-    "num_processes": Take("hardware.processes", whole, same),
+    "vllm_device": Leave(f"{GONE} To run a server on separate GPUs, choose such a hardware profile."),
+    "max_prompt_length": Leave(f"{GONE} To leave out long prompts, filter the dataset."),
+    "num_processes": Take("hardware.processes", integer, unchanged),
     "accelerate_config": Take("_preset", text),
-    "deepspeed": Take("_deepspeed", same),
-    "fsdp": Take("_fsdp", same),
-    "fsdp_config": Leave("FSDP2 is set up by the trainer from the profile's strategy."),
-    "env": Take("hardware.environment", same, same),
+    "deepspeed": Take("_deepspeed", unchanged),
+    "fsdp": Take("_fsdp", unchanged),
+    "fsdp_config": Leave("The trainer sets up FSDP2 from the profile's strategy."),
+    "env": Take("hardware.environment", unchanged, unchanged),
     "config": Leave(PASTE),
     "config_file": Leave(PASTE),
-    "lora_task_type": Leave("The adapter is one of a causal model, to be trained."),
+    "lora_task_type": Leave("The adapter is always a trainable one for a causal language model."),
     "reward_funcs": Leave(CHOOSE_REWARDS),
     "train_dataset": Leave(CHOOSE_DATA),
     "reward_weights": Leave(CHOOSE_REWARDS),
     "reward_model_name_or_path": Leave(CHOOSE_REWARDS),
     "datasets": Leave(CHOOSE_DATA),
-    "turn_advantage_coef": Take("episodes.turn_advantage_coef", number, same),
+    "turn_advantage_coef": Take("episodes.turn_advantage_coef", number, unchanged),
     "max_tool_calling_iterations": Take("episodes.limits.turns", iterations),
     "trainer": Take("_trainer", text),
     "tools": Leave(CHOOSE_TOOLS),
     "environment_factory": Leave(CHOOSE_TOOLS),
     "rollout_func": Leave(CHOOSE_TOOLS),
-    "dtype": Leave("The trainer loads the weights as its profile needs them."),
-    "torch_dtype": Leave("The trainer loads the weights as its profile needs them."),
-    "trust_remote_code": Leave("Models can't run code of their own here."),
+    "dtype": Leave("The trainer loads the weights in the precision that its profile needs."),
+    "torch_dtype": Leave("The trainer loads the weights in the precision that its profile needs."),
+    "trust_remote_code": Leave("Models can't run custom code here."),
     **dict.fromkeys(
         ("dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_streaming"),
         Leave(CHOOSE_DATA),
@@ -188,7 +187,7 @@ TABLE: dict[str, Rule] = {
     ),
     **dict.fromkeys(
         ("lora_modules_to_save", "lora_target_parameters", "use_rslora", "use_dora", "lora_bias"),
-        Leave("LoRA here is the plain one, which vLLM can take over while it serves."),
+        Leave("Only plain LoRA is supported, because vLLM can load it while serving."),
     ),
     **dict.fromkeys(
         ("overwrite_output_dir", "save_safetensors", "logging_dir", "no_cuda", "use_liger_loss", "evaluation_strategy"),
@@ -214,15 +213,15 @@ ALIASES = {
     "num_gpus": "num_processes",
     "use_deepspeed": "deepspeed",
 }
-"""Names that other trainers' command lines and vLLM's own have for the same things."""
+"""Option names of vLLM and of other trainers -> TRL's names."""
 COMMAND: dict[str, Rule] = {
     "mixed_precision": Take("hardware.precision", one_of(bf16="bf16", fp16="fp16", no="fp32")),
-    "num_machines": Take("_machines", whole),
-    "nnodes": Take("_machines", whole),
+    "num_machines": Take("_machines", integer),
+    "nnodes": Take("_machines", integer),
     "multi_gpu": Take("_multi_gpu", flag),
     "enforce_eager": Take("hardware.server.enforce_eager", flag),
-    "data_parallel_size": Take("hardware.server.data_parallel", whole),
-    "zero_stage": Take("_zero", whole),
+    "data_parallel_size": Take("hardware.server.data_parallel", integer),
+    "zero_stage": Take("_zero", integer),
     "enable_lora": Take("_serves_lora", flag),
     "save_path": Leave(OURS),
     "weight_bridge_mode": Leave("How weights reach vLLM is a setting of the hardware profile."),
@@ -234,13 +233,13 @@ COMMAND: dict[str, Rule] = {
             *("standalone", "dynamo_backend", "host", "port", "vllm_port", "vllm_config_path", "node_rank"),
             *("master_addr", "master_port", "num_cpu_threads_per_process", "gpu_ids", "include"),
         ),
-        Leave("Processes, ports and devices are given to each run when it starts."),
+        Leave("Each run gets its processes, ports and devices when it starts."),
     ),
 }
 
 
 def finish(reading: Reading) -> None:
-    """Turn the helping values into the spec's: rollout, LoRA, quantization, optimizer, strategy."""
+    """Convert the temporary values to those of the spec: rollout, LoRA, quantization, optimizer, strategy."""
     reporting.finish(reading)
     sampling.finish(reading)
     _rollout(reading)
@@ -252,35 +251,35 @@ def finish(reading: Reading) -> None:
 
 
 def _rollout(reading: Reading) -> None:
-    mode, uses, at = reading.pop("_vllm_mode"), reading.pop("_use_vllm"), "vllm_mode"
+    mode, uses, source_key = reading.pop("_vllm_mode"), reading.pop("_use_vllm"), "vllm_mode"
     server_keys = any(path.startswith("hardware.server.") for path in reading.values)
     if mode is None and uses is not False and (uses or server_keys or "_share" in reading.values):
         mode = Rollout.SERVER if server_keys else Rollout.COLOCATE
-        reading.note(KeyVerdict.ASSUMED, "use_vllm", f"The document names no mode of vLLM: {mode}, as in TRL now.")
+        reading.note(KeyVerdict.ASSUMED, "use_vllm", f"The document sets no vLLM mode; {mode} is used, as in TRL.")
     if uses is False:
-        mode, at = Rollout.TRANSFORMERS, "use_vllm"
-    place_engine(reading, mode, at)
+        mode, source_key = Rollout.TRANSFORMERS, "use_vllm"
+    place_engine(reading, mode, source_key)
 
 
-def place_engine(reading: Reading, mode: Rollout | None, at: str) -> None:
-    """Put vLLM's own settings where the spec has them: once for a server, once for vLLM inside the trainer."""
+def place_engine(reading: Reading, mode: Rollout | None, source_key: str) -> None:
+    """Move vLLM's settings to the spec's paths for a server, or to those for vLLM inside the trainer."""
     if mode is not None:
-        reading.put("hardware.rollout", mode, at)
+        reading.put("hardware.rollout", mode, source_key)
     paths = {
         "_share": ("hardware.server.gpu_memory_utilization", "hardware.colocate_memory_utilization"),
         "_tensor_parallel": ("hardware.server.tensor_parallel", "hardware.colocate_tensor_parallel"),
         "_max_model_len": ("hardware.server.max_model_len", "hardware.colocate_max_model_len"),
     }
-    for helping, (server, colocate) in paths.items():
-        key, value = reading.sources.get(helping, ""), reading.pop(helping)
+    for temporary_path, (server, colocate) in paths.items():
+        key, value = reading.sources.get(temporary_path, ""), reading.pop(temporary_path)
         if value is not None and mode != Rollout.TRANSFORMERS:
             reading.put(colocate if mode == Rollout.COLOCATE else server, value, key)
         elif value is not None:
             reading.note(KeyVerdict.LEFT_OUT, key, "The trainer generates without vLLM.")
-    wide = reading.values.get("hardware.server.tensor_parallel", 1)
-    wide *= reading.values.get("hardware.server.data_parallel", 1)
-    if wide > 1:
-        reading.put("hardware.server.gpus", wide, reading.sources.get("hardware.server.tensor_parallel", ""))
+    gpus = reading.values.get("hardware.server.tensor_parallel", 1)
+    gpus *= reading.values.get("hardware.server.data_parallel", 1)
+    if gpus > 1:
+        reading.put("hardware.server.gpus", gpus, reading.sources.get("hardware.server.tensor_parallel", ""))
 
 
 def _lora(reading: Reading) -> None:
@@ -301,13 +300,13 @@ def _lora(reading: Reading) -> None:
 def quantize(reading: Reading) -> None:
     bits = [name for name in BITS if reading.pop(f"_{name}")]
     if len(bits) > 1:
-        text = "4-bit and 8-bit weights are both asked for; 4-bit is taken."
-        reading.note(KeyVerdict.CONTRADICTION, "load_in_8bit", text, path="hardware.quantization")
+        message = "4-bit and 8-bit weights are both requested; 4-bit is used."
+        reading.note(KeyVerdict.CONTRADICTION, "load_in_8bit", message, path="hardware.quantization")
     if bits:
         reading.put("hardware.quantization", bits[0], f"load_in_{bits[0]}")
         if not reading.values.get("lora"):
-            text = "A quantized model is frozen: only a LoRA on it can be trained."
-            reading.note(KeyVerdict.CONTRADICTION, f"load_in_{bits[0]}", text, path="use_lora")
+            message = "A quantized model is frozen, so only a LoRA on it can be trained."
+            reading.note(KeyVerdict.CONTRADICTION, f"load_in_{bits[0]}", message, path="use_lora")
 
 
 def place_optimizer(reading: Reading) -> None:
@@ -317,70 +316,72 @@ def place_optimizer(reading: Reading) -> None:
 
 
 def _credit(reading: Reading) -> None:
-    """Read MT-GRPO, which is GRPO with a turn's own advantage in addition to the outcome's."""
+    """Read the trainer's name: MT-GRPO is GRPO with an advantage for each turn in addition to that of the outcome."""
     name = reading.pop("_trainer", "grpo").lower()
     if name.replace("-", "_") in MULTI_TURN:
         if "episodes.turn_advantage_coef" not in reading.values:
             reading.put("episodes.turn_advantage_coef", 1.0, "trainer")
     elif name != "grpo":
-        reading.note(KeyVerdict.LEFT_OUT, "trainer", f"A run trains with GRPO; {name[:80]} is another trainer.")
+        reading.note(KeyVerdict.LEFT_OUT, "trainer", f"Runs train with GRPO; {name[:80]} isn't supported.")
 
 
 def strategy(reading: Reading) -> None:
-    """Put the sharding, and the numbers of processes and GPUs."""
+    """Set the sharding strategy, and the numbers of processes and GPUs."""
     preset, zero, fsdp = reading.pop("_preset"), reading.pop("_zero"), reading.pop("_fsdp")
     file, multi = reading.pop("_deepspeed"), reading.pop("_multi_gpu")
     serves_lora, machines = reading.pop("_serves_lora"), reading.pop("_machines", 1)
-    chosen = _preset(reading, preset) or (Strategy.FSDP2 if fsdp else None)
+    sharding = _preset(reading, preset) or (Strategy.FSDP2 if fsdp else None)
     if file:
-        stage = _named_stage(str(file)) or chosen
-        reading.note(KeyVerdict.LEFT_OUT, "deepspeed", PASTE if stage is None else f"{PASTE} Its name says {stage}.")
+        stage = _named_stage(str(file)) or sharding
+        reading.note(
+            KeyVerdict.LEFT_OUT, "deepspeed", PASTE if stage is None else f"{PASTE} Its name suggests {stage}."
+        )
         if fsdp:
             reading.note(KeyVerdict.CONTRADICTION, "fsdp", "DeepSpeed and FSDP can't be combined; DeepSpeed is kept.")
-        chosen = stage or chosen
+        sharding = stage or sharding
     if zero in (1, 2, 3):
-        chosen = Strategy(f"zero{zero}")
+        sharding = Strategy(f"zero{zero}")
     processes = reading.values.get("hardware.processes")
-    if chosen is None and processes is not None:
-        chosen = Strategy.DDP if processes > 1 else Strategy.NONE
-    if chosen is not None and (chosen != Strategy.DDP or multi or processes):
-        reading.put("hardware.strategy", chosen, "strategy")
+    if sharding is None and processes is not None:
+        sharding = Strategy.DDP if processes > 1 else Strategy.NONE
+    if sharding is not None and (sharding != Strategy.DDP or multi or processes):
+        reading.put("hardware.strategy", sharding, "strategy")
     if serves_lora:
         reading.put("hardware.server.weight_sync", WeightSync.LORA, "enable_lora")
         if reading.values.get("lora") is False:
             reading.pop("lora")
     if machines > 1:
-        reading.note(KeyVerdict.CONTRADICTION, "num_machines", f"{machines} machines; a run trains on one host.")
+        message = f"The document uses {machines} machines, but a run trains on one host."
+        reading.note(KeyVerdict.CONTRADICTION, "num_machines", message)
     if processes is not None and "hardware.trainer_gpus" not in reading.values:
         reading.put("hardware.trainer_gpus", processes, reading.sources["hardware.processes"])
 
 
 def _preset(reading: Reading, preset: str | None) -> Strategy | None:
-    chosen = PRESETS.get((preset or "").rpartition("/")[2].removesuffix(".yaml"))
-    if preset is not None and chosen is None:
+    sharding = PRESETS.get((preset or "").rpartition("/")[2].removesuffix(".yaml"))
+    if preset is not None and sharding is None:
         reading.note(KeyVerdict.LEFT_OUT, "accelerate_config", PASTE)
-    return chosen
+    return sharding
 
 
 def _named_stage(file: str) -> Strategy | None:
-    """Find the ZeRO stage in a config's file name, such as ds_zero2.json."""
     name = file.lower().rpartition("/")[2]
     return next((s for n, s in PRESETS.items() if n.startswith("zero") and n in name.replace("_", "")), None)
 
 
 def check(reading: Reading) -> None:
-    """Note contradictions among a run's own settings."""
+    """Note contradictions among a run's own settings, and remove the values that lose."""
     values = reading.values
     if values.get("grpo.bf16") and values.get("grpo.fp16"):
         reading.note(KeyVerdict.CONTRADICTION, "fp16", "bf16 and fp16 are both on; bf16 is kept.", path="precision")
         reading.put("grpo.fp16", False, "fp16")
     if values.get("grpo.max_steps") and "grpo.num_train_epochs" in values:
-        text = "Steps and epochs are both given; the steps count."
-        reading.note(KeyVerdict.CONTRADICTION, "num_train_epochs", text, path="grpo.num_train_epochs")
+        message = "Steps and epochs are both set; the steps are used."
+        reading.note(KeyVerdict.CONTRADICTION, "num_train_epochs", message, path="grpo.num_train_epochs")
         reading.pop("grpo.num_train_epochs")
     if values.get("grpo.save_strategy") == "epoch" and "grpo.save_steps" in values:
-        text = "A checkpoint every epoch and every N steps; the epochs count."
-        reading.note(KeyVerdict.CONTRADICTION, "save_steps", text, path="grpo.save_steps")
+        message = "Checkpoints are set for every epoch and for every N steps; every epoch is used."
+        reading.note(KeyVerdict.CONTRADICTION, "save_steps", message, path="grpo.save_steps")
         reading.pop("grpo.save_steps")
 
 

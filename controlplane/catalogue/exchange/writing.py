@@ -1,7 +1,7 @@
-"""A run's settings in the formats of other tools.
+"""Export of a run's settings in the formats of other tools.
 
-What a format has no key for follows in `#!` comment lines, so that an import here gives back all of it. A DeepSpeed
-JSON has no comments: it holds the sharding, offload and the tuned part of a profile, and no more.
+Settings without a key in the format follow in `#!` comment lines, so that an import here restores all of them. A
+DeepSpeed JSON has no comments, so it contains only the sharding, the offload and the tuned part of a profile.
 """
 
 import json
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.catalogue.exchange import accelerate, axolotl, documents, own, trl
-from controlplane.catalogue.exchange.keys import Format, Rule, TableReader, Take, put, written
+from controlplane.catalogue.exchange.keys import Format, Rule, TableReader, Take, build_document, put
 from controlplane.platform import safe_yaml
 from workers.contract.run.hardware import ZERO, HardwareSpec, Offload, Quantization, Rollout, Strategy, precision_of
 from workers.contract.run.spec import RunSpec
 from workers.contract.stack import deepspeed
 
 MAX_DEPTH = 4
-"""Deeper arguments go into comments: the reader of YAML takes few levels."""
+"""Maximum nesting of arguments; the YAML reader limits nesting, so deeper ones are written as comments."""
 AXOLOTL_SECTION = frozenset(
     {
         *("beta", "num_generations", "max_completion_length", "temperature", "top_p", "top_k", "min_p"),
@@ -25,19 +25,17 @@ AXOLOTL_SECTION = frozenset(
         *("mask_truncated_completions", "sync_ref_model", "ref_model_mixup_alpha", "ref_model_sync_steps"),
     }
 )
-"""GRPO's arguments in Axolotl's `trl` section."""
+"""GRPOConfig's arguments that Axolotl has in its `trl` section."""
 
 
 @dataclass(frozen=True)
 class ExportFormat:
     name: str
-    """The file's name."""
     label: str
     write: Callable[[RunSpec], str]
 
 
 def formats(hardware: HardwareSpec) -> list[ExportFormat]:
-    """List the formats that can describe a run with this hardware."""
     yaml = [
         ExportFormat("trl.yaml", "TRL YAML", trl_yaml),
         ExportFormat("axolotl.yaml", "Axolotl YAML", axolotl_yaml),
@@ -49,7 +47,7 @@ def formats(hardware: HardwareSpec) -> list[ExportFormat]:
 
 def trl_yaml(spec: RunSpec) -> str:
     values, hardware = own.values_of(spec), spec.hardware
-    tree = written(trl.TABLE, values)
+    tree = build_document(trl.TABLE, values)
     _arguments(tree, trl.TABLE, values, lambda name: name)
     _training(tree, spec, optimizer_key="optim")
     tree["use_peft"] = spec.lora is not None
@@ -70,7 +68,7 @@ def trl_yaml(spec: RunSpec) -> str:
 
 def axolotl_yaml(spec: RunSpec) -> str:
     values, hardware = own.values_of(spec), spec.hardware
-    tree = {"rl": "grpo", **written(axolotl.TABLE, values)}
+    tree = {"rl": "grpo", **build_document(axolotl.TABLE, values)}
     _arguments(tree, axolotl.TABLE, values, lambda name: f"trl.{name}" if name in AXOLOTL_SECTION else name)
     _training(tree, spec, optimizer_key="optimizer")
     if spec.lora is not None:
@@ -131,7 +129,6 @@ def _arguments(
 
 
 def _training(tree: dict[str, Any], spec: RunSpec, *, optimizer_key: str) -> None:
-    """Add the settings of the training that TRL and Axolotl write alike."""
     hardware, precision = spec.hardware, precision_of(spec.hardware, spec.grpo)
     tree |= {name: precision == name for name in ("bf16", "fp16")}
     tree[optimizer_key] = spec.grpo.get("optim") or trl.OPTIM_NAMES[hardware.optimizer]
@@ -151,7 +148,7 @@ def _depth(value: Any) -> int:
 
 
 def _document(title: str, tree: dict[str, Any], form: Format, values: Mapping[str, Any]) -> str:
-    """Write the tree as YAML, then every value that reading it alone would miss or change."""
+    """Return the tree as YAML, followed by every value that reading the YAML alone would miss or change."""
     plain: dict[str, Any] = json.loads(json.dumps(tree))
     reading = TableReader(form, trl.BASIC).read(plain)
     missed = {path: value for path, value in values.items() if reading.values.get(path, reading) != value}

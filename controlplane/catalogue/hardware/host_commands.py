@@ -1,4 +1,4 @@
-"""Sends commands to hosts over Celery; the only module that does, so tests patch it."""
+"""Delivery of commands to hosts over Celery, in this module only, so that tests can patch it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,15 +12,15 @@ from workers.contract.wire.names import Task
 
 
 class BrokerDown(Exception):
-    """An unavailable message broker; the tick sends again."""
+    """Failure to reach the message broker; the next tick sends the command again."""
 
 
 def send(host_name: str, task: Task, args: Sequence[Any]) -> None:
     """Put a command into a host's queue.
 
-    Commands don't expire: Celery would compare our clock with the host's, and a host whose clock is ahead would drop
-    them all. So late commands must be harmless: a launch is decided by its claim, a reap by the lock, and a stop is
-    never revoked. Lost commands are sent again by the tick.
+    Commands don't expire: Celery would compare the host's clock with ours, and a host whose clock is ahead would drop
+    them all. Late commands must therefore be harmless: a launch depends on its claim, a reap on the lock, and a stop is
+    never revoked. The tick sends lost commands again.
     """
     if not settings.REDIS_URL:
         raise BrokerDown("REDIS_URL is not set.")

@@ -1,4 +1,4 @@
-"""Requests model inspections from hosts over Celery; hosts answer over HTTP."""
+"""Model inspections, requested from hosts over Celery; hosts return the results over HTTP."""
 
 from datetime import timedelta
 
@@ -8,22 +8,22 @@ from controlplane.catalogue.hardware import host_commands
 from controlplane.catalogue.hardware.models import Host, ModelInspection
 from workers.contract.wire.names import Task
 
-ANSWER_WITHIN_S = 60
-"""Seconds until an unanswered request is overdue, so that a new one is sent."""
+RESPONSE_TIMEOUT_S = 60
+"""Seconds after which a request without a result is overdue, so that a new one is sent."""
 FRESH_FOR = timedelta(minutes=10)
-"""Time for which an answer is reused; folders on a host can change."""
+"""Time for which a result is reused; folders on a host can change."""
 
 
 class HostAway(Exception):
-    """A request that can't be sent: the host is unreachable."""
+    """Failure to send a request to a host."""
 
 
 def request_inspection(host: Host, model: str, *, revision: str = "", again: bool = False) -> ModelInspection:
-    """Find the open or recent inspection of this model, or send a new one to the host. Raises HostAway.
+    """Return the open or recent inspection of this model, or request a new one from the host. Raises HostAway.
 
-    `again`: ignore an existing answer, because its cause has changed (accepted terms, freed disk space).
+    `again`: ignore an existing result, because its cause has changed (accepted terms, freed disk space).
     """
-    existing = latest(host, model, revision)
+    existing = latest_inspection(host, model, revision)
     if existing is not None and not (again and existing.answered_at):
         return existing
     inspection = ModelInspection.objects.create(host=host, model=model, revision=revision)
@@ -35,15 +35,17 @@ def request_inspection(host: Host, model: str, *, revision: str = "", again: boo
     return inspection
 
 
-def latest(host: Host, model: str, revision: str = "") -> ModelInspection | None:
-    """Find a recent answer, or a request that may still be answered; None if there is neither."""
+def latest_inspection(host: Host, model: str, revision: str = "") -> ModelInspection | None:
+    """Find a recent result or a request that is still pending; None if there is neither."""
     now = timezone.now()
     rows = ModelInspection.objects.filter(host=host, model=model, revision=revision)
     answered = rows.filter(answered_at__gte=now - FRESH_FOR).order_by("-answered_at").first()
     if answered is not None:
         return answered
-    return rows.filter(answered_at=None, asked_at__gte=now - timedelta(seconds=ANSWER_WITHIN_S)).first()
+    return rows.filter(answered_at=None, asked_at__gte=now - timedelta(seconds=RESPONSE_TIMEOUT_S)).first()
 
 
-def overdue(inspection: ModelInspection) -> bool:
-    return inspection.answered_at is None and inspection.asked_at < timezone.now() - timedelta(seconds=ANSWER_WITHIN_S)
+def is_overdue(inspection: ModelInspection) -> bool:
+    return inspection.answered_at is None and inspection.asked_at < timezone.now() - timedelta(
+        seconds=RESPONSE_TIMEOUT_S
+    )

@@ -1,4 +1,4 @@
-"""Cleans a host's announcement into plain values of known shapes: hosts may have bugs.
+"""Validation of a host's announcement, which may be faulty, into plain values of known types.
 
 This happens on arrival, so that readers of the stored row can rely on it, and again for pages.
 """
@@ -9,16 +9,16 @@ from typing import Any
 
 from workers.contract.wire.names import MAX_GPUS
 
-MAX_LISTED = 500
-LONGEST_TEXT = 500
-DEEPEST = 6
+MAX_ITEMS = 500
+MAX_STRING_LENGTH = 500
+MAX_DEPTH = 6
 LINK_KINDS = ("NVLink", "PCIe")
 
 Shape = Callable[[Any], Any]
 
 
 def clean(raw: Any) -> dict[str, Any]:
-    """Keep known keys with valid values, drop those with invalid ones, and keep unknown keys as plain values."""
+    """Return the announced facts without invalid values; unknown keys are kept as plain JSON."""
     facts = _plain(raw)
     if not isinstance(facts, dict):
         return {}
@@ -27,14 +27,14 @@ def clean(raw: Any) -> dict[str, Any]:
 
 
 def number(value: Any) -> float | None:
-    """Accept a finite number that fits a database column; None for others."""
+    """Return a finite number that fits a database column as a float; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and abs(value) < 2**53 else None
 
 
-def whole(value: Any) -> int | None:
-    """Accept a non-negative count; None for others."""
+def count(value: Any) -> int | None:
+    """Return a non-negative number as an integer; None for any other value."""
     parsed = number(value)
     return None if parsed is None or parsed < 0 else int(parsed)
 
@@ -48,7 +48,7 @@ def flag(value: Any) -> bool | None:
 
 
 def sandbox(value: Any) -> dict[str, Any] | None:
-    """Read the best backend and, for each one that was tried, the reason why it doesn't hold, or ""."""
+    """Return the best sandbox backend and, for each one that was tried, why it doesn't work ("" if it does)."""
     if not isinstance(value, dict) or not isinstance(value.get("tried"), dict):
         return None
     tried = {key: part for key, part in value["tried"].items() if isinstance(part, str)}
@@ -56,20 +56,20 @@ def sandbox(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Convert to JSON that every database can store: no NUL, no NaN, bounded in size."""
+    """Convert a value to JSON that every database can store: no NUL, no NaN, bounded in size."""
     if isinstance(value, str):
         # Databases reject unpaired surrogates.
-        return value[:LONGEST_TEXT].replace("\0", "").encode("utf-8", "replace").decode()
+        return value[:MAX_STRING_LENGTH].replace("\0", "").encode("utf-8", "replace").decode()
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int | float):
         return value if number(value) is not None else None
-    if depth >= DEEPEST:
+    if depth >= MAX_DEPTH:
         return None
     if isinstance(value, list):
-        return [_plain(part, depth + 1) for part in value[:MAX_LISTED]]
+        return [_plain(part, depth + 1) for part in value[:MAX_ITEMS]]
     if isinstance(value, dict):
-        entries = list(value.items())[:MAX_LISTED]
+        entries = list(value.items())[:MAX_ITEMS]
         return {str(_plain(str(key))): _plain(part, depth + 1) for key, part in entries}
     return None
 
@@ -79,7 +79,7 @@ def _gpus(value: Any) -> list[dict[str, Any]] | None:
         return None
     gpus: dict[int, dict[str, Any]] = {}
     for entry in value[:MAX_GPUS]:
-        index = whole(entry.get("index")) if isinstance(entry, dict) else None
+        index = count(entry.get("index")) if isinstance(entry, dict) else None
         if index is not None and index < 1024:
             gpus.setdefault(index, _gpu(index, entry))
     return [gpus[index] for index in sorted(gpus)]
@@ -92,8 +92,8 @@ def _gpu(index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
         "name": text(entry.get("name")) or "GPU",
         "uuid": text(entry.get("uuid")) or "",
         "driver": text(entry.get("driver")) or "",
-        "memory_mib": whole(entry.get("memory_mib")) or 0,
-        "used_mib": whole(entry.get("used_mib")) or 0,
+        "memory_mib": count(entry.get("memory_mib")) or 0,
+        "used_mib": count(entry.get("used_mib")) or 0,
         "capability": text(entry.get("capability")) or "",
         "links": [link for value in _list(entry.get("links"))[:MAX_GPUS] if (link := _link(value))],
         **measured,
@@ -101,13 +101,13 @@ def _gpu(index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _link(value: Any) -> dict[str, Any] | None:
-    if not isinstance(value, dict) or (peer := whole(value.get("gpu"))) is None or value.get("kind") not in LINK_KINDS:
+    if not isinstance(value, dict) or (peer := count(value.get("gpu"))) is None or value.get("kind") not in LINK_KINDS:
         return None
     path = text(value.get("path"))
-    return {"gpu": peer, "kind": value["kind"], "lanes": whole(value.get("lanes")), "path": path[:8] if path else None}
+    return {"gpu": peer, "kind": value["kind"], "lanes": count(value.get("lanes")), "path": path[:8] if path else None}
 
 
-def _texts(value: Any) -> list[str] | None:
+def _strings(value: Any) -> list[str] | None:
     return [part for part in value if isinstance(part, str)] if isinstance(value, list) else None
 
 
@@ -126,15 +126,14 @@ def _cuda(value: Any) -> dict[str, Any] | None:
 def _programs(value: Any) -> dict[str, list[str]] | None:
     if not isinstance(value, dict):
         return None
-    return {name: argv for name, part in value.items() if (argv := _texts(part))}
+    return {name: argv for name, part in value.items() if (argv := _strings(part))}
 
 
 def _models(value: Any) -> list[dict[str, Any]] | None:
-    """Read the facts of each model, or its "problem" instead."""
     if not isinstance(value, list):
         return None
     shapes: dict[str, Shape] = {"model": text, "model_type": text, "dtype": text, "problem": text}
-    shapes |= {"parameters": whole, "bytes": whole}
+    shapes |= {"parameters": count, "bytes": count}
     entries = [part for part in value if isinstance(part, dict)]
     models = [{name: shape(entry.get(name)) for name, shape in shapes.items()} for entry in entries]
     return [model for model in models if model["model"]]
@@ -143,20 +142,19 @@ def _models(value: Any) -> list[dict[str, Any]] | None:
 def _ports(value: Any) -> list[int] | None:
     if not isinstance(value, list):
         return None
-    return sorted({port for part in value if (port := whole(part)) is not None and 0 < port < 65536})
+    return sorted({port for part in value if (port := count(part)) is not None and 0 < port < 65536})
 
 
-def _range(value: Any) -> list[int] | None:
-    """Read the first and the last port; None if they are in the wrong order."""
-    ports = [whole(part) for part in value] if isinstance(value, list) else []
+def _port_range(value: Any) -> list[int] | None:
+    ports = [count(part) for part in value] if isinstance(value, list) else []
     if len(ports) != 2 or ports[0] is None or ports[1] is None or not 0 < ports[0] <= ports[1] < 65536:
         return None
     return [ports[0], ports[1]]
 
 
 def _slots(value: Any) -> int | None:
-    count = whole(value)
-    return None if count is None else min(count, 1024)
+    slots = count(value)
+    return None if slots is None else min(slots, 1024)
 
 
 def _list(value: Any) -> list[Any]:
@@ -168,26 +166,26 @@ SHAPES: dict[str, Shape] = {
     "booted_at": number,
     "gpus": _gpus,
     "gpu_error": text,
-    "cpu_count": whole,
+    "cpu_count": count,
     "cpu_slots": _slots,
     "cpu_percent": number,
-    "memory_mib": whole,
-    "memory_used_mib": whole,
-    "shm_mib": whole,
+    "memory_mib": count,
+    "memory_used_mib": count,
+    "shm_mib": count,
     "cuda": _cuda,
-    "disk_free_mib": whole,
-    "disk_total_mib": whole,
+    "disk_free_mib": count,
+    "disk_total_mib": count,
     "runs_dir": text,
     "runs_folder": text,
-    "model_roots": _texts,
-    "models": _texts,
+    "model_roots": _strings,
+    "models": _strings,
     "model_facts": _models,
     "converts_to_gguf": flag,
     "versions": _versions,
     "trainer": text,
-    "port_range": _range,
+    "port_range": _port_range,
     "listening": _ports,
     "programs": _programs,
     "sandbox": sandbox,
 }
-"""The keys of workers.host.announce.inventory()."""
+"""Keys of workers.host.announce.inventory(), each with the function that validates its value."""

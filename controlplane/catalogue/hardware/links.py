@@ -1,4 +1,4 @@
-"""Describes the connections between a host's GPUs: one line if all pairs are alike, otherwise a small table."""
+"""Description of the connections between a host's GPUs: one line if all pairs are alike, otherwise a small table."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ PATHS = {
     "NODE": "bridges of one NUMA node",
     "SYS": "the link between CPUs",
 }
-"""The meaning of the path types, shown on hover."""
+"""Meanings of the path types, shown on hover."""
 
 
 @dataclass(frozen=True)
 class Links:
     line: str
-    """The text for all pairs; "" if they differ or are unknown."""
+    """Description of all pairs; "" if they differ or are unknown."""
     indexes: tuple[int, ...] = ()
     rows: tuple[tuple[int, tuple[str, ...]], ...] = ()
-    """(GPU, a label for each other GPU; "" for itself), if pairs differ."""
+    """(GPU, its label for each GPU, with "" for itself), if pairs differ."""
     legend: tuple[tuple[str, str], ...] = ()
 
 
 def links_of(gpus: Sequence[Mapping[str, Any]]) -> Links:
-    """Describe the connections of `gpus`, as returned by inventory.clean."""
+    """Describe the connections between `gpus`, as returned by inventory.clean."""
     indexes = tuple(gpu["index"] for gpu in gpus)
     labels = {
         frozenset((gpu["index"], link["gpu"])): _label(link)
@@ -33,15 +33,15 @@ def links_of(gpus: Sequence[Mapping[str, Any]]) -> Links:
         for link in gpu["links"]
         if link["gpu"] in indexes and link["gpu"] != gpu["index"]
     }
-    pairs = [frozenset((a, b)) for at, a in enumerate(indexes) for b in indexes[at + 1 :]]
+    pairs = [frozenset((a, b)) for i, a in enumerate(indexes) for b in indexes[i + 1 :]]
     if not labels or not pairs:
         return Links("")
     distinct = {labels.get(pair, "–") for pair in pairs}
     if len(distinct) == 1:
         return Links(f"{distinct.pop()} between {'both' if len(pairs) == 1 else 'all'}")
     rows = tuple((a, tuple("" if a == b else labels.get(frozenset((a, b)), "–") for b in indexes)) for a in indexes)
-    short = sorted({label.rpartition(" ")[2] for label in distinct} & set(PATHS))
-    return Links("", indexes, rows, tuple((name, PATHS[name]) for name in short))
+    path_types = sorted({label.rpartition(" ")[2] for label in distinct} & set(PATHS))
+    return Links("", indexes, rows, tuple((name, PATHS[name]) for name in path_types))
 
 
 def _label(link: Mapping[str, Any]) -> str:

@@ -9,43 +9,41 @@ from controlplane.platform.deletable import Deletable, Kept, unique_name
 
 
 class HostsInUse(models.Manager["Host"]):
-    """Manager without removed hosts."""
+    """Manager that excludes removed hosts."""
 
     def get_queryset(self) -> "models.QuerySet[Host]":
         return super().get_queryset().filter(removed_at=None)
 
 
 class Host(models.Model):
-    """A machine whose Celery worker announced itself; the facts are the host's own."""
+    """A machine whose Celery worker has announced itself, with the facts that the worker reports."""
 
     name = models.CharField(max_length=64, unique=True)
     inventory = models.JSONField(default=dict)
-    """workers.host.announce.inventory(): boot_id, gpus, cpu_slots, memory, disk, versions, model_roots."""
+    """Result of workers.host.announce.inventory(): boot_id, gpus, cpu_slots, memory, disk, versions, model_roots."""
     trainer_schema = models.JSONField(null=True)
-    """The output of workers.trainer.describe: the typed fields of the installed GRPOConfig; None: no trainer."""
+    """Output of workers.trainer.describe: the typed fields of the installed GRPOConfig; None if it has no trainer."""
     announced_at = models.DateTimeField(null=True)
     """Time of the last announcement by the control plane's clock, since a host's clock may be wrong."""
     draining = models.BooleanField(default=False)
     watched_at = models.DateTimeField(null=True)
-    """When its Hardware page was last open; the host then announces itself more often."""
+    """When the host's Hardware page was last open; while it is, the host announces itself more often."""
     history = models.JSONField(default=list)
-    """The last readings of its GPUs, oldest first: [unix seconds, [util_percent or null, one per GPU in order]]."""
+    """Last readings of the host's GPUs, oldest first: [unix seconds, [util_percent or null, one per GPU in order]]."""
     idle_mib = models.JSONField(default=dict)
-    """Used memory of each GPU while it had no lease: {index: MiB}. During a lease, the rest is the run's."""
+    """Memory used on each GPU while it had no lease: {index: MiB}. Use above this during a lease belongs to the run."""
     removed_at = models.DateTimeField(null=True)
-    """Hidden by an operator; its runs keep their host, and its next announcement brings it back."""
+    """When an operator removed the host; its runs keep it, and its next announcement restores it."""
 
     unsandboxed_allowed = models.BooleanField(default=False)
-    """An admin lets rewards run code here without a sandbox."""
+    """True if an admin lets rewards run code here without a sandbox."""
     unsandboxed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """The admin."""
     gpu_hour_price = models.FloatField(null=True)
-    """Price of one GPU per hour, set by an admin; None: no money is shown."""
+    """Price of one GPU per hour, set by an admin; None if costs aren't shown."""
     CURRENCY_LENGTH = 5
     currency = models.CharField(max_length=CURRENCY_LENGTH, blank=True)
-    """A sign or a code."""
     serve_address = models.GenericIPAddressField(null=True)
-    """Address on which an admin lets served models listen, besides loopback."""
+    """Address, in addition to loopback, on which an admin lets served models listen."""
 
     objects = HostsInUse()
     every = models.Manager["Host"]()
@@ -58,34 +56,35 @@ class Host(models.Model):
 
     @property
     def vllm(self) -> str:
-        """The version of vLLM in its trainer's environment, in at most 40 characters; "" if it announces none."""
+        """Version of vLLM in the trainer's environment, at most 40 characters; "" if the host announces none."""
         return str((self.inventory.get("versions") or {}).get("vllm") or "")[:40]
 
     def is_fresh(self, now: datetime) -> bool:
-        """Check for a recent announcement, which means that launches can arrive."""
+        """Return whether the host has announced itself recently, so that launches can reach it."""
         if self.announced_at is None:
             return False
         # A timestamp in the future means that the clock was set back since.
         return abs(now - self.announced_at) <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
 
     def is_another_machine(self, boot_id: object, now: datetime) -> bool:
-        """Detect a second machine with the name, and so the token, of one that is still online: a copy of its disk.
-        After a restart the earlier boot soon goes stale."""
+        """Return whether an announcement comes from a second machine with this host's name and token, a copy of its
+        disk, while the first is online. After a restart, the earlier boot soon goes stale."""
         current = self.inventory.get("boot_id") if isinstance(self.inventory, dict) else ""
         return bool(current and boot_id and current != boot_id) and self.is_fresh(now)
 
 
 class ModelInspection(models.Model):
-    """A host's answer about one model; requested over Celery, answered over HTTP."""
+    """A host's inspection of one model, requested over Celery and returned over HTTP."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE)
     model = models.CharField(max_length=500)
     revision = models.CharField(max_length=200, blank=True)
-    """Revision of a model of the hub; empty: the newest."""
+    """Revision of a model on the hub; "" for the newest."""
     asked_at = models.DateTimeField(auto_now_add=True)
     answered_at = models.DateTimeField(null=True)
     answer = models.JSONField(null=True)
-    """{"ok": bool, "error": str, "config": {...}, "parameters": int, "dtype": str, "chat_template": bool, ...}"""
+    """Result: {"ok": bool, "error": str, "config": {...}, "parameters": int, "dtype": str, "chat_template": bool,
+    ...}"""
 
     class Meta:
         ordering = ("-asked_at",)
@@ -97,14 +96,14 @@ class HardwareProfile(Deletable):
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
     spec = models.JSONField()
-    """workers.contract.HardwareSpec, which runs freeze."""
+    """workers.contract.HardwareSpec, of which each run keeps a frozen copy."""
     lora = models.JSONField(null=True)
-    """workers.contract.LoraSpec; None: made for full fine-tuning."""
+    """workers.contract.LoraSpec; None for full fine-tuning."""
     batch = models.JSONField(default=dict)
-    """GRPOConfig's names (profiles.BATCH_FIELDS) -> value; missing ones are left open."""
+    """Values of GRPOConfig's arguments in profiles.BATCH_FIELDS; a missing one has no default."""
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     archived_at = models.DateTimeField(null=True)
-    """Archived: not offered for new runs."""
+    """When the profile was archived; since then it isn't offered for new runs."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = Kept["HardwareProfile"]()

@@ -1,4 +1,4 @@
-"""Prices of a host's GPUs per hour: the admins' form, and money in words."""
+"""Hourly prices of a host's GPUs: the admins' form, and the formatting of amounts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from django.core.validators import RegexValidator
 
 from controlplane.catalogue.hardware.models import Host
 
-DEAREST = 10_000
-"""Maximum price per GPU-hour; a higher one is a typo."""
+MAX_PRICE = 10_000
+"""Maximum price per GPU-hour; a higher one is assumed to be a typo."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Money:
     currency: str
 
     def __str__(self) -> str:
-        """Write $12.30 or 1,204 CHF: signs precede the number, codes follow it."""
+        """Format the amount as $12.30 or 1,204 CHF: symbols precede the number, codes follow it."""
         number = f"{self.amount:,.2f}" if self.amount < 1000 else f"{self.amount:,.0f}"
         return f"{number} {self.currency}" if self.currency[:1].isalpha() else f"{self.currency}{number}"
 
@@ -28,14 +28,14 @@ class Money:
 
 
 def gpu_hour(host: Host | None) -> Money | None:
-    """Find the price of a GPU-hour; None if no admin has set one."""
+    """Return a host's price of a GPU-hour; None if no admin has set one."""
     if host is None or host.gpu_hour_price is None:
         return None
     return Money(host.gpu_hour_price, host.currency)
 
 
 def total(amounts: Iterable[Money]) -> str:
-    """Sum up per currency, such as $3.00 + 2.50 CHF."""
+    """Sum the amounts of each currency, and format them as $3.00 + 2.50 CHF."""
     sums: dict[str, float] = {}
     for money in amounts:
         sums[money.currency] = sums.get(money.currency, 0.0) + money.amount
@@ -47,15 +47,15 @@ class PriceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for
         label="Price of a GPU-hour",
         required=False,
         min_value=0,
-        max_value=DEAREST,
+        max_value=MAX_PRICE,
         help_text="Leave empty to show no costs.",
         widget=forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"}),
     )
     currency = forms.CharField(
         required=False,
         max_length=Host.CURRENCY_LENGTH,
-        help_text="A sign or a code, such as $, € or CHF.",
-        validators=[RegexValidator(r"^[^\d\s.,+-]*$", "Enter a sign or a code without digits, such as $, € or CHF.")],
+        help_text="A symbol or a code, such as $, € or CHF.",
+        validators=[RegexValidator(r"^[^\d\s.,+-]*$", "Enter a symbol or a code without digits, such as $, € or CHF.")],
         widget=forms.TextInput(attrs={"autocomplete": "off", "list": "currencies"}),
     )
 

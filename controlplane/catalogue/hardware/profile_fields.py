@@ -1,7 +1,7 @@
 """The fields of a hardware profile: labels, help texts, and when they apply. The form is built from this data.
 
-Names are the contract's: HardwareSpec's without a prefix, ServerSpec's with `server_`, LoraSpec's with `lora_`, and
-GRPOConfig's for the batch.
+Names are those of the contract: of HardwareSpec without a prefix, of ServerSpec with `server_`, of LoraSpec with
+`lora_`, and of GRPOConfig for the batch.
 """
 
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ from workers.contract.stack.commands import ENVIRONMENT
 from workers.contract.wire.names import MAX_SERVERS
 
 ATTACHED = "attached"
-"""The form's additional rollout choice: mode `server` with external servers."""
+"""Additional rollout choice of the form: mode `server` with external servers."""
 
 
 class When(StrEnum):
-    """The choice that makes a group of fields apply; otherwise it is folded and ignored."""
+    """Conditions under which a group of fields applies; otherwise it is collapsed and ignored."""
 
     ALWAYS = "always"
     COLOCATE = "colocate"
@@ -109,8 +109,8 @@ SECTIONS: tuple[Section, ...] = (
         _group(When.LORA, "lora_r", "lora_alpha", "lora_dropout", "lora_targets"),
         _group(When.ALWAYS, "quantization"),
     ),
-    _section("Batch", "defaults for a launch; leave empty for none", _group(When.ALWAYS, *BATCH_FIELDS)),
-    _section("Environment variables", "of the trainer and its own servers", _group(When.ALWAYS, "environment")),
+    _section("Batch", "defaults for new runs; leave empty for none", _group(When.ALWAYS, *BATCH_FIELDS)),
+    _section("Environment variables", "for the trainer and the servers it starts", _group(When.ALWAYS, "environment")),
 )
 
 LABELS: dict[str, str] = {
@@ -167,20 +167,20 @@ LABELS: dict[str, str] = {
 }
 
 HELP: dict[str, str] = {
-    "rollout": "In the trainer itself, by vLLM inside it, or by separate vLLM servers.",
-    "trainer_gpus": "Number of GPUs for training. 0 trains on the CPU.",
+    "rollout": "Whether the trainer, vLLM inside the trainer, or separate vLLM servers generate completions.",
+    "trainer_gpus": "Number of GPUs for training; 0 to train on the CPU.",
     "processes": "Trainer processes (ranks). On GPUs, one per GPU.",
-    "cpu_slots": "CPU slots to lease when nothing runs on a GPU. The Hardware page shows what each host offers.",
+    "cpu_slots": "CPU slots to lease if the run uses no GPU. The Hardware page shows how many each host has.",
     "threads": "Torch threads of each process on the CPU. Leave empty for torch's default.",
-    "colocate_memory_utilization": "Share of each GPU's memory that vLLM may take; the rest is the trainer's.",
-    "colocate_sleep": "Gives vLLM's memory to the trainer while weights are updated. Slower, and fits larger models.",
-    "colocate_tensor_parallel": "Trainer processes that vLLM splits each layer over; must divide their total number.",
+    "colocate_memory_utilization": "Share of each GPU's memory that vLLM may use; the trainer gets the rest.",
+    "colocate_sleep": "Frees vLLM's memory for the trainer while weights are updated. Slower, but larger models fit.",
+    "colocate_tensor_parallel": "Number of processes that vLLM splits each layer over; must divide the total number.",
     "colocate_max_model_len": "Maximum tokens of prompt and completion. Leave empty for the model's context length.",
     "trainer_gpu_ids": "By index, such as 0, 1. Leave empty for any free GPUs, which shortens queueing.",
-    "strategy": "How processes share the training: full copies (DDP), or sharded model state.",
+    "strategy": "How processes divide the training: full copies (DDP) or sharded model state.",
     "offload": "Keeps state in the host's memory: slower steps, but larger models fit.",
-    "deepspeed": 'A custom JSON, used unchanged; values that the run sets must be "auto". Leave empty for the default.',
-    "precision": "Precision of training. Auto is bf16 on GPUs and fp32 on the CPU.",
+    "deepspeed": 'A custom JSON, used as is; values that the run sets must be "auto". Leave empty for the default.',
+    "precision": "Precision of the training. Auto is bf16 on GPUs and fp32 on the CPU.",
     "quantization": "Quantizes the frozen base model under a LoRA to half or a quarter of its memory.",
     "optimizer": (
         "AdamW: 8 bytes per trained weight, the usual choice. 8-bit AdamW: 2 bytes at the same speed, with slightly "
@@ -190,37 +190,37 @@ HELP: dict[str, str] = {
     "liger_kernels": "Fused Triton kernels that need less memory for logits and norms. They run on GPUs only.",
     "memory_cap_gib": "GPU memory limit of each trainer process, to simulate a smaller card. Leave empty for no limit.",
     "environment": f"One NAME=VALUE per line. Allowed names: {', '.join(ENVIRONMENT)}.",
-    "server_count": f"vLLM servers that share the prompts of a step, up to {MAX_SERVERS}.",
+    "server_count": f"Number of vLLM servers that share each step's prompts; at most {MAX_SERVERS}.",
     "server_gpus": "Tensor parallel × data parallel, on top of the trainer's GPUs unless they are shared.",
     "server_tensor_parallel": "Number of GPUs that each layer is split over; must divide the attention heads.",
     "server_data_parallel": "Copies of the model in one server. Only useful for mixture-of-experts models.",
     "server_shared": "Server and trainer share GPUs. The policy is sent as a LoRA: NCCL rejects two ranks on one GPU.",
     "server_gpu_ids": "By index, in the order of the servers. Leave empty for any free GPUs, which shortens queueing.",
-    "server_port": "On loopback; further servers use the next ports. Leave empty for free ports of the host's range.",
+    "server_port": "On loopback; other servers use the next ports. Leave empty for free ports in the host's range.",
     "server_attached": "One http://host:port per line, as seen from the host. The run doesn't start or check them.",
     "server_gpu_memory_utilization": "Share of each GPU's memory for vLLM, above 0 and at most 1.",
     "server_max_model_len": "Maximum tokens of prompt and completion. Leave empty for the model's context length.",
     "server_dtype": "Precision of the server's weights; auto uses the model's.",
     "server_enforce_eager": "No CUDA graphs: starts sooner, generates 5 to 10 times slower.",
-    "server_all_graphs": "Also for batches larger than the run's: the server starts 3 to 15 s later and gains nothing.",
+    "server_all_graphs": "Also for batches larger than the run's: startup takes 3 to 15 s longer, without any benefit.",
     "server_keep_warm_minutes": (
         "How long servers stay up for your next run with the same model and settings, unless another run needs their "
         "GPUs. LoRA hot-swap only; 15 is usual, 0 stops them at once."
     ),
     "server_kv_cache_gib": (
-        "Size on each GPU, instead of vLLM's own estimate within the share. Too much runs out of memory."
+        "Size on each GPU; replaces vLLM's own estimate. With too large a cache, the GPU runs out of memory."
     ),
-    "server_tuned_lora": "Kernel configs measured for the GPU if available, otherwise vLLM’s own.",
-    "server_prefix_caching": "Reuses the shared beginning of prompts.",
+    "server_tuned_lora": "Uses kernel configs tuned for the GPU if available, otherwise vLLM’s defaults.",
+    "server_prefix_caching": "Computes the shared beginning of prompts only once.",
     "server_ready_timeout_s": "How long a server may take to become ready. A cold start takes 1 to 2 minutes.",
     "server_request_timeout_s": "How long the trainer waits for one step's completions.",
     "server_weight_sync": "NCCL streams all weights to one server; LoRA hot-swap sends an adapter to each server.",
-    "use_lora": "Trains small matrices beside frozen weights: a tenth of the memory. Required for LoRA hot-swap.",
+    "use_lora": "Trains small matrices added to frozen weights, in a tenth of the memory. LoRA hot-swap needs it.",
     "lora_r": "Size of the matrices; larger ones can learn more. 8 to 64 is usual.",
     "lora_alpha": "The adapter is scaled by α / r. Usually twice the rank.",
     "lora_dropout": "Dropout on the adapter's input during training.",
-    "lora_targets": "Modules with an adapter, by the end of their name, or all-linear.",
-    "per_device_train_batch_size": "Completions in one pass on each process. Lower it when memory runs out.",
+    "lora_targets": "Modules that get an adapter, by the end of their names; or all-linear.",
+    "per_device_train_batch_size": "Completions per pass on each process. Lower it if memory runs out.",
     "gradient_accumulation_steps": "Passes accumulated before each optimizer step.",
     "num_generations": "Group size: completions per prompt that are compared with each other; at least 2.",
     "max_completion_length": "Maximum tokens per completion.",
@@ -254,7 +254,7 @@ CHOICES: dict[str, tuple[tuple[str, str], ...]] = {
         (Precision.FP32, "fp32"),
     ),
     "quantization": (
-        (Quantization.NONE, "In its own precision"),
+        (Quantization.NONE, "Unquantized"),
         (Quantization.INT8, "8-bit"),
         (Quantization.NF4, "4-bit (NF4)"),
     ),

@@ -1,4 +1,4 @@
-"""Hardware profiles as plain values, and the settings that a launch takes from one."""
+"""Hardware profiles as plain values, and the settings that a launch uses from one."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,7 +17,7 @@ from workers.contract.stack.hardware_rules import problems_with_lora
 from workers.contract.wire.documents import from_dict, to_dict
 
 DIVISION = ("per_device_train_batch_size", "gradient_accumulation_steps")
-"""The fields whose product is the number of a process's completions per step."""
+"""Fields whose product is the number of completions per step in each process."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,9 @@ class Profile:
     spec: HardwareSpec
     lora: LoraSpec | None = None
     batch: dict[str, int] = field(default_factory=dict)
-    """BATCH_FIELDS; missing ones are left open."""
+    """Values of BATCH_FIELDS; a missing one has no default."""
 
     def columns(self) -> dict[str, Any]:
-        """List the columns of a HardwareProfile row."""
         return {
             "name": self.name,
             "description": self.description,
@@ -41,14 +40,14 @@ class Profile:
 
 
 def profile_of(row: HardwareProfile) -> Profile:
-    """Read a row. Raises ContractError for one of an older contract."""
+    """Build a profile from its row. Raises ContractError if the row has an older contract."""
     lora = from_dict(LoraSpec, row.lora, at="lora") if row.lora else None
     spec = from_dict(HardwareSpec, {**row.spec, "profile": row.name}, at="hardware")
     return Profile(row.name, row.description, spec, lora, {k: v for k, v in row.batch.items() if k in BATCH_FIELDS})
 
 
 def archive(row: HardwareProfile, *, archived: bool) -> bool:
-    """Archive or unarchive a profile. Returns False if nothing changed."""
+    """Archive or unarchive a profile, and return whether anything changed."""
     if archived == (row.archived_at is not None):
         return False
     row.archived_at = timezone.now() if archived else None
@@ -57,7 +56,6 @@ def archive(row: HardwareProfile, *, archived: bool) -> bool:
 
 
 def launch_values(row: HardwareProfile) -> dict[str, str]:
-    """List the profile's values by fields of the New run form."""
     profile = profile_of(row)
     values = {name: str(value) for name, value in profile.batch.items()}
     if profile.lora is None:
@@ -73,7 +71,7 @@ def launch_values(row: HardwareProfile) -> dict[str, str]:
 
 
 def step_of(batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Count the completions per step, however they are divided into passes, and list the batch's other fields."""
+    """Return the completions per step, however they are divided into passes, and the batch's other fields."""
     sizes = [batch.get(name) for name in DIVISION]
     numbers = [size for size in sizes if isinstance(size, int)]
     undivided = {name: batch[name] for name in BATCH_FIELDS if name in batch and name not in DIVISION}
@@ -81,7 +79,7 @@ def step_of(batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def profile_problems(profile: Profile) -> list[Problem]:
-    """List the settings that can't run: hardware, LoRA, the batch, the engines' lengths."""
+    """List the problems of a profile's hardware, LoRA, batch and sequence lengths."""
     return [
         *problems_with_lora(profile.spec, profile.lora),
         *number_problems(profile.spec, profile.batch),
@@ -92,16 +90,16 @@ def profile_problems(profile: Profile) -> list[Problem]:
 
 def _arithmetic(profile: Profile) -> Iterator[Problem]:
     batch_values = profile.batch
-    names = {f.name for f in fields(Batch)}
-    sizes: dict[str, Any] = {name: value for name, value in batch_values.items() if name in names}
+    batch_fields = {f.name for f in fields(Batch)}
+    sizes: dict[str, Any] = {name: value for name, value in batch_values.items() if name in batch_fields}
     batch = Batch(**sizes, processes=max(profile.spec.processes, 1))
     for problem in problems(batch):
         # Sizes that the profile leaves open can't be checked yet.
-        whole = {"per_device_train_batch_size", "num_generations"} <= set(batch_values)
-        if whole or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in batch_values):
+        is_complete = {"per_device_train_batch_size", "num_generations"} <= set(batch_values)
+        if is_complete or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in batch_values):
             changes = repairs(batch, problem.rule)
             nearest = [f"{name.replace('_', ' ')} {value}" for name, value in changes if name in batch_values]
-            fix = f"Nearest that fit: {', '.join(nearest[:3])}." if nearest else ""
+            fix = f"Nearest valid values: {', '.join(nearest[:3])}." if nearest else ""
             yield Problem(problem.field, problem.sentence, fix)
 
 
@@ -114,5 +112,5 @@ def _lengths(profile: Profile) -> Iterator[Problem]:
     }
     for name, limit in limits.items():
         if completion and limit is not None and 0 < limit <= completion:
-            sentence = f"{limit:,} tokens leave no room for a prompt with completions of {completion:,}."
+            sentence = f"{limit:,} tokens leave no room for a prompt if completions may have {completion:,}."
             yield Problem(name, sentence)

@@ -1,4 +1,4 @@
-"""Access to hardware rows: the only way for views to get one."""
+"""Queries for hardware rows, through which all views access them."""
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -24,5 +24,5 @@ def host_for(request: HttpRequest, host_id: int) -> Host:
 
 
 def known_host_for(request: HttpRequest, host_id: int) -> Host:
-    """Find a host that may be removed: for a second click, and for older rows that refer to it."""
+    """Find a host even if it is removed, for a repeated click and for older rows that refer to it."""
     return get_object_or_404(Host.every, pk=host_id)

@@ -1,4 +1,4 @@
-"""A host's isolation of code that rewards run: the host's report and an admin's permission."""
+"""Isolation of code that rewards run on a host, by the host's report and an admin's permission."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,13 @@ BARE = (
 @dataclass(frozen=True)
 class HostSandbox:
     reported: bool
-    """True once the host has reported, as it does within a minute of its worker's start."""
+    """True once the host has reported its sandbox, which it does within a minute of its worker's start."""
     backend: str
-    """The best backend that works on the host; "" if none does."""
+    """Best backend that works on the host; "" if none does."""
     lacks: tuple[tuple[str, str], ...]
-    """The backends that don't work, and why."""
+    """Backends that don't work, each with the reason."""
     allowed: bool
-    """An admin allows code to run on the host without a sandbox."""
+    """True if an admin allows code to run on the host without a sandbox."""
 
     @property
     def bare(self) -> bool:
@@ -34,12 +34,12 @@ class HostSandbox:
 
     @property
     def reach(self) -> str:
-        """The risk of model-written code, in words; "" if a sandbox isolates it or it doesn't run."""
+        """Risk of running model-written code, for people; "" if a sandbox isolates it or it doesn't run."""
         return BARE if self.bare else ""
 
     @property
     def why_not(self) -> str:
-        """The reasons why no sandbox works, in the host's words."""
+        """Reasons why no sandbox works, as the host reports them."""
         return "; ".join(f"{name}: {reason}" for name, reason in self.lacks)
 
 

@@ -15,21 +15,21 @@ from workers.contract.wire.documents import from_dict
 
 @dataclass(frozen=True, kw_only=True)
 class Shipped(Profile):
-    """A built-in profile. Its `spec` gets its name."""
+    """Built-in profile, whose name is also set in its `spec`."""
 
     slug: str
-    """An id that stays the same when the name changes."""
+    """Id that stays the same when the name changes."""
     setup: str
-    """The reproduced setup and its hardware."""
+    """Description of the reproduced setup and its hardware."""
     card_gib: float = 0.0
-    """Memory of each GPU of that hardware; 0: it names none."""
+    """Memory of each GPU of that hardware; 0 if the setup names no GPU."""
     measured: bool = True
-    """Runs with it were measured on GPUs (tests/gpu)."""
+    """True if runs with it were measured on GPUs (tests/gpu)."""
     model: str = ""
-    """The model for which the memory estimate divided the batch on such cards: the setup's, or the largest usual one
-    that fits; "": the batch is the setup's own."""
+    """Model for which the memory estimate divided the batch on such GPUs: the setup's, or the largest usual one that
+    fits; "" if the division is the setup's own."""
     guide: dict[str, int] = field(default_factory=dict)
-    """The setup's own division of the same batch, if it differs."""
+    """The setup's own division of the same batch, if it is different."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", replace(self.spec, profile=self.name))

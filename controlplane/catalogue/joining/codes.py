@@ -1,4 +1,4 @@
-"""One-time join codes: created for an operator or a machine's provider, and used up by the first machine."""
+"""One-time join codes: created by an operator or for a requested machine, and used up by the first machine."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -14,10 +14,8 @@ FORGOTTEN_AFTER = timedelta(days=7)
 
 
 def create(host_name: str, *, by: User | None, code: str = "") -> tuple[JoinCode, str]:
-    """Create a code for a host of this name ("": any). Only the return value contains the code itself.
-
-    `code`: a secret that the caller can derive again; random by default.
-    """
+    """Create a code for a host of this name ("" for any name), and return its row and the code, of which only a hash is
+    stored. `code`: a secret that the caller can derive again; random by default."""
     now = timezone.now()
     code = code or secrets.token_hex(20)  # hex, since a leading dash would be an option of the command
     row = JoinCode.objects.create(
@@ -27,12 +25,11 @@ def create(host_name: str, *, by: User | None, code: str = "") -> tuple[JoinCode
 
 
 def extend(code_id: int) -> None:
-    """Extend an unused code, even if it has expired."""
     JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now() + VALID_FOR)
 
 
 def revoke(code_id: int) -> bool:
-    """Revoke a code. Returns False if it was already used."""
+    """Revoke a code, and return whether it was still unused."""
     return bool(JoinCode.objects.filter(pk=code_id, used_at=None).update(expires_at=timezone.now()))
 
 
@@ -43,7 +40,7 @@ def find(code: str) -> JoinCode | None:
 def problem(row: JoinCode | None) -> str:
     """Explain why a code can't be used; "" if it can."""
     if row is None:
-        return "This join code is wrong. Copy the whole command from the Hardware page."
+        return "This join code is unknown. Copy the whole command from the Hardware page."
     if row.used_at is not None:
         return f"This join code was used by the host {row.used_by}. Each code is for one machine."
     if row.expires_at <= timezone.now():
@@ -52,16 +49,16 @@ def problem(row: JoinCode | None) -> str:
 
 
 def use_up(row: JoinCode, host_name: str) -> bool:
-    """Use a code up by one conditional UPDATE. Returns False if another machine was first."""
+    """Mark a code as used by one conditional UPDATE; return False if another machine was first."""
     unused = JoinCode.objects.filter(pk=row.pk, used_at=None, expires_at__gt=timezone.now())
     return bool(unused.update(used_at=timezone.now(), used_by=host_name))
 
 
 def forget(now: datetime) -> None:
-    """Delete codes long after they expired; until then, pages show their outcome."""
+    """Delete codes that expired long ago; until then, pages show what became of them."""
     JoinCode.objects.filter(expires_at__lt=now - FORGOTTEN_AFTER).delete()
 
 
 def command(url: str, code: str) -> str:
-    """Write the command to run on the new machine, in a copy of the source."""
+    """Return the command to run on the new machine, in a copy of the source."""
     return f"python3 -m workers.host.join {url.rstrip('/')} {code}"

@@ -1,4 +1,4 @@
-"""Tokens of hosts: random and stored as hashes, so that revoking one takes effect at once."""
+"""Tokens of hosts: random, and looked up by hash at each request, so that revoking one takes effect at once."""
 
 import secrets
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from controlplane.catalogue.joining.models import HostCredential
 from controlplane.platform.accounts.models import User
 from controlplane.platform.http.tokens import hashed
 
-NOTED_EVERY = timedelta(minutes=1)
-"""Interval of storing the last use: hosts announce themselves every few seconds, mostly unchanged."""
+NOTE_INTERVAL = timedelta(minutes=1)
+"""Interval at which the last use is stored, since hosts announce themselves every few seconds, mostly unchanged."""
 
 
 class HostNameTaken(Exception):
-    """A name under which another machine has joined."""
+    """Refusal of a name under which another machine has joined."""
 
 
 @dataclass(frozen=True)
 class Issued:
-    """New secrets, which are stored nowhere else."""
+    """A host's new secrets, of which only hashes are stored."""
 
     credential: HostCredential
     token: str
@@ -47,8 +47,8 @@ def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issue
 
 
 def embedded_token(name: str, present: str) -> str | None:
-    """Make a token for the host that `up` runs next to the control plane, which needs no code to join. None if
-    `present` is valid. Raises HostNameTaken."""
+    """Issue a token to the host that `up` runs next to the control plane, which needs no join code; return None if its
+    `present` token is valid. Raises HostNameTaken."""
     if is_valid(name, present.strip()):
         return None
     with transaction.atomic():
@@ -78,17 +78,17 @@ def is_valid(name: str, token: str) -> bool:
 
 
 def was_revoked(name: str, token: str) -> bool:
-    """Check for a revoked token of the host."""
+    """Return whether this is a revoked token of the host."""
     return HostCredential.objects.filter(host_name=name, token_sha256=hashed(token)).exclude(revoked_at=None).exists()
 
 
 def revoke(name: str, by: User | None) -> bool:
-    """Revoke a host's token at once. Returns False if it has none. `host_redis` deletes the host's user in Redis."""
+    """Revoke a host's token, and return whether it had one. `host_redis` deletes the host's user in Redis."""
     return bool(_active(name).update(revoked_at=timezone.now(), revoked_by=by))
 
 
 def revoked_since_dispatch() -> Exists:
-    """Build an expression for queries of attempts: their host was revoked after their dispatch. A host that joins again
+    """Return a query expression for attempts whose host was revoked after they were dispatched. A host that joins again
     under its old name gets new tokens, and those of earlier attempts stay revoked."""
     return Exists(
         HostCredential.objects.filter(host_name=OuterRef("host__name"), revoked_at__gte=OuterRef("dispatched_at"))
@@ -96,11 +96,12 @@ def revoked_since_dispatch() -> Exists:
 
 
 def note_use(credential: HostCredential, *, version: str, skew_s: float | None, refusal: str = "") -> None:
-    """Store a host's announcement, unless nothing changed since a moment ago."""
+    """Store that a host has announced itself, unless the last such use is recent and nothing has changed."""
     now = timezone.now()
     version, skew = version[:60], None if skew_s is None else round(skew_s)
-    steady = (version, refusal) == (credential.version, credential.refusal) and _close(skew, credential.clock_skew_s)
-    if steady and credential.last_used_at and timedelta(0) <= now - credential.last_used_at < NOTED_EVERY:
+    same_report = (version, refusal) == (credential.version, credential.refusal)
+    is_steady = same_report and _is_close(skew, credential.clock_skew_s)
+    if is_steady and credential.last_used_at and timedelta(0) <= now - credential.last_used_at < NOTE_INTERVAL:
         return
     HostCredential.objects.filter(pk=credential.pk).update(
         last_used_at=now, version=version, clock_skew_s=skew, refusal=refusal
@@ -108,7 +109,7 @@ def note_use(credential: HostCredential, *, version: str, skew_s: float | None, 
 
 
 def note_copy(credential: HostCredential) -> None:
-    """Note that another machine used a host's token."""
+    """Store that another machine has just used a host's token."""
     HostCredential.objects.filter(pk=credential.pk).update(copied_at=timezone.now())
 
 
@@ -116,5 +117,5 @@ def _active(name: str) -> QuerySet[HostCredential]:
     return HostCredential.objects.filter(host_name=name, revoked_at=None)
 
 
-def _close(skew: float | None, before: float | None) -> bool:
+def _is_close(skew: float | None, before: float | None) -> bool:
     return skew == before if skew is None or before is None else abs(skew - before) < 5

@@ -1,4 +1,4 @@
-"""Exchanges a machine's join code for credentials: all or nothing, with every refusal in words."""
+"""Exchange of a machine's join code for credentials: either complete, or refused with a reason."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, version_pr
 
 
 class NotJoined(Exception):
-    """A refusal to let a machine join; the message says why."""
+    """Refusal to let a machine join, with the reason."""
 
     def __init__(self, status: int, what: str, *, where: str, fix: str = "") -> None:
         super().__init__(what)
@@ -18,20 +18,21 @@ class NotJoined(Exception):
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinResult:
     name: str
     token: str
     redis_url: str
 
 
-def join(code: str, *, name: str, hostname: str, version: str) -> Joined:
-    """Join a machine under the code's name, else `name` (its --name), else its `hostname`. Raises NotJoined."""
+def join(code: str, *, name: str, hostname: str, version: str) -> JoinResult:
+    """Register a machine as a host, and return its credentials. Raises NotJoined. Its name is the code's or, in this
+    order, `name` (its --name) or `hostname`."""
     if problem := version_problem(version):
         raise NotJoined(426, problem, where="version")
     row = codes.find(code)
     problem = codes.problem(row)
     if row is None or problem:
-        raise NotJoined(403, problem, where="code", fix="Make a new one on the Hardware page.")
+        raise NotJoined(403, problem, where="code", fix="Create a new one on the Hardware page.")
     if row.host_name and name and name != row.host_name:
         raise NotJoined(409, f"This code is for a host named {row.host_name}, not {name}.", where="name")
     chosen = row.host_name or name or hostname
@@ -44,15 +45,15 @@ def join(code: str, *, name: str, hostname: str, version: str) -> Joined:
             issued = credentials.issue(chosen, by=row.created_by)
             if not codes.use_up(row, chosen):
                 raise NotJoined(403, "Another machine has just used this join code.", where="code")
-            # So that it is on the Hardware page before its first announcement.
+            # Show the host on the Hardware page before its first announcement.
             Host.every.update_or_create(name=chosen, defaults={"removed_at": None})
             # Last, so that the transaction rolls everything back if this fails.
             host_redis.allow(issued.credential)
     except (credentials.HostNameTaken, IntegrityError):
-        raise NotJoined(409, f"A host named {chosen} has joined already.", where="name", fix=TAKEN) from None
+        raise NotJoined(409, f"A host named {chosen} has already joined.", where="name", fix=TAKEN) from None
     except host_redis.NoUser as error:
         raise NotJoined(503, str(error), where="redis", fix=AGAIN) from None
-    return Joined(chosen, issued.token, host_redis.url_for(chosen, issued.redis_password))
+    return JoinResult(chosen, issued.token, host_redis.url_for(chosen, issued.redis_password))
 
 
 AGAIN = "The code is still valid: run the same command again."

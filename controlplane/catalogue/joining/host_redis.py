@@ -1,6 +1,6 @@
-"""Manages the hosts' users in Redis: each can access only the keys of its own queue.
+"""The hosts' users in Redis, each of which can access only the keys of its own queue.
 
-Without an ACL file Redis loses its users at a restart, so missing ones are created again from the stored hashes.
+Without an ACL file, Redis loses its users at a restart, so missing ones are created again from the stored hashes.
 """
 
 import contextlib
@@ -21,15 +21,16 @@ COMMANDS = (
     "hset", "hget", "hdel", "zadd", "zrem", "zrange", "zrevrangebyscore", "zrangebyscore", "set", "get", "del",
     "expire", "pexpire", "eval", "evalsha", "script|load",
 )  # fmt: skip
-"""Commands of kombu's transport. None lists keys, reads other users, or changes the server."""
+"""Commands that kombu's transport uses. None of them lists keys, reads other users or changes the server."""
 SETINFO, SETINFO_SINCE = "client|setinfo", (7, 2)
-"""redis-py identifies itself with it, but works without. A server rejects a user with an unknown command."""
+"""Optional command with which redis-py identifies itself, and the first version with it: older servers reject a user
+with an unknown command."""
 TIMEOUT_S = 2
 HOW = "Set REDIS_URL to a Redis that the machine can reach, with TLS and a password, and restart."
 
 
 class NoUser(Exception):
-    """A failure to create a host's user."""
+    """Failure to create a host's user."""
 
 
 def problem() -> str:
@@ -48,15 +49,15 @@ def problem() -> str:
 
 
 def user_of(name: str) -> str:
-    """Name a host's user, uniquely per installation: several may share a server with separate databases but common
-    users."""
+    """Return the name of a host's user, unique to this installation: several installations may share a server, whose
+    users are common to all databases."""
     mark = hashlib.sha256(f"users of {settings.SECRET_KEY}".encode()).hexdigest()[:8]
     return f"grpo-{mark}.{name}"
 
 
 def url_for(name: str, password: str) -> str:
-    """Build the URL of Redis with the host's user, and the control plane's database unless HOST_REDIS_URL names
-    another."""
+    """Build the URL by which a host connects to Redis, with its user and the control plane's database, unless
+    HOST_REDIS_URL names another."""
     ours = urlsplit(settings.REDIS_URL)
     # Without the query, whose options name files of this machine.
     parts = urlsplit(settings.HOST_REDIS_URL) if settings.HOST_REDIS_URL else ours._replace(query="")
@@ -66,21 +67,21 @@ def url_for(name: str, password: str) -> str:
 
 
 def check() -> None:
-    """Check that users can be created, before a machine tries to join. Raises NoUser."""
-    trial = user_of("").rstrip(".")
-    with _errors_in_words(), _client() as client:
-        _send(client, "ACL SETUSER", trial, "off", *_commands(client))
-        _send(client, "ACL DELUSER", trial)
+    """Check that users can be created, before a machine tries to join. Raises NoUser if they can't."""
+    trial_user = user_of("").rstrip(".")
+    with _errors_as_no_user(), _client() as client:
+        _send(client, "ACL SETUSER", trial_user, "off", *_commands(client))
+        _send(client, "ACL DELUSER", trial_user)
 
 
 def allow(credential: HostCredential) -> None:
-    """Create or renew a host's user. Raises NoUser."""
-    with _errors_in_words(), _client() as client:
+    """Create or update a host's user. Raises NoUser."""
+    with _errors_as_no_user(), _client() as client:
         _allow(client, credential)
 
 
 def delete(name: str) -> None:
-    """Delete a host's user, which also closes its connections, and its queue. Raises redis.RedisError."""
+    """Delete a host's queue and its user, which also closes the user's connections. Raises redis.RedisError."""
     with _client() as client:
         _send(client, "ACL DELUSER", user_of(name))
         client.delete(queue_of(name))
@@ -102,7 +103,7 @@ def reconcile() -> None:
 
 
 @contextlib.contextmanager
-def _errors_in_words() -> Iterator[None]:
+def _errors_as_no_user() -> Iterator[None]:
     try:
         yield
     except redis.ConnectionError as error:
@@ -120,7 +121,6 @@ def _allow(client: redis.Redis, credential: HostCredential) -> None:
 
 
 def _commands(client: redis.Redis) -> list[str]:
-    """List the ACL rules for a user's commands. Valkey, too, reports a compatible Redis version."""
     version = tuple(int(part) for part in str(client.info("server")["redis_version"]).split(".")[:2])
     return [f"+{name}" for name in (*COMMANDS, *([SETINFO] if version >= SETINFO_SINCE else []))]
 

@@ -6,24 +6,22 @@ from django.db.models import Q
 
 
 class HostCredential(models.Model):
-    """A host's token and its user in Redis, of which only hashes are stored. Revoked ones are kept, with their time."""
+    """A host's token and the password of its Redis user, stored as hashes. Revoked credentials are kept."""
 
     host_name = models.CharField(max_length=64)
     token_sha256 = models.CharField(max_length=64, unique=True)
     redis_sha256 = models.CharField(max_length=64, blank=True)
-    """Hash of the password in Redis; empty for the host of `up`, which uses the control plane's own connection."""
+    """Hash of the password in Redis; "" for the host of `up`, which uses the control plane's own connection."""
     embedded = models.BooleanField(default=False)
     """True for the host that `up` runs next to the control plane."""
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """The user who created the join code."""
     last_used_at = models.DateTimeField(null=True)
     version = models.CharField(max_length=60, blank=True)
-    """The version that the host announced."""
     clock_skew_s = models.FloatField(null=True)
-    """Seconds by which the host's clock is ahead of ours; only shown, nothing depends on it."""
+    """Seconds by which the host's clock is ahead of ours; only for display."""
     refusal = models.TextField(blank=True)
-    """The reason why the last announcement was refused, or ""."""
+    """Why the last announcement was refused, or ""."""
     copied_at = models.DateTimeField(null=True)
     """When another machine last used this token and was refused."""
     revoked_at = models.DateTimeField(null=True)
@@ -40,17 +38,16 @@ class HostCredential(models.Model):
 
 
 class JoinCode(models.Model):
-    """A code that lets one machine join, once, until it expires."""
+    """A code that lets one machine join until it expires."""
 
     code_sha256 = models.CharField(max_length=64, unique=True)
     host_name = models.CharField(max_length=64, blank=True)
-    """"": the machine chooses."""
+    """Name that the host must have; "" if the machine chooses."""
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
     used_by = models.CharField(max_length=64, blank=True)
-    """The host that joined with it."""
 
     def __str__(self) -> str:
         return self.host_name or f"code {self.pk}"

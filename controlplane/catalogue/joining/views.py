@@ -1,4 +1,4 @@
-"""The route by which a machine joins: it has only its code, neither a session nor a token."""
+"""The route by which a machine joins, authenticated only by its code, without a session or a token."""
 
 import time
 from typing import Annotated
@@ -14,7 +14,7 @@ from controlplane.platform.http.errors import error_json
 from controlplane.platform.http.request_body import BadBody, body_of, decode
 from workers.contract.wire.joining import VERSION
 
-LIMIT = 16 * 2**10
+MAX_BODY_BYTES = 16 * 2**10
 Short = Annotated[str, msgspec.Meta(max_length=300)]
 
 
@@ -28,13 +28,13 @@ class JoinBody(msgspec.Struct):
 @csrf_exempt
 @login_not_required
 def join(request: HttpRequest) -> HttpResponse:
-    """Exchange a code for a host's token and its address of Redis."""
+    """Exchange a join code for a host's token and its Redis address."""
     if request.method != "POST":
-        answer = error_json(405, "Only POST is allowed here.", where=request.path)
-        answer.headers["Allow"] = "POST"
-        return answer
+        response = error_json(405, "Only POST is allowed here.", where=request.path)
+        response.headers["Allow"] = "POST"
+        return response
     try:
-        body = decode(body_of(request, LIMIT), JoinBody)
+        body = decode(body_of(request, MAX_BODY_BYTES), JoinBody)
     except BadBody as error:
         return error_json(error.status, error.what, where=error.where, fix=error.fix)
     address = str(request.META.get("REMOTE_ADDR", ""))
@@ -49,6 +49,6 @@ def join(request: HttpRequest) -> HttpResponse:
         return error_json(error.status, error.what, where=error.where, fix=error.fix)
     issued = {"name": joined.name, "token": joined.token, "redis_url": joined.redis_url}
     url = request.build_absolute_uri("/").rstrip("/")
-    answer = JsonResponse({**issued, "url": url, "version": VERSION, "time": time.time()})
-    answer.headers["Cache-Control"] = "no-store"
-    return answer
+    response = JsonResponse({**issued, "url": url, "version": VERSION, "time": time.time()})
+    response.headers["Cache-Control"] = "no-store"
+    return response

@@ -1,1 +1,1 @@
-"""Checks of a dataset's own reference answers by a reward config, before anybody trains on them."""
+"""Checks of a dataset's reference answers by a reward config, before a run trains on them."""

@@ -1,4 +1,4 @@
-"""Scores reference answers: which components judge them, on which completion, and which scores are failures."""
+"""Scoring of reference answers: the components that judge them, the completions to score, and the failed scores."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,36 +14,36 @@ from workers.rewards.scoring import score
 from workers.rewards.tools import Tools
 
 TOLERANCE = 1e-6
-EXCERPT = 300
-LONGEST_MESSAGE = 500
+EXCERPT_LENGTH = 300
+MAX_MESSAGE_LENGTH = 500
 UNREAD = "The reward can't read this answer, so no completion gets a score on this row."
 
 
 @dataclass(frozen=True)
 class AnswerJudge:
-    """A component of the reward config as a judge of answers."""
+    """A reward config's component in its role as a judge of answers."""
 
     name: str
     spec: RewardSpec | None = None
     reward: Reward | None = None
     skipped: str = ""
-    """The reason why it can't judge reference answers, or ""."""
+    """Why the component can't judge reference answers, or ""."""
     form: bool = False
-    """It scores style or length: the page shows its mean, and no answer fails because of it."""
+    """True if the component scores style or length; the page then shows its mean, and no answer fails by it."""
 
     @property
     def full(self) -> float | None:
-        """The highest score; None if there is none, so that an answer fails only if the reward does."""
+        """Highest score of the component; None if it has no maximum, so that an answer fails only if scoring fails."""
         return self.reward.expected_of(self.spec.params)[1] if self.reward and self.spec else None
 
     @property
     def compares(self) -> bool:
-        """True if it compares with the answer alone, so that every row with an answer should get a score."""
+        """True if the component compares with the answer alone, so that it should score every row with an answer."""
         return self.reward is not None and "answer" in self.reward.needs and "test_cases" not in self.reward.needs
 
     @property
     def location(self) -> str:
-        """The part of the completion that holds the answer."""
+        """Place of the answer in the completion, for people."""
         params = {} if self.reward is None or self.spec is None else self.reward.defaults() | self.spec.params
         source = params.get("source")
         if source == "answer tag":
@@ -63,51 +63,50 @@ class FailedAnswer:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The result of one component for a batch of rows."""
+class JudgedBatch:
+    """One component's results for a batch of rows."""
 
     scored: int
-    """Number of rows that it applied to."""
+    """Number of rows that the component applied to."""
     failed: list[FailedAnswer]
     total: float = 0.0
-    """The sum of the scores."""
     unavailable: str = ""
-    """The reason why nothing could be scored on this machine, or ""."""
+    """Why nothing could be scored on this machine, or ""."""
 
 
 def judges(components: Sequence[Mapping[str, Any]]) -> list[AnswerJudge]:
     return [_judge(part) for part in components]
 
 
-def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> Judged:
-    """Score the answers of rows, each of which has an answer."""
+def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> JudgedBatch:
+    """Score the answers of rows that all have one."""
     if component.spec is None or component.reward is None:
-        return Judged(0, [])
+        return JudgedBatch(0, [])
     params = component.reward.defaults() | component.spec.params
     completions = [completion(row["answer"], params) for row in rows]
     scores = score(component.reward, completions, rows, component.spec.params, tools)
     failures = {failure.index: failure for failure in scores.failures}
     unavailable = next((failure.message for failure in scores.failures if failure.kind == "unavailable"), "")
     if unavailable:
-        return Judged(0, [], unavailable=unavailable)
+        return JudgedBatch(0, [], unavailable=unavailable)
     total = math.fsum(value for value in scores.values if value is not None)
     if component.form:
-        return Judged(sum(value is not None for value in scores.values), [], total)
-    failed, counted = [], 0
+        return JudgedBatch(sum(value is not None for value in scores.values), [], total)
+    failed, scored = [], 0
     for index, (row, value) in enumerate(zip(rows, scores.values, strict=True)):
         failure = failures.get(index)
-        unread = value is None and failure is None and component.compares
-        counted += failure is not None or value is not None or unread
-        low = value is not None and component.full is not None and value < component.full - TOLERANCE
-        if failure is not None or low or unread:
-            note = UNREAD if unread else scores.notes[index] if index < len(scores.notes) else ""
-            message = (failure.message if failure else note)[:LONGEST_MESSAGE]
+        is_unread = value is None and failure is None and component.compares
+        scored += failure is not None or value is not None or is_unread
+        is_low = value is not None and component.full is not None and value < component.full - TOLERANCE
+        if failure is not None or is_low or is_unread:
+            note = UNREAD if is_unread else scores.notes[index] if index < len(scores.notes) else ""
+            message = (failure.message if failure else note)[:MAX_MESSAGE_LENGTH]
             failed.append(FailedAnswer(row["row"], component.name, value, message, _excerpt(row["answer"])))
-    return Judged(counted, failed, total)
+    return JudgedBatch(scored, failed, total)
 
 
 def completion(answer: str, params: Mapping[str, Any]) -> str:
-    """Write the completion that contains the answer where a component with these parameters looks for it."""
+    """Build a completion with the answer in the place where a component with these parameters looks for it."""
     source, marker = params.get("source"), str(params.get("marker") or "")
     short = after_last(answer, marker) or answer
     if source == "answer tag":
@@ -124,20 +123,20 @@ def _judge(part: Mapping[str, Any]) -> AnswerJudge:
     try:
         spec = from_dict(RewardSpec, dict(part))
     except ContractError:
-        return AnswerJudge(name, skipped="Another version of the control plane saved it.")
+        return AnswerJudge(name, skipped="Another version of the control plane saved this component.")
     reward = LIBRARY.get(spec.function)
     if reward is None:
-        return AnswerJudge(name, skipped="It is no longer in the library.")
+        return AnswerJudge(name, skipped="This reward is no longer in the library.")
     if reward.check(spec.params):
         return AnswerJudge(name, skipped="Its parameters are no longer valid.")
     if reward.cost is Cost.TRAINER:
-        return AnswerJudge(name, skipped="Only the trainer can score it.")
+        return AnswerJudge(name, skipped="Only the trainer can compute this score.")
     if reward.cost is Cost.HTTP:
-        return AnswerJudge(name, skipped="It calls another server.")
+        return AnswerJudge(name, skipped="This reward calls another server.")
     form = {"answer", "test_cases"}.isdisjoint(reward.needs) and reward.group is not RewardGroup.CUSTOM
     return AnswerJudge(name, spec, reward, form=form)
 
 
 def _excerpt(answer: str) -> str:
     plain = answer.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-    return plain[:EXCERPT] + ("…" if len(plain) > EXCERPT else "")
+    return plain[:EXCERPT_LENGTH] + ("…" if len(plain) > EXCERPT_LENGTH else "")

@@ -6,7 +6,7 @@ from django.urls import reverse
 
 
 class ReferenceCheck(models.Model):
-    """A pass over all rows of a version, in which a config's components score each row's answer."""
+    """A pass over all rows of a dataset version, in which a config's components score each row's answer."""
 
     WAITING, RUNNING, DONE, STOPPED, FAILED = "queued", "running", "succeeded", "stopped", "failed"
     STATUSES = (WAITING, RUNNING, DONE, STOPPED, FAILED)
@@ -18,14 +18,14 @@ class ReferenceCheck(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     status = models.CharField(max_length=9, default=WAITING, choices=[(s, s) for s in STATUSES])
     problem = models.TextField(blank=True)
-    """The reason why it ended before the last row, as a sentence."""
+    """Why the check ended before the last row, as a sentence; "" if it didn't."""
     done = models.IntegerField(default=0)
-    """Number of checked rows; an interrupted check continues after them."""
+    """Number of checked rows, after which an interrupted check continues."""
     unanswered = models.IntegerField(default=0)
-    """Number of these rows without an answer."""
+    """Number of checked rows without an answer."""
     failed_rows = models.IntegerField(default=0)
     counts = models.JSONField(default=dict)
-    """Component -> {"scored", "failed"}: answers; "total": the sum of their scores."""
+    """Component -> {"scored", "failed": numbers of answers, "total": sum of their scores}."""
 
     class Meta:
         ordering = ("-pk",)
@@ -42,17 +42,16 @@ class ReferenceCheck(models.Model):
 
 
 class ReferenceFailure(models.Model):
-    """An answer that a component doesn't give its full score."""
+    """An answer that doesn't get a component's full score."""
 
     check_of = models.ForeignKey(ReferenceCheck, on_delete=models.CASCADE, related_name="failures")
     row = models.BigIntegerField()
-    """The row's row_id."""
+    """row_id of the row."""
     component = models.CharField(max_length=200)
     score = models.FloatField(null=True)
-    """NULL: the reward failed on it."""
+    """NULL if the reward failed on the answer."""
     message = models.TextField(blank=True)
     excerpt = models.TextField()
-    """The answer's beginning."""
 
     class Meta:
         ordering = ("row", "pk")

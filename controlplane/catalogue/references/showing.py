@@ -1,4 +1,4 @@
-"""Finds checks of reference answers for views, and presents them: the verdict and the results of the components."""
+"""Checks of reference answers for the pages: their verdicts, and the results of their components."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from controlplane.catalogue.references.models import ReferenceCheck
 @dataclass(frozen=True)
 class AnswerVerdict:
     grade: str
-    """good | watch | bad"""
+    """Grade: good, watch or bad."""
     text: str
     fix: str = ""
 
@@ -24,12 +24,12 @@ class ComponentVerdicts:
     scored: int
     failed: int
     not_applied: int
-    """Answers that it doesn't apply to."""
+    """Number of answers that the component doesn't apply to."""
     mean: float | None
 
 
 def checks_for(request: HttpRequest) -> QuerySet[ReferenceCheck]:
-    """Find all checks, for every signed-in user, the newest first."""
+    """Find all checks, newest first; none unless a user is signed in."""
     if not request.user.is_authenticated:
         return ReferenceCheck.objects.none()
     return ReferenceCheck.objects.select_related(
@@ -55,14 +55,14 @@ def components(check: ReferenceCheck) -> list[ComponentVerdicts]:
 def verdict(check: ReferenceCheck) -> AnswerVerdict:
     answered, failed = check.done - check.unanswered, check.failed_rows
     if not answered:
-        return AnswerVerdict("watch", "No answer was checked.", "Rows without an answer have nothing to check.")
+        return AnswerVerdict("watch", "No answers were checked.", "Rows without an answer can't be checked.")
     if failed == answered:
-        text = "Every answer fails, so the answers are probably not at fault."
-        return AnswerVerdict("bad", text, "Check the column mapping, and where the component looks for the answer.")
+        sentence = "Every answer fails, so the answers are probably not at fault."
+        return AnswerVerdict("bad", sentence, "Check the column mapping, and where the component looks for the answer.")
     if failed:
         count = f"{failed:,} of the {answered:,} answers that were checked"
-        text = f"{count} fail: on these rows a correct completion can't get the full reward."
-        return AnswerVerdict("bad", text, "Correct them, or train on a version without these rows.")
+        sentence = f"{count} fail: on these rows a correct completion can't get the full reward."
+        return AnswerVerdict("bad", sentence, "Correct them, or train on a version without these rows.")
     if not any(result.scored for result in components(check) if not result.judge.form):
-        return AnswerVerdict("watch", "No component applied to any answer.", "Rows without tests have nothing to run.")
+        return AnswerVerdict("watch", "No component applied to any answer.", "Rows without tests have none to run.")
     return AnswerVerdict("good", f"All {answered:,} answers that were checked get the full score.")

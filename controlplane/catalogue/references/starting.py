@@ -1,4 +1,4 @@
-"""Starts and stops checks of reference answers, and derives versions without the rows whose answers fail."""
+"""Actions on checks of reference answers: start, stop, and derive a version without the rows whose answers fail."""
 
 from django.db import transaction
 
@@ -14,14 +14,14 @@ from controlplane.platform.accounts.models import User
 
 
 def start(version: DatasetVersion, rewards: RewardVersion, user: User) -> ReferenceCheck:
-    """Queue a check, unless the same one waits or runs. Raises DatasetError if there is nothing to check."""
+    """Queue a check, or return the same one if it is live. Raises DatasetError if there is nothing to check."""
     if "answer" not in version.columns and not (version.mapping or {}).get("answer"):
-        raise DatasetError(f"{version} has no answers: map that column first.")
+        raise DatasetError(f"{version} has no answers. Map a column to the answer first.")
     if all(judge.skipped for judge in judges(rewards.components)):
         raise DatasetError(f"No component of {rewards} can score an answer here.")
-    same = ReferenceCheck.objects.filter(dataset_version=version, reward_version=rewards)
+    same_checks = ReferenceCheck.objects.filter(dataset_version=version, reward_version=rewards)
     with transaction.atomic():
-        live = same.filter(status__in=ReferenceCheck.LIVE).first()
+        live = same_checks.filter(status__in=ReferenceCheck.LIVE).first()
         if live is not None:
             return live
         check = ReferenceCheck.objects.create(dataset_version=version, reward_version=rewards, created_by=user)
@@ -30,18 +30,18 @@ def start(version: DatasetVersion, rewards: RewardVersion, user: User) -> Refere
 
 
 def stop(check: ReferenceCheck) -> bool:
-    """Stop a check. Returns False if it had already ended. The worker notices after its current batch."""
+    """Stop a check, which takes effect after the current batch; return False if it had already ended."""
     live = ReferenceCheck.objects.filter(pk=check.pk, status__in=ReferenceCheck.LIVE)
     return bool(live.update(status=ReferenceCheck.STOPPED))
 
 
 def leave_out(check: ReferenceCheck, user: User) -> DatasetVersion:
-    """Derive a version without the rows whose answers fail. Raises DatasetError if it would be the same or empty."""
+    """Derive a version without the rows whose answers fail. Raises DatasetError if it would be identical or empty."""
     if check.live:
-        raise DatasetError("The check is still running: stop it, or wait for its end.")
+        raise DatasetError("The check is still running. Stop it, or wait until it ends.")
     failed = tuple(check.failures.order_by("row").values_list("row", flat=True).distinct())
     if not failed:
-        raise DatasetError("No answer fails, so there is nothing to leave out.")
+        raise DatasetError("No answer fails, so there are no rows to leave out.")
     if len(failed) >= check.dataset_version.rows:
         raise DatasetError("Every answer fails, so no row would be left.")
     why = f"leaving out answers that fail {check.reward_version}"

@@ -19,8 +19,8 @@ from controlplane.catalogue.versioned.queries import offered_versions
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.middleware import STOP_POLLING
 
-LISTED = 50
-A_PAGE = 50
+MAX_LISTED = 50
+PAGE_SIZE = 50
 DELETED = {"invalid_choice": "This no longer exists. Choose another."}
 
 
@@ -39,14 +39,14 @@ class CheckForm(forms.Form):
             label="Reward config",
             empty_label="choose rewards",
             error_messages=DELETED,
-            help_text="Its components that compare with the answer or run the row's tests.",
+            help_text="Components that compare with the answer or run the row's tests are used.",
         )
         self.fields["reward_version"].queryset = offered_versions(RewardVersion, self["reward_version"].value())  # type: ignore[attr-defined]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def reference_checks(request: HttpRequest) -> HttpResponseBase:
-    """Show the form and the checks; ?dataset_version= and ?reward_version= filter them."""
+    """Show the form and the checks, filtered by ?dataset_version= and ?reward_version=; start a check on POST."""
     if request.method == "POST":
         return _start(request)
     return _page(request, CheckForm(request, initial=request.GET.dict()))
@@ -67,7 +67,7 @@ def _start(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def reference_check(request: HttpRequest, check_id: int) -> HttpResponse:
-    """Show a check; htmx requests get only the result until the check has ended."""
+    """Show a check; htmx requests get only the result, and stop polling once the check has ended."""
     check = check_for(request, check_id)
     components = showing.components(check)
     component = request.GET.get("component", "")
@@ -80,7 +80,7 @@ def reference_check(request: HttpRequest, check_id: int) -> HttpResponse:
         "components": components,
         "verdict": showing.verdict(check),
         "component": component,
-        "failures": Paginator(failures, A_PAGE).get_page(request.GET.get("page")),
+        "failures": Paginator(failures, PAGE_SIZE).get_page(request.GET.get("page")),
         "may_operate": person(request).may_operate,
     }
     if request.headers.get("HX-Request") == "true":
@@ -100,7 +100,6 @@ def stop(request: HttpRequest, check_id: int) -> HttpResponseBase:
 @require_POST
 @operator_required
 def leave_out(request: HttpRequest, check_id: int) -> HttpResponseBase:
-    """Derive a version of the dataset without the rows whose answers fail."""
     check = check_for(request, check_id)
     try:
         return redirect(starting.leave_out(check, person(request)))
@@ -117,7 +116,7 @@ def _page(request: HttpRequest, form: CheckForm, status: int = 200) -> HttpRespo
             checks = checks.filter(**{name: int(number)})
     context = {
         "form": form,
-        "checks": checks[:LISTED],
+        "checks": checks[:MAX_LISTED],
         "live": ReferenceCheck.LIVE,
         "may_operate": person(request).may_operate,
     }

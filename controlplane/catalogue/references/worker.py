@@ -1,6 +1,6 @@
-"""Scores the reference answers of waiting checks in the background, one check at a time.
+"""Background scoring of reference answers, one check at a time.
 
-Results are stored after each batch, so that a check that was interrupted (a killed worker) continues there.
+Results are stored after each batch, where a check that was interrupted (a killed worker) continues.
 """
 
 import json
@@ -20,7 +20,7 @@ from controlplane.catalogue.datasets.exporting import JSONL
 from controlplane.catalogue.datasets.folders import try_lock
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.worker import slot
-from controlplane.catalogue.references.judging import AnswerJudge, FailedAnswer, Judged, judge, judges
+from controlplane.catalogue.references.judging import AnswerJudge, FailedAnswer, JudgedBatch, judge, judges
 from controlplane.catalogue.references.models import ReferenceCheck, ReferenceFailure
 from controlplane.catalogue.rewards import turns
 from controlplane.catalogue.rewards.turns import TrialTurn
@@ -29,22 +29,22 @@ from workers.contract.run.dataset import row_for_rewards
 log = logging.getLogger(__name__)
 
 BATCH = 32
-"""Rows scored at once."""
+"""Number of rows scored at once."""
 MAX_FAILED = 10_000
-"""Maximum failed rows; beyond, the config or the column mapping is probably wrong, not the answers."""
+"""Maximum failed rows; with more, the config or the column mapping is probably wrong, not the answers."""
 TOO_MANY = f"More than {MAX_FAILED:,} answers fail, so the remaining rows were not checked."
-BROKEN = "The check failed on the server; the worker's log says why."
+BROKEN = "The check failed on the server; the worker's log shows the cause."
 
 
-class _Ended(Exception):
-    """The end of a check before its last row; the message is shown on its page."""
+class _EndedEarly(Exception):
+    """End of a check before its last row; the message is shown on its page."""
 
 
 def score_waiting() -> None:
-    """Run all checks that wait or were interrupted. Return at once if another process does, or if no slot of the worker
-    is free: it is called again."""
-    with try_lock(Path(settings.DATA_DIR) / "references.lock") as acquired, slot() as free:
-        if not (acquired and free):
+    """Run all checks that are queued or were interrupted. Return at once if another process does so or no worker slot
+    is free; the next call tries again."""
+    with try_lock(Path(settings.DATA_DIR) / "references.lock") as acquired, slot() as has_slot:
+        if not (acquired and has_slot):
             return
         try:
             while check := ReferenceCheck.objects.filter(status__in=ReferenceCheck.LIVE).order_by("pk").first():
@@ -58,7 +58,7 @@ def _run(check: ReferenceCheck) -> None:
     _live(check).update(status=ReferenceCheck.RUNNING)
     try:
         _score(check)
-    except _Ended as end:
+    except _EndedEarly as end:
         problem = str(end)
         status = ReferenceCheck.STOPPED if problem == TOO_MANY else ReferenceCheck.FAILED
     except DatasetError as error:
@@ -70,7 +70,7 @@ def _run(check: ReferenceCheck) -> None:
 
 
 def _score(check: ReferenceCheck) -> None:
-    """Score all rows. Return early once the check was stopped or deleted."""
+    """Score all rows; return early if the check was stopped or deleted."""
     turn = TrialTurn(until=math.inf, is_wanted=lambda: _live(check).exists())
     components = [component for component in judges(check.reward_version.components) if not component.skipped]
     rows_left = _rows(check.dataset_version, after=check.done)
@@ -81,19 +81,19 @@ def _score(check: ReferenceCheck) -> None:
             return
         for component, result in judged:
             if result.unavailable:
-                raise _Ended(f"{component.name} can't be scored on this server: {result.unavailable}")
+                raise _EndedEarly(f"{component.name} can't be scored on this server: {result.unavailable}")
         _store(check, len(rows), len(rows) - len(answered), judged)
         if check.failed_rows > MAX_FAILED:
-            raise _Ended(TOO_MANY)
+            raise _EndedEarly(TOO_MANY)
 
 
 def _store(
-    check: ReferenceCheck, looked_at: int, unanswered: int, judged: Sequence[tuple[AnswerJudge, Judged]]
+    check: ReferenceCheck, checked_rows: int, unanswered: int, judged: Sequence[tuple[AnswerJudge, JudgedBatch]]
 ) -> None:
-    failed = [answer for _, result in judged for answer in result.failed]
-    check.done += looked_at
+    failed = [failed_answer for _, result in judged for failed_answer in result.failed]
+    check.done += checked_rows
     check.unanswered += unanswered
-    check.failed_rows += len({answer.row for answer in failed})
+    check.failed_rows += len({failed_answer.row for failed_answer in failed})
     for component, result in judged:
         before = check.counts.get(component.name, {})
         counts = {"scored": result.scored, "failed": len(result.failed), "total": result.total}
@@ -101,7 +101,7 @@ def _store(
     with transaction.atomic():
         progress = {name: getattr(check, name) for name in ("done", "unanswered", "failed_rows", "counts")}
         if _live(check).update(**progress):
-            ReferenceFailure.objects.bulk_create([_row(check, answer) for answer in failed])
+            ReferenceFailure.objects.bulk_create([_row(check, failed_answer) for failed_answer in failed])
 
 
 def _row(check: ReferenceCheck, failed: FailedAnswer) -> ReferenceFailure:
@@ -111,8 +111,8 @@ def _row(check: ReferenceCheck, failed: FailedAnswer) -> ReferenceFailure:
 
 
 def _rows(version: DatasetVersion, *, after: int) -> Iterator[dict[str, Any]]:
-    """Read the rows after the first `after` ones, in order and as rewards get them, from a process that is killed when
-    the iteration stops. Raises DatasetError."""
+    """Yield the rows after the first `after` rows, in order and as rewards get them. They come from a process that is
+    killed when the iteration stops. Raises DatasetError."""
     chat = bool(version.mapping.get("chat", True))
     for line in islice(_lines(reader_process.stream(version.folder, "export", {"format": JSONL})), after, None):
         row = json.loads(line)
@@ -122,14 +122,13 @@ def _rows(version: DatasetVersion, *, after: int) -> Iterator[dict[str, Any]]:
 def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     begun: list[bytes] = []
     for piece in pieces:
-        first, *following = piece.split(b"\n")
-        begun.append(first)
-        if following:
+        head, *tail = piece.split(b"\n")
+        begun.append(head)
+        if tail:
             yield b"".join(begun)
-            yield from following[:-1]
-            begun = following[-1:]
+            yield from tail[:-1]
+            begun = tail[-1:]
 
 
 def _live(check: ReferenceCheck) -> Any:
-    """Select the check while it is live."""
     return ReferenceCheck.objects.filter(pk=check.pk, status__in=ReferenceCheck.LIVE)

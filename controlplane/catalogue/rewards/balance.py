@@ -1,4 +1,4 @@
-"""Computes how much each component of a config can move the total, and whether one dominates the others."""
+"""Balance of a reward config: how much each component can move the total, and whether one dominates the others."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,14 +9,13 @@ from controlplane.platform.templatetags.figures import significant
 from workers.contract.run.spec import RewardSpec, outcome_weights
 from workers.rewards.library import LIBRARY
 
-TIMES = 4.0
-"""A component dominates if its part of the total spans this many times that of the largest other one, beyond what their
-weights express: 1 beside 0.2 already means five times."""
-BY_WEIGHT = 25.0
-"""It also dominates if it spans this many times the other, whatever the weights; 1 beside 0.05 is a usual weight for a
-format."""
+MIN_RATIO = 4.0
+"""Ratio of spans in the total, relative to that of the weights, from which a component dominates the largest other one:
+weights of 1 and 0.2 already mean five times."""
+MIN_RATIO_BY_WEIGHT = 25.0
+"""Ratio of spans from which a component dominates whatever the weights; 1 and 0.05 are usual with a format."""
 NORMALISED = {"unique_chars": "unique_chars_normalised"}
-"""Unbounded reward -> its equivalent between 0 and 1."""
+"""Keys of unbounded rewards -> their equivalents between 0 and 1."""
 
 
 @dataclass(frozen=True)
@@ -26,20 +25,20 @@ class ScoreSpan:
     spec: RewardSpec
     title: str
     low: float | None
-    """None: no bound."""
+    """None if there is no lower bound."""
     high: float | None
     usual: tuple[float, float] | None
-    """The usual range of the weighted part; None: unknown."""
+    """Usual range of the weighted part; None if unknown."""
     raw: tuple[float, float] | None
-    """The usual range without the weight."""
+    """Usual range without the weight."""
     index: int = 0
     """Position in the config, which determines its colour."""
     bar: tuple[float, float] = (0.0, 0.0)
-    """Start and width of its bar, of 100 on the axis that all components share."""
+    """Start and width of the bar, in percent of the axis that all components share."""
 
     @property
     def range(self) -> str:
-        return in_words(self.low, self.high)
+        return describe_range(self.low, self.high)
 
     @property
     def unbounded(self) -> bool:
@@ -51,24 +50,24 @@ class ScoreSpan:
 
     @property
     def expected_size(self) -> float:
-        """The size that the weight suggests for scores from 0 to 1. A narrower range counts as a weight, too."""
+        """Size that the weight suggests for scores from 0 to 1; a narrower range acts as a weight, too."""
         scale = abs(self.raw[1] - self.raw[0]) if self.raw else 1.0
         return abs(self.spec.weight) * min(scale, 1.0)
 
 
 @dataclass(frozen=True)
 class Dominance:
-    """A component that dominates the others, and the remedy."""
+    """A component that dominates the others, with values that would remedy it."""
 
     span: ScoreSpan
     times: float
     """Ratio to the span of the largest other component."""
     largest: ScoreSpan
-    """The largest other component."""
+    """Largest other component."""
     size: float
-    """The span of the largest other component."""
+    """Span of the largest other component."""
     weight: float
-    """The weight that would make both equal."""
+    """Weight that would make both spans equal."""
     instead: str
     """Key of the equivalent reward between 0 and 1; "" if none."""
     instead_title: str
@@ -80,26 +79,25 @@ class Balance:
     low: float | None
     high: float | None
     zero: float
-    """The position of 0 on the shared axis, of 100."""
+    """Position of 0, in percent of the shared axis."""
     normalised: bool
-    """Each component is normalised separately, before the weights."""
+    """True if each component is normalised separately, before the weights apply."""
     drowns: Dominance | None
 
     @property
     def range(self) -> str:
-        return in_words(self.low, self.high)
+        return describe_range(self.low, self.high)
 
 
-def in_words(low: float | None, high: float | None) -> str:
-    """Write a range in words; None: no bound."""
+def describe_range(low: float | None, high: float | None) -> str:
+    """Describe a range, in which None means no bound."""
     if low is None:
         return "no bounds" if high is None else f"up to {significant(high)}"
     return f"{significant(low)} and up" if high is None else f"{significant(low)} to {significant(high)}"
 
 
 def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
-    """Compute the balance of a config's components in the outcome, without invalid ones (None) and unknown
-    functions."""
+    """Compute the balance of a config's components in the outcome, ignoring invalid (None) and unknown ones."""
     scored = [(index, spec) for index, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
     weights = outcome_weights([spec for _, spec in scored])
     spans = [_span(replace(spec, weight=weight), index) for (index, spec), weight in zip(scored, weights, strict=True)]
@@ -113,24 +111,24 @@ def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
         high=_total(span.high for span in spans),
         zero=round(-100 * start / width, 2),
         normalised=aggregation == NORMALIZE_THEN_SUM,
-        drowns=_drowns(bars, aggregation),
+        drowns=_dominance(bars, aggregation),
     )
 
 
-def expected(spec: RewardSpec) -> tuple[float, float | None]:
-    """Compute the lowest and highest score of a component; with default parameters if its own are invalid."""
+def expected_range(spec: RewardSpec) -> tuple[float, float | None]:
+    """Return the lowest and highest score of a component, with default parameters if its own are invalid."""
     reward = LIBRARY[spec.function]
     return reward.range if reward.check(spec.params) else reward.expected(spec.params)
 
 
 def _total(bounds: Iterable[float | None]) -> float | None:
-    finite = list(bounds)
-    return None if None in finite else math.fsum(bound for bound in finite if bound is not None)
+    limits = list(bounds)
+    return None if None in limits else math.fsum(bound for bound in limits if bound is not None)
 
 
 def _span(spec: RewardSpec, index: int) -> ScoreSpan:
     reward = LIBRARY[spec.function]
-    low, high = expected(spec)
+    low, high = expected_range(spec)
     raw = (low, high) if high is not None else reward.typical
     edges = [spec.weight * low, None if high is None else spec.weight * high]
     if spec.weight < 0:
@@ -145,19 +143,17 @@ def _span(spec: RewardSpec, index: int) -> ScoreSpan:
 
 
 def _bar_edges(span: ScoreSpan) -> tuple[float, float] | None:
-    """Return the edges of a bar, in order; of an unbounded one those of its usual range, if any."""
     return span.usual if span.low is None or span.high is None else (span.low, span.high)
 
 
 def _with_bar(span: ScoreSpan, start: float, width: float) -> ScoreSpan:
     if (edges := _bar_edges(span)) is None:
         return span
-    begin, end = (100 * (edge - start) / width for edge in edges)
-    return replace(span, bar=(round(begin, 2), round(max(end - begin, 0.5), 2)))
+    bar_start, bar_end = (100 * (edge - start) / width for edge in edges)
+    return replace(span, bar=(round(bar_start, 2), round(max(bar_end - bar_start, 0.5), 2)))
 
 
-def _drowns(spans: Sequence[ScoreSpan], aggregation: str) -> Dominance | None:
-    """Find the dominant component, if any. If components are normalised separately, only weights are compared."""
+def _dominance(spans: Sequence[ScoreSpan], aggregation: str) -> Dominance | None:
     normalised = aggregation == NORMALIZE_THEN_SUM
     sizes = [(abs(span.spec.weight) if normalised else span.size, span) for span in spans]
     ranked = sorted((entry for entry in sizes if entry[0] > 0), key=lambda entry: entry[0], reverse=True)
@@ -165,7 +161,7 @@ def _drowns(spans: Sequence[ScoreSpan], aggregation: str) -> Dominance | None:
         return None
     (size, span), (next_size, largest) = ranked[:2]
     ratio = size / next_size if normalised else span.expected_size / largest.expected_size
-    if size < next_size * min(TIMES * max(ratio, 1.0), BY_WEIGHT):
+    if size < next_size * min(MIN_RATIO * max(ratio, 1.0), MIN_RATIO_BY_WEIGHT):
         return None
     instead = "" if normalised else NORMALISED.get(span.spec.function, "")
     return Dominance(

@@ -12,7 +12,7 @@ from workers.rewards.entries import custom
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion
 
-SECONDS = 20.0
+TIMEOUT_S = 20.0
 """Time limit of the whole check; a function's samples get half of it."""
 KEY = "python"
 PARAM = "source"
@@ -24,26 +24,24 @@ _ROW = {"row": 0, "prompt": "What is 6 times 7?", "answer": "42", "test_cases": 
 def problems(
     specs: Sequence[RewardSpec], user: User, samples: Callable[[], Sequence[Sample]] = lambda: ()
 ) -> dict[int, str]:
-    """Explain by a component's index why this user can't save it. Only code that no version has is tried.
-
-    `samples`: the playground's, requested only for new code; made-up ones if there are none.
-    """
+    """Return the reasons why this user can't save components, by their index. Only code that no version has is tried,
+    on `samples`: those of the playground, which are requested only for new code, or else made-up ones."""
     by_index = {}
     for index, spec in enumerate(specs):
         if not saving.may_use_part(RewardVersion, user, spec):
             by_index[index] = saving.code_refused(RewardVersion)
         elif spec.function == KEY and not saving.is_saved(RewardVersion, spec):
-            error_text = check(str(spec.params.get(PARAM, LIBRARY[KEY].defaults()[PARAM])), samples()).problem
-            if error_text:
-                by_index[index] = f"It can't be saved like this: {error_text}"
+            code_problem = check(str(spec.params.get(PARAM, LIBRARY[KEY].defaults()[PARAM])), samples()).problem
+            if code_problem:
+                by_index[index] = f"This code can't be saved: {code_problem}"
     return by_index
 
 
 def check(source: str, samples: Sequence[Sample] = ()) -> custom.CodeTrial:
-    """Try a source. Its errors are in the result, as is a missing sandbox on the web's machine."""
-    turn = turns.turn(SECONDS)
-    return custom.trial(source, [*samples] or made_up(), turn.tools, seconds=SECONDS / 2)
+    """Try out source code, and return the result, including the code's errors or a missing sandbox."""
+    turn = turns.turn(TIMEOUT_S)
+    return custom.trial(source, [*samples] or invented_samples(), turn.tools, seconds=TIMEOUT_S / 2)
 
 
-def made_up() -> list[Sample]:
+def invented_samples() -> list[Sample]:
     return [(Completion(text), dict(_ROW)) for text in _TEXTS]

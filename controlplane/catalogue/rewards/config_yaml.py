@@ -1,4 +1,4 @@
-"""Exports a version of a reward config as YAML, and imports YAML into the editor."""
+"""Export of a reward config's version as YAML, and import of YAML into the editor."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short
 from workers.rewards.reward import Reward
 
-TOP = ("name", "description", "aggregation", "failed_share", "components")
-PART = ("name", "function", "weight", "params", "per_turn")
+TOP_KEYS = ("name", "description", "aggregation", "failed_share", "components")
+PART_KEYS = ("name", "function", "weight", "params", "per_turn")
 
 
 def export(version: RewardVersion) -> str:
@@ -22,20 +22,20 @@ def export(version: RewardVersion) -> str:
         "failed_share": version.failed_share,
         "components": [saving.part_of(spec) for spec in version.specs],
     }
-    return safe_yaml.dump(document, TOP)
+    return safe_yaml.dump(document, TOP_KEYS)
 
 
 def read(content: bytes, config: RewardConfig | None = None) -> RewardEditor:
-    """Parse a document into the filled-in editor with all errors; nothing is stored. Raises YamlRefused if it is not a
-    reward config at all. `config`: the config that gets it as its next version."""
+    """Return the editor filled in from a document, with all errors; nothing is stored. `config`: the config whose next
+    version it becomes, if any. Raises YamlRefused if the document isn't a reward config."""
     texts = ("name", "description", "aggregation")
-    document, result = document_of(content, title="a reward config", top=TOP, texts=texts)
+    document, result = document_of(content, title="a reward config", top=TOP_KEYS, texts=texts)
     share = document.get("failed_share")
-    result.take("", "failed_share", FAILED_SHARE if share is None else share, "float", "failed_share")
-    for prefix, path, part, reward in result.parts(RewardVersion.kind, document.get("components"), PART):
-        result.take(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
+    result.read_field("", "failed_share", FAILED_SHARE if share is None else share, "float", "failed_share")
+    for prefix, path, part, reward in result.parts(RewardVersion.kind, document.get("components"), PART_KEYS):
+        result.read_field(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
         _scores(result, prefix, reward, part.get("per_turn", False), path)
-    return result.checked(editor_from(result.sent, config))
+    return result.validate(editor_from(result.sent, config))
 
 
 def _scores(result: DocumentReading, prefix: str, reward: Reward, per_turn: Any, path: str) -> None:

@@ -10,7 +10,7 @@ from django import forms
 from django.http import QueryDict
 
 from controlplane.catalogue.rewards import saving
-from controlplane.catalogue.rewards.balance import Balance, balance, expected, in_words
+from controlplane.catalogue.rewards.balance import Balance, balance, describe_range, expected_range
 from controlplane.catalogue.rewards.models import AGGREGATIONS, FAILED_SHARE, RewardConfig, RewardVersion
 from controlplane.catalogue.rewards.saving import RewardComposition
 from controlplane.catalogue.versioned.editing import ItemEditor, ItemForm, PartForm, rows_from, rows_of, unused_name
@@ -25,14 +25,14 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
 class ConfigForm(ItemForm):
-    """The config's own columns, and a version's settings other than its components."""
+    """The form of the config's own columns, and of a version's settings other than its components."""
 
     aggregation = forms.ChoiceField(
         label="Aggregation",
         choices=zip(AGGREGATIONS, AGGREGATION_WORDS, strict=True),
         initial=AGGREGATIONS[0],
         required=False,
-        help_text="TRL's multi_objective_aggregation. Normalized each: scales don't matter, only weights do.",
+        help_text="TRL's multi_objective_aggregation. If each is normalized, only weights matter, not scales.",
     )
     failed_share = forms.FloatField(
         label="Failure threshold (share of rows)",
@@ -41,7 +41,7 @@ class ConfigForm(ItemForm):
         initial=FAILED_SHARE,
         required=False,
         widget=forms.NumberInput(attrs={"step": "any"}),
-        help_text="Ends the run when a component fails on more than this share of its recent rows. 1: never.",
+        help_text="Ends the run if a component fails on more than this share of its recent rows; 1 never ends it.",
     )
 
     class Meta:
@@ -59,11 +59,11 @@ class ConfigForm(ItemForm):
 
 
 class ComponentForm(PartForm):
-    """A component: its name, its weight, and a field for each parameter of its function."""
+    """The form of a component: its name, its weight, and a field for each parameter of its function."""
 
-    name = forms.CharField(max_length=40, help_text="Names its chart and sets its color.")
+    name = forms.CharField(max_length=40, help_text="The title of its chart; also sets its color.")
     weight = forms.FloatField(
-        min_value=-1e6, max_value=1e6, widget=forms.NumberInput(attrs={"step": "any"}), help_text="0: recorded only."
+        min_value=-1e6, max_value=1e6, widget=forms.NumberInput(attrs={"step": "any"}), help_text="0 only records it."
     )
     scores = forms.ChoiceField(
         choices=((WHOLE, "the whole completion"), (TURNS, "each turn")),
@@ -81,11 +81,11 @@ class ComponentForm(PartForm):
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
         if not _NAME.fullmatch(name):
-            raise forms.ValidationError("Letters, digits, - and _, starting with a letter.")
+            raise forms.ValidationError("Enter letters, digits, - and _, starting with a letter.")
         return name
 
     def current_spec(self) -> RewardSpec | None:
-        """Build the component in its current state, submitted or not; None while it has errors."""
+        """Build the component from the form's current state, submitted or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
             weight = float(values["weight"] or 0)
@@ -94,9 +94,9 @@ class ComponentForm(PartForm):
 
     @property
     def span(self) -> str:
-        """The range of its scores with its current parameters, in words."""
+        """Range of the component's scores with its current parameters, for people."""
         spec = self.current_spec()
-        return in_words(*(expected(spec) if spec else self.reward.range))
+        return describe_range(*(expected_range(spec) if spec else self.reward.range))
 
     def spec(self) -> RewardSpec:
         fields = self.cleaned_data
@@ -111,8 +111,6 @@ class ComponentForm(PartForm):
 
 @dataclass
 class RewardEditor(ItemEditor[ComponentForm]):
-    """The config's form and its components."""
-
     form: ConfigForm
     model = RewardVersion
 
@@ -120,17 +118,17 @@ class RewardEditor(ItemEditor[ComponentForm]):
         if not self.rows:
             return "Add at least one component: a run needs something to learn from."
         if valid and not any(form.cleaned_data["weight"] for form in self.rows):
-            return "Every weight is 0, so nothing would be learned. Give one component a weight."
+            return "Every weight is 0, so nothing would be learned. Give at least one component a weight."
         return ""
 
     def check_names(self) -> None:
         names = Counter(form.cleaned_data.get("name") for form in self.rows)
         for form in self.rows:
             if names[form.cleaned_data.get("name")] > 1 and "name" not in form.errors:
-                form.add_error("name", "Another component has this name; their charts would merge.")
+                form.add_error("name", "Another component has this name, so their charts would be merged.")
 
     def balance(self) -> Balance:
-        """Compute the balance of the components that are currently valid, whether the form was submitted or not."""
+        """Compute the balance of the components that are currently valid, submitted or not."""
         specs = [form.current_spec() for form in self.rows]
         return balance(specs, str(self.form["aggregation"].value() or AGGREGATIONS[0]))
 
@@ -141,7 +139,7 @@ class RewardEditor(ItemEditor[ComponentForm]):
 
 
 def editor_of(version: RewardVersion) -> RewardEditor:
-    """Fill an editor from a version; components that the library no longer has are left out and reported."""
+    """Return an editor filled in from a version; components that the library no longer has are omitted and reported."""
     rows, problem = rows_of(version.components, RewardSpec, filled_row)
     initial = {"aggregation": version.aggregation, "failed_share": version.failed_share, "based_on": version.number}
     return RewardEditor(ConfigForm(instance=version.config, initial=initial), rows, problem)
@@ -152,7 +150,6 @@ def editor_from(post: QueryDict, config: RewardConfig | None = None) -> RewardEd
 
 
 def components_from(post: QueryDict) -> list[ComponentForm]:
-    """Read the component rows of a submitted form. Rows of unknown functions are dropped."""
     return rows_from(post, LIBRARY, ComponentForm)
 
 
@@ -165,15 +162,15 @@ def filled_row(spec: RewardSpec) -> ComponentForm:
     return ComponentForm(reward, prefix=new_prefix(), initial=initial)
 
 
-def new_row(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
-    """Make a row for a function of the library, with an unused name. `like`: values of the row that it replaces, of
-    which it keeps the name and shared parameters."""
-    if like:
+def new_row(key: str, used: set[str], replaced: Mapping[str, Any] | None = None) -> ComponentForm:
+    """Return a row for a function of the library, with an unused name. `replaced`: values of the row that it replaces,
+    whose name and shared parameters it keeps."""
+    if replaced:
         fields = [PARAM + entry["name"] for entry in LIBRARY[key].schema()]
-        row = filled_row(RewardSpec(str(like.get("name", key)), key, per_turn=like.get("scores") == TURNS))
+        row = filled_row(RewardSpec(str(replaced.get("name", key)), key, per_turn=replaced.get("scores") == TURNS))
         row.initial = {
             **row.initial,
-            **{name: like.get(name, "") for name in fields if name in like or row.initial[name] is True},
+            **{name: replaced.get(name, "") for name in fields if name in replaced or row.initial[name] is True},
         }
         return row
     return filled_row(RewardSpec(unused_name(key, used), key))

@@ -1,10 +1,10 @@
-"""Presents the reward library: by group, with ranges in words and worked examples."""
+"""The reward library as shown on the pages: by group, with ranges and worked examples."""
 
 import json
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from controlplane.catalogue.rewards.balance import in_words
+from controlplane.catalogue.rewards.balance import describe_range
 from controlplane.platform.accounts.models import User
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Cost, Example, Reward, RewardGroup
@@ -31,13 +31,11 @@ COSTS = {
 
 @dataclass(frozen=True)
 class WorkedExample:
-    """An example of a reward for the page."""
-
     example: Example
     params: dict[str, Any]
     """Parameters that differ from the defaults."""
     row: list[tuple[str, str]]
-    """The row's columns as text."""
+    """Columns of the row, with their values as strings."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,6 @@ class LibraryEntry:
     cost: str
     examples: list[WorkedExample]
     offered: bool
-    """True if this user may add it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class LibraryShelf(Generic[EntryT]):
 
 
 def groups(user: User) -> list[LibraryShelf[LibraryEntry]]:
-    """List all rewards by group, in the library's order within each."""
+    """Group all rewards, each group in the library's order."""
     shelves = [
         LibraryShelf(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
         for group in RewardGroup
@@ -68,7 +65,7 @@ def groups(user: User) -> list[LibraryShelf[LibraryEntry]]:
 def _entry(reward: Reward, user: User) -> LibraryEntry:
     return LibraryEntry(
         reward=reward,
-        span=in_words(*reward.range),
+        span=describe_range(*reward.range),
         cost=COSTS[reward.cost],
         examples=[
             WorkedExample(example, dict(example.params), [(name, _text(value)) for name, value in example.row.items()])

@@ -1,4 +1,4 @@
-"""Reward configs and their versions. A version never changes: runs refer to it."""
+"""Reward configs and their versions, which never change, because runs refer to them."""
 
 from django.db import models
 
@@ -10,30 +10,30 @@ from workers.rewards.library import LIBRARY
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
 AGGREGATIONS = (SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM)
-"""TRL's two ways of combining components into advantages; the first one is its default."""
+"""TRL's two ways of combining components into advantages; the first is its default."""
 FAILED_SHARE = 0.5
 
 
 class RewardConfig(Item):
-    """A named scoring of completions; the newest version is the current one."""
+    """A named definition of how completions are scored; its newest version is the current one."""
 
     objects = Kept["RewardConfig"]()
     every = models.Manager["RewardConfig"]()
 
     def newest(self) -> "RewardVersion":
-        """Find the newest version, in one query. Every config has one: both are created in one transaction."""
+        """Find the newest version in one query. Every config has a version, created in the same transaction."""
         return self.versions.order_by("-number")[0]
 
 
 class RewardVersion(Version):
     config = models.ForeignKey(RewardConfig, on_delete=models.CASCADE, related_name="versions")
     components = models.JSONField(default=list)
-    """A list of workers.contract.RewardSpec; component names are unique."""
+    """List of workers.contract.RewardSpec with unique names."""
     aggregation = models.CharField(
         max_length=24, default=SUM_THEN_NORMALIZE, choices=[(name, name) for name in AGGREGATIONS]
     )
     failed_share = models.FloatField(default=FAILED_SHARE)
-    """The share of rows on which a component may fail before the run ends; 1: never ends."""
+    """Share of rows on which a component may fail before the run ends; at 1, failures never end it."""
     kind = ItemKind(
         name="reward config",
         slug="reward",

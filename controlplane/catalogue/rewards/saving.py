@@ -1,4 +1,4 @@
-"""Saves components as a version: of a new config, a changed config or a clone."""
+"""Storage of components as a version of a new config, a changed config or a clone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class RewardComposition(saving.Composition):
 
 
 def part_of(spec: RewardSpec) -> dict[str, Any]:
-    """Write a component as versions and YAML have it, with `per_turn` only if it scores each turn."""
+    """Return a component as stored in versions and YAML, with `per_turn` only if it scores each turn."""
     part = to_dict(spec)
     if not spec.per_turn:
         del part["per_turn"]

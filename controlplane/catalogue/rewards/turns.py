@@ -1,8 +1,8 @@
-"""The web process's sandbox and endpoints: opened on first use, shared by all requests.
+"""The web process's sandbox and endpoints, opened on first use and shared by all requests.
 
-A request takes a TrialTurn: until its deadline it may evaluate rewards, one slice at a time, so that other requests'
+A request begins a TrialTurn: until its deadline it may evaluate rewards, one slice at a time, so that other requests'
 slices run in between. workers.sandbox decides which backend works on this machine; if none does, nothing runs and the
-turn has the reason.
+turn reports the reason.
 """
 
 import atexit
@@ -23,12 +23,12 @@ from workers.sandbox.outcomes import Job, Limits, Outcome, Program, SandboxUnava
 from workers.sandbox.pool import Sandbox
 from workers.sandbox.selftest import best as best_backend
 
-AT_ONCE = 2
-"""Concurrent slices over all requests."""
-SLICE = len(os.sched_getaffinity(0))
-"""Evaluations per slice: as many as there are cores."""
-LOOK_S = 0.2
-MAX_PAGES = 500
+MAX_SLICES = 2
+"""Maximum number of concurrent slices over all requests."""
+SLICE_SIZE = len(os.sched_getaffinity(0))
+"""Evaluations per slice: the number of cores."""
+POLL_S = 0.2
+MAX_REQUESTERS = 500
 _DEFAULT = Limits()
 
 JobT = TypeVar("JobT")
@@ -36,7 +36,7 @@ OutcomeT = TypeVar("OutcomeT")
 
 
 class OutOfTime(Unavailable):
-    """The end of a turn before everything was scored."""
+    """End of a turn before everything was scored."""
 
     def __init__(self) -> None:
         super().__init__("Scoring timed out.")
@@ -44,14 +44,14 @@ class OutOfTime(Unavailable):
 
 @dataclass
 class TrialTurn:
-    """A request's use of the shared tools."""
+    """A request's permission to use the shared tools until its deadline."""
 
     until: float
-    """Deadline by the monotonic clock. A running evaluation still ends by its own limits."""
+    """Deadline by the monotonic clock. A running evaluation continues up to its own limits."""
     is_wanted: Callable[[], bool] = lambda: True
-    """True if the client still waits for the answer."""
+    """Function that returns whether the client is still waiting for the response."""
     unavailable: str = ""
-    """The reason why code can't run here, once some was tried."""
+    """Why code can't run here, once some was tried; "" if it can."""
     late: bool = False
     """True if the deadline prevented an evaluation."""
     tools: Tools = field(init=False)
@@ -65,16 +65,16 @@ class TrialTurn:
 
     def _open(self, preload: tuple[str, ...]) -> Sandbox:
         try:
-            return _InTurn(self, shared(preload))
+            return _TurnSandbox(self, shared(preload))
         except SandboxUnavailable as error:
             self.unavailable = str(error)
             raise
 
     @contextmanager
     def slice(self) -> Iterator[None]:
-        """Wait until a slice may be evaluated, and hold its place meanwhile. Raises OutOfTime."""
+        """Wait until a slice may be evaluated, and reserve its place during the block. Raises OutOfTime."""
         while not self.over:
-            if _room.acquire(timeout=LOOK_S):
+            if _room.acquire(timeout=POLL_S):
                 try:
                     yield
                 finally:
@@ -85,20 +85,20 @@ class TrialTurn:
 
 
 def turn(seconds: float, *, requester: str = "") -> TrialTurn:
-    """Begin a turn. `requester`: id of a repeating requester, whose next turn ends this one."""
+    """Begin a turn of `seconds`. `requester`: id of a client with repeated requests, whose next turn ends this one."""
     if not requester:
         return TrialTurn(until=time.monotonic() + seconds)
     number = next(_numbers)
     with _lock:
         _newest[requester] = number
         _newest.move_to_end(requester)
-        while len(_newest) > MAX_PAGES:
+        while len(_newest) > MAX_REQUESTERS:
             _newest.popitem(last=False)
     return TrialTurn(until=time.monotonic() + seconds, is_wanted=lambda: _newest.get(requester, number) == number)
 
 
 def shared(preload: tuple[str, ...]) -> Sandbox:
-    """Open the process's sandbox with these modules imported. Raises workers.sandbox.SandboxUnavailable."""
+    """Return the process's sandbox with these modules imported, opening it if necessary. Raises SandboxUnavailable."""
     return _tools().sandbox(*preload)
 
 
@@ -110,8 +110,8 @@ def close() -> None:
         tools.close()
 
 
-class _InTurn(Sandbox):
-    """The shared sandbox during one request's turn. Closing it closes nothing."""
+class _TurnSandbox(Sandbox):
+    """The shared sandbox during one request's turn; closing it has no effect."""
 
     def __init__(self, request_turn: TrialTurn, inner: Sandbox) -> None:
         self._request, self._shared, self.backend = request_turn, inner, inner.backend
@@ -131,9 +131,9 @@ class _InTurn(Sandbox):
 
     def _sliced(self, evaluate: Callable[[Sequence[JobT]], list[OutcomeT]], jobs: Sequence[JobT]) -> list[OutcomeT]:
         outcomes: list[OutcomeT] = []
-        for start in range(0, len(jobs), SLICE):
+        for start in range(0, len(jobs), SLICE_SIZE):
             with self._request.slice():
-                outcomes += evaluate(jobs[start : start + SLICE])
+                outcomes += evaluate(jobs[start : start + SLICE_SIZE])
         return outcomes
 
 
@@ -149,7 +149,7 @@ def _tools() -> Tools:
 
 
 _lock = threading.Lock()
-_room = threading.BoundedSemaphore(AT_ONCE)
+_room = threading.BoundedSemaphore(MAX_SLICES)
 _open_tools: list[Tools] = []
 _numbers = itertools.count(1)
 _newest: OrderedDict[str, int] = OrderedDict()

@@ -18,32 +18,30 @@ from workers.rewards.library import LIBRARY
 
 @require_GET
 def library(request: HttpRequest) -> HttpResponse:
-    """Show all rewards, with their examples."""
     return render(request, "catalogue/rewards/library.html", {"groups": groups(person(request)), "count": len(LIBRARY)})
 
 
 @operator_required
 @require_GET
 def component(request: HttpRequest) -> HttpResponse:
-    """Add an editor row for a function of the library; ?instead=PREFIX replaces that row."""
+    """Return an editor row for a function of the library; it replaces the row ?instead=PREFIX, if given."""
     key = request.GET.get("function", "")
     reward = LIBRARY.get(key)
     if reward is None or (reward.admin_only and not person(request).may_administer):
-        return HttpResponse("That reward doesn't exist, or you may not add it.", status=404, content_type="text/plain")
+        return HttpResponse("This reward doesn't exist, or you may not add it.", status=404, content_type="text/plain")
     instead = request.GET.get("instead", "")
-    like = {name.removeprefix(f"{instead}-"): value for name, value in request.GET.items()} if instead else None
+    replaced = {name.removeprefix(f"{instead}-"): value for name, value in request.GET.items()} if instead else None
     used_names = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
     index = request.GET.get("place", "")
     if not (index.isdecimal() and len(index) < 4):
         index = str(len(request.GET.getlist("row")))
-    context = {"component": new_row(key, used_names, like), "index": index, "open": not instead}
+    context = {"component": new_row(key, used_names, replaced), "index": index, "open": not instead}
     return render(request, "catalogue/rewards/_component.html", context)
 
 
 @operator_required
 @require_POST
 def balance(request: HttpRequest) -> HttpResponse:
-    """Show the balance of the form's components."""
     context = {"balance": editor_from(request.POST).balance(), "fixable": True}
     return render(request, "catalogue/rewards/_balance.html", context)
 
@@ -64,10 +62,10 @@ def _weight(spec: RewardSpec) -> str:
     return f" × {setting(spec.weight)}{', each turn' if spec.per_turn else ''}"
 
 
-def _settings(old: RewardSpec, new: RewardSpec) -> list[Difference]:
+def _settings(old_spec: RewardSpec, new_spec: RewardSpec) -> list[Difference]:
     return [
-        *setting_difference(f"{new.name} weight", old.weight, new.weight),
-        *setting_difference(f"{new.name} scores", _scored(old), _scored(new)),
+        *setting_difference(f"{new_spec.name} weight", old_spec.weight, new_spec.weight),
+        *setting_difference(f"{new_spec.name} scores", _scored(old_spec), _scored(new_spec)),
     ]
 
 

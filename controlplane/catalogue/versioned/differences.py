@@ -1,4 +1,4 @@
-"""The changes between a version and the previous one."""
+"""Differences between a version and the previous one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,17 +10,16 @@ from controlplane.catalogue.versioned.models import Version
 from controlplane.platform.templatetags.figures import setting
 
 MAX_LINES = 200
-"""Maximum changed lines to show of a text."""
+"""Maximum number of diff lines shown for one parameter."""
 
 
 @dataclass(frozen=True)
 class Difference:
     name: str
-    """The changed part or setting."""
     before: str = ""
     after: str = ""
     lines: tuple[str, ...] = ()
-    """Diff lines of a multi-line text, with +, - or a blank in front."""
+    """Diff lines of a multi-line parameter, each starting with +, - or a space."""
 
 
 def part_differences(
@@ -28,48 +27,48 @@ def part_differences(
     after: Version,
     *,
     suffix: Callable[[Any], str] = lambda spec: "",
-    settings: Callable[[Any, Any], list[Difference]] = lambda old, new: [],
+    settings: Callable[[Any, Any], list[Difference]] = lambda old_specs, new_specs: [],
 ) -> list[Difference]:
-    """Compare parts by name; a changed function makes a part a different one.
+    """Return the differences between parts of the same name; a part with another function is a different one.
 
-    `suffix`: the text after a part's title. `settings`: changes other than of parameters.
+    `suffix`: returns the text after a part's title. `settings`: returns changes other than to parameters.
     """
 
     def title(spec: Any) -> str:
         return after.kind.title(spec.function) + suffix(spec)
 
-    old, new = ({spec.name: spec for spec in version.specs} for version in (before, after))
+    old_specs, new_specs = ({spec.name: spec for spec in version.specs} for version in (before, after))
     changes = []
-    for name, spec in new.items():
-        if name not in old or old[name].function != spec.function:
-            changes.append(Difference(name, title(old[name]) if name in old else "", title(spec)))
+    for name, spec in new_specs.items():
+        if name not in old_specs or old_specs[name].function != spec.function:
+            changes.append(Difference(name, title(old_specs[name]) if name in old_specs else "", title(spec)))
         else:
-            changes += settings(old[name], spec) + _params(after.kind, old[name], spec)
-    changes += [Difference(name, title(spec), "") for name, spec in old.items() if name not in new]
-    common = [name for name in old if name in new]
-    if not changes and common != [name for name in new if name in old]:
-        changes.append(Difference("order", ", ".join(old), ", ".join(new)))
+            changes += settings(old_specs[name], spec) + _params(after.kind, old_specs[name], spec)
+    changes += [Difference(name, title(spec), "") for name, spec in old_specs.items() if name not in new_specs]
+    common_names = [name for name in old_specs if name in new_specs]
+    if not changes and common_names != [name for name in new_specs if name in old_specs]:
+        changes.append(Difference("order", ", ".join(old_specs), ", ".join(new_specs)))
     return changes
 
 
-def setting_difference(name: str, old: Any, new: Any) -> list[Difference]:
-    return [Difference(name, setting(old), setting(new))] if old != new else []
+def setting_difference(name: str, old_value: Any, new_value: Any) -> list[Difference]:
+    return [Difference(name, setting(old_value), setting(new_value))] if old_value != new_value else []
 
 
-def _params(kind: ItemKind, old: Any, new: Any) -> list[Difference]:
-    first, second = (kind.full_params(spec.function, spec.params) for spec in (old, new))
+def _params(kind: ItemKind, old_spec: Any, new_spec: Any) -> list[Difference]:
+    old_params, new_params = (kind.full_params(spec.function, spec.params) for spec in (old_spec, new_spec))
     return [
-        _param(f"{new.name} {name.replace('_', ' ')}", first.get(name), second.get(name))
-        for name in dict.fromkeys([*first, *second])
-        if first.get(name) != second.get(name)
+        _param(f"{new_spec.name} {name.replace('_', ' ')}", old_params.get(name), new_params.get(name))
+        for name in dict.fromkeys([*old_params, *new_params])
+        if old_params.get(name) != new_params.get(name)
     ]
 
 
-def _param(name: str, old: Any, new: Any) -> Difference:
-    first, second = (value if isinstance(value, str) else setting(value) for value in (old, new))
-    if all("\n" not in text and len(text) <= 80 for text in (first, second)):
-        return Difference(name, first, second)
-    lines = list(unified_diff(first.splitlines(), second.splitlines(), lineterm="", n=2))[2:]
+def _param(name: str, old_value: Any, new_value: Any) -> Difference:
+    old_text, new_text = (value if isinstance(value, str) else setting(value) for value in (old_value, new_value))
+    if all("\n" not in value and len(value) <= 80 for value in (old_text, new_text)):
+        return Difference(name, old_text, new_text)
+    lines = list(unified_diff(old_text.splitlines(), new_text.splitlines(), lineterm="", n=2))[2:]
     if len(lines) > MAX_LINES:
         lines = [*lines[:MAX_LINES], f" … {len(lines) - MAX_LINES} more lines"]
     return Difference(name, lines=tuple(lines))

@@ -1,6 +1,6 @@
 """The editor of an item: its own form and a form for each part, validated together and saved as a version.
 
-Rows are added and removed in the browser, so each has a random prefix; the hidden field `row` repeats them in order.
+Rows are added and removed in the browser, so each has a random prefix; the hidden `row` fields list them in order.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,26 +19,24 @@ from workers.contract.wire.documents import ContractError, from_dict
 
 MAX_PARTS = 24
 _MAX_ROWS = 4 * MAX_PARTS
-"""Rows to read, so that a user with too many loses none along with the error."""
+"""Maximum number of rows to read; above MAX_PARTS, so that a user who has too many loses none with the error."""
 RowT = TypeVar("RowT", bound="PartForm")
 SpecT = TypeVar("SpecT")
 
 
 class ItemForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
-    """An item's name and description, and the note of its next version."""
-
     note = forms.CharField(
         label="What changes",
         max_length=200,
         required=False,
-        help_text="Shown beside the version.",
+        help_text="Shown next to the version.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     based_on = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     @property
     def name_taken(self) -> str:
-        """The error of a name that another item has."""
+        """Error message for a name that another item has."""
         return str((self._meta.error_messages or {})["name"]["unique"])
 
     def clean_name(self) -> str:
@@ -49,17 +47,17 @@ class ItemForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for 
 
 
 class PartForm(ParametersForm):
-    """A part of an item: its name, and a field for each parameter of its function."""
+    """The form of a part: its name, and a field for each parameter of its function."""
 
     @property
     def shown_name(self) -> str:
-        """The name in its current state, sent or not."""
+        """Current value of the name, submitted or not."""
         return str(self["name"].value() or "")
 
 
 @dataclass
 class ItemEditor(Generic[RowT]):
-    """The forms of an item, validated together."""
+    """The forms of an item and its parts, which are validated together."""
 
     form: ItemForm
     rows: list[RowT]
@@ -71,30 +69,29 @@ class ItemEditor(Generic[RowT]):
         self.check_names()
         if len(self.rows) > MAX_PARTS:
             parts = self.model.kind.parts
-            self.problem = f"At most {MAX_PARTS} {parts}, but there are {len(self.rows)}. Remove some."
+            self.problem = f"There are {len(self.rows)} {parts}; the limit is {MAX_PARTS}. Remove some."
         else:
             self.problem = self.composition_problem(all(valid)) or self.problem
         return all(valid) and not self.problem and not any(form.errors for form in self.rows)
 
     def item_forms(self) -> Sequence[forms.BaseForm]:
-        """List the forms above the rows."""
         return (self.form,)
 
     def check_names(self) -> None:
-        """Add errors to rows that can't be together."""
+        """Add errors to rows that can't be combined."""
         raise NotImplementedError
 
     def composition_problem(self, valid: bool) -> str:
-        """Explain why the rows can't be saved together; "": they can. `valid`: each of them is valid."""
+        """Explain why the rows can't be saved together; "" if they can. `valid`: whether each of them is valid."""
         raise NotImplementedError
 
     def composition(self) -> Composition:
-        """Build the composition of a valid editor."""
+        """Return the composition that a valid editor describes."""
         raise NotImplementedError
 
     @property
     def wrong(self) -> list[tuple[str, str, str]]:
-        """The fields with an error, as (id on the page, label, sentences): the page is longer than a screen."""
+        """Fields with an error, as (id on the page, label, sentences): the page is longer than a screen."""
         mistakes = []
         for form in self.item_forms():
             for name, errors in form.errors.items():
@@ -108,12 +105,12 @@ class ItemEditor(Generic[RowT]):
         return [(element_id, label, " ".join(map(str, errors))) for element_id, label, errors in mistakes]
 
     def rebase(self, number: int) -> None:
-        """Set the version that the next save changes: the user was shown it."""
+        """Set the version that the next save is based on, once the user has been told about it."""
         self.form.data = {**dict(self.form.data.items()), "based_on": str(number)}
 
     def save(self, by: Any) -> tuple[Any, bool]:
-        """Return the version with this content, and whether this call created it: name and description belong to the
-        item. Raises IntegrityError if the name is taken."""
+        """Save the item, and return the version with this content and whether this call created the version. Raises
+        IntegrityError if the name is taken."""
         item, note = self.form.save(commit=False), self.form.cleaned_data["note"]
         if item.pk is None:
             columns = {"owner": by, "description": item.description, "note": note}
@@ -124,7 +121,7 @@ class ItemEditor(Generic[RowT]):
 
 
 def rows_from(post: QueryDict, library: Mapping[str, Any], form: Callable[..., RowT]) -> list[RowT]:
-    """Read the rows of a submitted form. Rows of unknown functions are dropped."""
+    """Return the rows of a submitted form, without those of unknown functions."""
     prefixes = [p for p in dict.fromkeys(post.getlist("row")) if PREFIX.fullmatch(p)]
     return [
         form(library[key], post, prefix=prefix)
@@ -134,7 +131,7 @@ def rows_from(post: QueryDict, library: Mapping[str, Any], form: Callable[..., R
 
 
 def rows_of(parts: Sequence[Any], spec: type[SpecT], row: Callable[[SpecT], RowT]) -> tuple[list[RowT], str]:
-    """Make rows of a version's stored parts, and a sentence that names those that the library no longer has."""
+    """Return rows for a version's stored parts, and a sentence that names parts no longer in the library, or ""."""
     rows, lost = [], []
     for part in parts:
         try:

@@ -1,4 +1,4 @@
-"""The pages that edit an item: a new one, an existing one, and one from an imported document."""
+"""Pages for editing an item: a new one, an existing one, or one imported from a document."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,21 +23,19 @@ EditorT = TypeVar("EditorT", bound=ItemEditor[Any])
 
 @dataclass(frozen=True)
 class EditorPages(Generic[EditorT]):
-    """The pages of one kind of item."""
-
     model: type[Version]
     editor_from: Callable[[QueryDict, Any], EditorT]
-    """The editor of a submitted form, for this item or a new one (None)."""
+    """Function that returns the editor of a submitted form, for the given item or, if it is None, a new one."""
     editor_of: Callable[[Any], EditorT]
-    """The editor filled from a version."""
+    """Function that returns the editor filled in from a version."""
     read: Callable[[bytes], EditorT]
-    """The editor filled from a document. Raises YamlRefused."""
+    """Function that returns the editor filled in from a document. Raises YamlRefused."""
     version_page: Callable[[HttpRequest, Any], HttpResponse]
-    """The read-only page of a version."""
+    """View of a version's read-only page."""
     refusals: Callable[[HttpRequest, EditorT], Mapping[int, str]]
-    """Index of a row → why this user may not save it; for valid editors."""
+    """Function that returns why this user may not save rows of a valid editor, by their index."""
     context: Callable[[HttpRequest, EditorT], dict[str, Any]]
-    """Further values for the template."""
+    """Function that returns additional values for the template."""
 
     def new(self, request: HttpRequest, empty: Callable[[], EditorT]) -> HttpResponse:
         if request.method == "POST":
@@ -45,21 +43,22 @@ class EditorPages(Generic[EditorT]):
         return self._page(request, empty(), None)
 
     def edit(self, request: HttpRequest, item_id: int) -> HttpResponse:
-        """Show the editor to users who may edit; the read-only page to others and for archived items."""
-        items, may = self.model.items(), person(request).may_operate
-        if request.method == "POST" and may and not items._default_manager.filter(pk=item_id).exists():
+        """Show the editor to users who may edit an item, and save it on POST; show the read-only page to other users
+        and for archived items."""
+        items, may_edit = self.model.items(), person(request).may_operate
+        if request.method == "POST" and may_edit and not items._default_manager.filter(pk=item_id).exists():
             return self._deleted(request)
         item: Any = item_for(items, request, item_id)
         if request.method == "POST":
-            if not may:
+            if not may_edit:
                 raise PermissionDenied("This requires the operator role. Ask an admin of this installation for it.")
             return self._save(request, self.editor_from(request.POST, item), item)
-        if item.archived_at or not may:
+        if item.archived_at or not may_edit:
             return self.version_page(request, item.newest())
         return self._page(request, self.editor_of(item.newest()), item)
 
     def import_(self, request: HttpRequest) -> HttpResponse:
-        """Open an uploaded or pasted document in a new item's editor, with errors per field; nothing is saved."""
+        """Open an uploaded or pasted document in a new item's editor, with errors per field, without saving it."""
         if request.method != "POST":
             return self._import_form(request)
         try:
@@ -69,7 +68,7 @@ class EditorPages(Generic[EditorT]):
         return self._page(request, editor, None, status=422 if editor.problem or editor.wrong else 200, imported=True)
 
     def _save(self, request: HttpRequest, editor: EditorT, item: Item | None) -> HttpResponse:
-        before = item.name if item else ""
+        previous_name = item.name if item else ""
         if editor.is_valid() and self._may_be_saved(request, editor, item):
             try:
                 with transaction.atomic():
@@ -80,11 +79,11 @@ class EditorPages(Generic[EditorT]):
                 messages.success(request, _saved_message(version, is_new))
                 return redirect(self.model.kind.route, version.item.pk)
         if item:
-            item.name = before  # the form has overwritten it with the typed one
+            item.name = previous_name  # the form has overwritten it with the typed one
         return self._page(request, editor, item, status=422)
 
     def _deleted(self, request: HttpRequest) -> HttpResponse:
-        """Keep the edits of an item that was deleted meanwhile, as a new item."""
+        """Show the edits of an item that has since been deleted in the editor of a new item."""
         editor = self.editor_from(request.POST, None)
         editor.is_valid()
         reason = f"This {self.model.kind.name} was deleted since you opened it. Save again to create a new one."
@@ -103,7 +102,7 @@ class EditorPages(Generic[EditorT]):
             if based_on is not None and based_on != newest.number:
                 by = newest.created_by.get_username() if newest.created_by else "Somebody"
                 editor.problem = (
-                    f"{by} has saved version {newest.number} since you opened version {based_on}. Save again to make "
+                    f"{by} has saved version {newest.number} since you opened version {based_on}. Save again to create "
                     f"version {newest.number + 1} from this form; version {newest.number} is kept."
                 )
                 editor.rebase(newest.number)

@@ -1,4 +1,4 @@
-"""A kind of named items with versions: reward configs, environments."""
+"""Kinds of named items with versions: reward configs and environments."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -11,31 +11,31 @@ from workers.rewards.reward import Reward
 
 @dataclass(frozen=True)
 class ItemKind:
-    """The names of one kind of item, and the composition of its versions."""
+    """Names for one kind of item, and the composition of its versions."""
 
     name: str
-    """A single item, in words."""
+    """Singular noun for an item."""
     slug: str
-    """The name of the kind in runs.engine.trash."""
+    """Name of the kind in runs.engine.trash."""
     page: str
-    """The title of their list."""
+    """Title of the list of items."""
     route: str
-    """The name of an item's route, and the start of those of its actions."""
+    """Name of an item's route, with which the names of its actions' routes begin."""
     version_route: str
     item: str
-    """The column of a version that refers to its item."""
+    """Column of a version that refers to its item."""
     parts: str
-    """The column with the list of its parts; also their name in words."""
+    """Column of a version with the list of its parts; also the plural noun for them."""
     spec: type[Any]
-    """A part in the contract: name, function, params."""
+    """Contract's class of a part: name, function, params."""
     library: Mapping[str, Entry | Reward]
-    """The functions."""
+    """Functions by key."""
     entry: str
-    """A single function of the library, in words."""
+    """Singular noun for a function of the library."""
 
     @property
     def part(self) -> str:
-        """A single part, in words."""
+        """Singular noun for a part."""
         return self.parts.removesuffix("s")
 
     def title(self, function: str) -> str:
@@ -43,8 +43,8 @@ class ItemKind:
         return entry.title if entry else function
 
     def specs(self, parts: Iterable[Any]) -> list[Any]:
-        """Read the stored parts that the contract can read, each with its parameters in the library's order
-        (PostgreSQL's JSON has none) and unknown ones last."""
+        """Return the stored parts that the contract can read. Each has its parameters in the library's order, which
+        PostgreSQL's JSON doesn't keep, and unknown parameters last."""
         specs = []
         for part in parts:
             try:
@@ -58,12 +58,12 @@ class ItemKind:
         return specs
 
     def full_params(self, function: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the entry's defaults of missing parameters."""
+        """Return the parameters, with the entry's defaults for missing ones."""
         entry = self.library.get(function)
         return {**(entry.defaults() if entry else {}), **params}
 
     def full(self, part: dict[str, Any]) -> dict[str, Any]:
-        """Fill in a part's fields and parameters. A part that the contract can't read stays as it is."""
+        """Return a part with all fields and parameters filled in, or unchanged if the contract can't read it."""
         try:
             spec = to_dict(from_dict(self.spec, part))
         except ContractError:

@@ -1,4 +1,4 @@
-"""An item with a name, and its versions. A version never changes: runs refer to it."""
+"""Named items and their versions. A version never changes: runs refer to it."""
 
 from collections.abc import Collection
 from typing import Any, ClassVar, cast
@@ -16,7 +16,7 @@ class Item(Deletable):
     description = models.TextField(blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     archived_at = models.DateTimeField(null=True)
-    """Archived: not offered for new runs."""
+    """When the item was archived; since then it isn't offered for new runs."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -28,7 +28,8 @@ class Item(Deletable):
         return self.name
 
     def validate_unique(self, exclude: Collection[str] | None = None) -> None:
-        """Check the name: Django's own check is skipped, as no form has the constraint's column `deleted_at`."""
+        """Check that the name is unique. Django skips its own check, since no form has the constraint's column
+        `deleted_at`."""
         super().validate_unique(exclude)
         same_name = type(self)._default_manager.filter(name=self.name).exclude(pk=self.pk)
         if "name" not in (exclude or ()) and same_name.exists():
@@ -38,7 +39,6 @@ class Item(Deletable):
 class Version(models.Model):
     number = models.IntegerField()
     note = models.CharField(max_length=200, blank=True)
-    """The user's note about the change."""
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -57,7 +57,7 @@ class Version(models.Model):
 
     @property
     def specs(self) -> list[Any]:
-        """The parts that the contract can read."""
+        """Parts that the contract can read."""
         return self.kind.specs(getattr(self, self.kind.parts))
 
     @classmethod

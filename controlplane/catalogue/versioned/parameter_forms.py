@@ -1,4 +1,4 @@
-"""Builds form rows for entries of a library: a field for each parameter of the entry's schema."""
+"""Form rows for entries of a library, with a field for each parameter of the entry's schema."""
 
 import re
 import secrets
@@ -15,7 +15,7 @@ from workers.rewards.parameters import Described
 
 PARAM = "p_"
 PREFIX = re.compile(r"[a-z0-9]{1,16}")
-"""Prefix of a row in a form that has several."""
+"""Pattern of the prefix of a row in a form that has several."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 TEXT_AREAS: dict[str | None, dict[str, Any]] = {
     "code": {"class": "code", "rows": 14, "data-code": "python"},
@@ -23,26 +23,26 @@ TEXT_AREAS: dict[str | None, dict[str, Any]] = {
     "pattern": {"class": "code", "rows": 2},
     "text": {"rows": 6},
 }
-"""Text inputs by the widget that a schema names."""
+"""Attributes of multi-line inputs, by the widget that a schema names."""
 Choices = list[tuple[str, str]]
 
 
 class TextField(forms.CharField):
-    """Text with line feeds, as in code and YAML, whatever the browser sends."""
+    """A field for strings whose line breaks are line feeds, whatever the browser sends."""
 
     def to_python(self, value: Any) -> str:
         return str(super().to_python(value) or "").replace("\r\n", "\n").replace("\r", "\n")
 
 
 class ChoiceParamField(forms.ChoiceField):
-    """A choice whose value the entry validates."""
+    """A choice field whose value is validated by the entry."""
 
     def valid_value(self, value: Any) -> bool:
         return True
 
 
 class StoredChoiceField(ChoiceParamField):
-    """A choice of stored rows by name; a deleted one stays selected until another is chosen."""
+    """A choice field for stored rows, by name; a deleted row stays selected until another is chosen."""
 
     def __init__(self, *, stored: Callable[[], Choices], **kwargs: Any) -> None:
         self._stored = stored
@@ -56,13 +56,13 @@ class StoredChoiceField(ChoiceParamField):
 
 
 def endpoints() -> Choices:
-    """Offer the endpoints of the secrets page."""
+    """List the endpoints of the secrets page as choices."""
     names = Secret.objects.filter(kind=Secret.Kind.ENDPOINT).order_by("name").values_list("name", "address")
     return [("", "choose an endpoint"), *((name, f"{name} · {urlsplit(address).netloc}") for name, address in names)]
 
 
 def corpora() -> Choices:
-    """Offer the corpora that a search can use."""
+    """List the corpora that a search can use as choices."""
     ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, archived_at=None).select_related("corpus")
     return [
         ("", "choose a corpus"),
@@ -71,13 +71,13 @@ def corpora() -> Choices:
 
 
 STORED: dict[str | None, Callable[[], Choices]] = {"secret": endpoints, "corpus": corpora}
-"""Widget of a parameter → its choices."""
+"""Functions that return the choices of a parameter, by its widget."""
 _REQUIRED = ("corpus",)
-"""Widgets that need a choice."""
+"""Widgets in which a choice is required."""
 
 
 class ParametersForm(forms.Form):
-    """The parameters of an entry; a row of an editor adds its own fields."""
+    """The form of an entry's parameters, to which rows of an editor add their own fields."""
 
     def __init__(self, entry: Described, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -87,7 +87,7 @@ class ParametersForm(forms.Form):
 
     @property
     def params(self) -> list[forms.BoundField]:
-        """Parameters that the page may fold away."""
+        """Fields of the parameters that the page may collapse."""
         return [self[name] for name in self.fields if name.startswith(PARAM) and not self._is_code(name)]
 
     @property
@@ -97,24 +97,24 @@ class ParametersForm(forms.Form):
     @property
     def needed(self) -> bool:
         """True if the user has to enter a value, since the defaults aren't valid."""
-        chosen = any(parameter["widget"] in _REQUIRED for parameter in self.entry.schema())
-        return chosen or bool(self.entry.check(self.entry.defaults()))
+        has_required_choice = any(parameter["widget"] in _REQUIRED for parameter in self.entry.schema())
+        return has_required_choice or bool(self.entry.check(self.entry.defaults()))
 
     @property
     def wrong_inside(self) -> bool:
-        """True if the fold contains an error."""
+        """True if a collapsible parameter has an error."""
         return any(field.errors for field in self.params)
 
     @property
     def changed(self) -> str:
-        """The folded parameters that differ from their defaults, in words."""
+        """Description of the collapsed parameters that differ from their defaults."""
         defaults = self.entry.defaults()
         current = self.current_params().items()
-        texts = [f"{name.replace('_', ' ')} {setting(value)}" for name, value in current if value != defaults.get(name)]
-        return ", ".join(text if len(text) <= 40 else f"{text[:39]}…" for text in texts if "\n" not in text)
+        phrases = [f"{name.replace('_', ' ')} {setting(v)}" for name, v in current if v != defaults.get(name)]
+        return ", ".join(p if len(p) <= 40 else f"{p[:39]}…" for p in phrases if "\n" not in p)
 
     def current_params(self) -> dict[str, Any]:
-        """Read the parameters as submitted or filled in; {} while there are errors."""
+        """Return the parameters as submitted or filled in; {} while there are errors."""
         if not self.is_bound:
             return params_of({name: self.initial.get(name) for name in self.fields})
         return params_of(self.cleaned_data) if self.is_valid() else {}
@@ -125,24 +125,24 @@ class ParametersForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
         for problem in self.entry.check(params_of(fields)):
-            name, message = placed(self.entry, problem)
+            name, message = split_problem(self.entry, problem)
             self.add_error(PARAM + name if name else None, sentence(message))
         return fields
 
     def refuse(self, reason: str) -> None:
-        """Add an error to the field that only admins edit, or at the top."""
+        """Add an error to the code field, which only admins may edit, or to the whole form."""
         fields = [PARAM + parameter["name"] for parameter in self.entry.schema() if parameter["widget"] == "code"]
         self.add_error(fields[0] if fields else None, reason)
 
 
-def placed(entry: Described, problem: str) -> tuple[str, str]:
+def split_problem(entry: Described, problem: str) -> tuple[str, str]:
     """Split a problem of Described.check into its parameter ("" for the whole entry) and the message."""
     name, _, message = problem.partition(": ")
     return (name, message) if name in entry.defaults() else ("", problem)
 
 
 def sentence(message: str) -> str:
-    """Capitalise only the first letter: quoted text stays unchanged."""
+    """Return a message as a sentence, with only its first letter capitalised, since it may quote text."""
     return message[:1].upper() + message[1:].removesuffix(".") + "."
 
 
@@ -155,7 +155,7 @@ def params_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def label(name: str) -> str:
-    """Write a parameter's name in words, with its unit."""
+    """Return the label of a parameter, with its unit."""
     for ending, unit in (("_mb", "MiB"), ("_s", "s")):
         if name.endswith(ending):
             name = f"{name.removesuffix(ending)} ({unit})"
@@ -163,21 +163,20 @@ def label(name: str) -> str:
 
 
 def _field(entry: Mapping[str, Any]) -> forms.Field:
-    """Make a form field for one entry of a schema. It parses the value; Described.check validates it."""
-    common = {"label": label(entry["name"]), "help_text": entry["help"]}
+    options = {"label": label(entry["name"]), "help_text": entry["help"]}
     if entry["type"] == "bool":
-        return forms.BooleanField(required=False, **common)
+        return forms.BooleanField(required=False, **options)
     if entry["choices"] is not None:
-        return ChoiceParamField(choices=[(c, c.capitalize()) for c in entry["choices"]], **common)
+        return ChoiceParamField(choices=[(c, c.capitalize()) for c in entry["choices"]], **options)
     limits = {name: entry[name] for name in ("min", "max") if entry[name] is not None}
     if entry["type"] == "int":
-        return forms.IntegerField(widget=forms.NumberInput(attrs=limits), **common)
+        return forms.IntegerField(widget=forms.NumberInput(attrs=limits), **options)
     if entry["type"] == "float":
-        return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", **limits}), **common)
+        return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", **limits}), **options)
     if stored := STORED.get(entry["widget"]):
-        return StoredChoiceField(stored=stored, required=entry["widget"] in _REQUIRED, **common)
+        return StoredChoiceField(stored=stored, required=entry["widget"] in _REQUIRED, **options)
     longest = {"maxlength": entry["longest"]}
     if attrs := TEXT_AREAS.get(entry["widget"]):
         area = forms.Textarea(attrs={"spellcheck": "false", **longest, **attrs})
-        return TextField(required=False, strip=False, widget=area, **common)
-    return TextField(required=False, strip=False, widget=forms.TextInput(attrs=longest), **common)
+        return TextField(required=False, strip=False, widget=area, **options)
+    return TextField(required=False, strip=False, widget=forms.TextInput(attrs=longest), **options)

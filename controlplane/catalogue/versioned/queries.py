@@ -1,4 +1,4 @@
-"""Access to items and their versions: the only way for views to get one."""
+"""Queries for items and their versions, through which all views access them."""
 
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ VersionT = TypeVar("VersionT", bound=Version)
 
 
 def item_for(model: type[ItemT], request: HttpRequest, item_id: int) -> ItemT:
-    """Find an item, for every signed-in user; `run_count` is the number of runs with one of its versions."""
+    """Find an item if a user is signed in; its `run_count` is the number of runs that use one of its versions."""
     if request.user.is_authenticated:
         items = model._default_manager.select_related("owner").annotate(run_count=Count("versions__runs"))
         if (item := items.filter(pk=item_id).first()) is not None:
@@ -36,18 +36,18 @@ def newest_versions(model: type[VersionT]) -> QuerySet[VersionT]:
 def offered_versions(model: type[VersionT], chosen: object = None) -> QuerySet[VersionT]:
     """Find the versions to offer for a new run: the newest of each active item, and `chosen` (a pk from a form) if its
     item is active."""
-    text = str(chosen or "")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 18 else None
+    digits = str(chosen or "")
+    pk = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 18 else None
     active = _by_name(model).filter(**{f"{model.kind.item}__archived_at": None})
-    return active.filter(Q(~Exists(_newer(model))) | Q(pk=number))
+    return active.filter(Q(~Exists(_newer(model))) | Q(pk=pk))
 
 
 def free_name(model: type[Model], name: str) -> str:
-    """Return `name`, or the first free name with a number appended."""
-    used = set(model._default_manager.values_list("name", flat=True))
-    longest = 80 - len(" 999")
-    names = [name, *(f"{name[:longest]} {n}" for n in range(2, len(used) + 3))]
-    return next(name for name in names if name not in used)
+    """Return `name` if no row has it, or else the first unused name with a number appended."""
+    used_names = set(model._default_manager.values_list("name", flat=True))
+    max_length = 80 - len(" 999")
+    names = [name, *(f"{name[:max_length]} {n}" for n in range(2, len(used_names) + 3))]
+    return next(name for name in names if name not in used_names)
 
 
 def _by_name(model: type[VersionT]) -> QuerySet[VersionT]:
@@ -55,7 +55,7 @@ def _by_name(model: type[VersionT]) -> QuerySet[VersionT]:
 
 
 def existing_versions(model: type[VersionT]) -> QuerySet[VersionT]:
-    """Select the versions of items that aren't deleted."""
+    """Find the versions of all items that aren't deleted."""
     return model._default_manager.filter(**{f"{model.kind.item}__deleted_at": None})
 
 

@@ -1,4 +1,4 @@
-"""Saves a composition as a version of a new item, a changed item or a clone; archives items.
+"""Storage of a composition as a version of a new item, a changed item or a clone; archiving of items.
 
 Only admins save code; operators may use code that an admin has saved, unchanged.
 """
@@ -19,7 +19,7 @@ VersionT = TypeVar("VersionT", bound=Version)
 
 
 class Composition:
-    """The content of a version."""
+    """Content of a version."""
 
     kind: ClassVar[ItemKind]
 
@@ -28,11 +28,11 @@ class Composition:
         raise NotImplementedError
 
     def columns(self) -> dict[str, Any]:
-        """List the columns of a version that stores it."""
+        """Return the columns of a version that stores this content."""
         raise NotImplementedError
 
     def same_as(self, composition: "Composition") -> bool:
-        """Compare as runs do: missing fields and parameters are defaults."""
+        """Return whether both mean the same to runs, for which missing fields and parameters have their defaults."""
         return self._full() == composition._full()
 
     def _full(self) -> dict[str, Any]:
@@ -41,10 +41,8 @@ class Composition:
 
 
 def make(model: type[VersionT], name: str, content: Composition, **columns: Any) -> VersionT:
-    """Create an item with its first version. `columns`: the item's owner and description, the version's note.
-
-    IntegrityError: the name is taken.
-    """
+    """Create an item with its first version, and return the version. `columns`: the item's owner and description, and
+    the version's note. Raises IntegrityError if the name is taken."""
     note, owner = columns.pop("note", ""), columns.get("owner")
     with transaction.atomic():
         item = model.items()._default_manager.create(name=name, **columns)
@@ -54,7 +52,8 @@ def make(model: type[VersionT], name: str, content: Composition, **columns: Any)
 def save(
     model: type[VersionT], item: Item, content: Composition, *, by: Any = None, note: str = ""
 ) -> tuple[VersionT, bool]:
-    """Return the newest version with this content, and whether this call created it."""
+    """Save content as the newest version, unless that version has it already. Return the version and whether this call
+    created it."""
     with transaction.atomic():
         # Locked, so that the second of two concurrent saves sees the first one's version.
         model.items()._default_manager.select_for_update().get(pk=item.pk)
@@ -65,8 +64,8 @@ def save(
 
 
 def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
-    """Put a version's content into a new item under the next free name, even if another user takes that name
-    meanwhile."""
+    """Create an item with a version's content under the next unused name, and return its version. If another user takes
+    that name first, try the next one."""
     item, items = version.item, version.items()
     while True:
         name = free_name(items, f"{item.name[:75]} copy")
@@ -79,8 +78,8 @@ def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
 
 
 def set_archived(item: Item, archived: bool) -> bool:
-    """Archive or unarchive an item: it is no longer offered for new runs; runs that used it are unaffected. False:
-    nothing changed."""
+    """Archive or unarchive an item, and return whether anything changed. An archived item isn't offered for new runs;
+    runs that used it are unaffected."""
     return deletable.set_archived(item, archived, act="Archived" if archived else "Unarchived")
 
 
@@ -89,13 +88,13 @@ def code_refused(model: type[Version]) -> str:
 
 
 def may_use_part(model: type[Version], user: User, spec: Any) -> bool:
-    """Allow a user to save and try a part, which both run its code. Its name and weight don't matter."""
+    """Return whether a user may save and try a part, both of which run its code; its name and weight don't matter."""
     entry = model.kind.library.get(spec.function)
     return user.may_administer or entry is None or not entry.admin_only or is_saved(model, spec)
 
 
 def is_saved(model: type[Version], spec: Any) -> bool:
-    """Check whether a version of any item has this function with the same parameters: an admin saved it."""
+    """Return whether any item's version has this function with the same parameters: an admin has saved it then."""
     lists: Iterable[Any] = existing_versions(model).values_list(model.kind.parts, flat=True).iterator(chunk_size=200)
     parts = (part for parts in lists if isinstance(parts, list) for part in parts if isinstance(part, dict))
     same_function = (part for part in parts if part.get("function") == spec.function)

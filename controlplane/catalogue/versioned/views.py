@@ -1,4 +1,4 @@
-"""The list of items, an item's versions, and actions on a whole item: clone, archive."""
+"""Pages with the list of items and an item's versions, and actions on a whole item: clone, archive."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,26 +23,24 @@ from workers.environments.entry import Entry
 from workers.rewards.reward import Reward
 
 NEWEST_RUNS = 20
-LONG = 60
-"""Longer or multi-line texts are shown separately."""
+MAX_INLINE_LENGTH = 60
+"""Maximum length of a string shown inline; longer or multi-line strings are shown separately."""
 
 
 @dataclass(frozen=True)
 class PartView:
-    """A part of a version, for its page."""
-
     spec: Any
     entry: Entry | Reward | None
-    """None: no longer in the library."""
+    """None if the library no longer has it."""
     params: list[tuple[str, Any]]
     """Short parameters that differ from the defaults."""
     texts: list[tuple[str, str]]
-    """Long ones: code, schemas, rubrics."""
+    """Long parameters that differ from the defaults: code, schemas, rubrics."""
 
 
 @require_GET
 def items(request: HttpRequest, model: type[Version]) -> HttpResponse:
-    """List the items. ?q: words in the name, the description or the owner's name; ?archived: include archived items."""
+    """List items that match ?q in their name, description or owner's name; include archived ones with ?archived."""
     item, all_items = model.kind.item, model.items()._default_manager
     versions = newest_versions(model).select_related(f"{item}__owner")
     versions = versions.annotate(run_count=Count(f"{item}__versions__runs"))
@@ -70,14 +68,12 @@ def versions(
     model: type[Version],
     differences: Callable[[Any, Any], list[Difference]],
 ) -> HttpResponse:
-    """List all versions of an item, the newest first, with their changes."""
+    """List all versions of an item with their changes, newest first."""
     item = item_for(model.items(), request, item_id)
     rows = model._default_manager.filter(**{model.kind.item: item}).order_by("-number")
     rows = rows.select_related(model.kind.item, "created_by").annotate(run_count=Count("runs"))
-    before = {version.number + 1: version for version in rows}
-    entries = [
-        (version, differences(before[version.number], version) if version.number in before else []) for version in rows
-    ]
+    previous = {version.number + 1: version for version in rows}
+    entries = [(row, differences(previous[row.number], row) if row.number in previous else []) for row in rows]
     context = {"kind": model.kind, "item": item, "versions": entries}
     return render(request, "catalogue/versioned/versions.html", context)
 
@@ -86,12 +82,12 @@ def versions(
 def version(
     request: HttpRequest, item_id: int, number: int, model: type[Version], page: Callable[[HttpRequest, Any], Any]
 ) -> HttpResponse:
-    answer: HttpResponse = page(request, version_for(model, request, item_id, number))
-    return answer
+    response: HttpResponse = page(request, version_for(model, request, item_id, number))
+    return response
 
 
 def version_page(request: HttpRequest, version: Any, **context: Any) -> HttpResponse:
-    """Show a version, read-only, with the runs that use it."""
+    """Show a version's read-only page, with the runs that use it."""
     context |= {
         "kind": version.kind,
         "item": version.item,
@@ -112,7 +108,7 @@ def part_view(kind: ItemKind, spec: Any) -> PartView:
     for name, value in spec.params.items():
         if name in defaults and defaults[name] == value:
             continue
-        is_long = isinstance(value, str) and (len(value) > LONG or "\n" in value)
+        is_long = isinstance(value, str) and (len(value) > MAX_INLINE_LENGTH or "\n" in value)
         (texts if is_long else params).append((name, value))
     return PartView(spec, entry, params, texts)
 

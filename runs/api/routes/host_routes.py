@@ -8,7 +8,7 @@ from django.utils import timezone
 from ninja import Field, Status
 
 from controlplane.catalogue.hardware.models import Host
-from controlplane.catalogue.hardware.prices import DEAREST, PriceForm
+from controlplane.catalogue.hardware.prices import MAX_PRICE, PriceForm
 from controlplane.catalogue.hardware.queries import host_for, hosts_for, known_host_for
 from controlplane.catalogue.joining import codes, credentials, host_redis
 from controlplane.catalogue.joining.models import JoinCode
@@ -32,7 +32,7 @@ router = Router(tags=["hosts"])
 
 class HostChange(RequestBody):
     draining: bool | None = Field(None, description="If true, the host accepts no more runs.")
-    gpu_hour_price: Annotated[float, Field(ge=0, le=DEAREST)] | None = Field(
+    gpu_hour_price: Annotated[float, Field(ge=0, le=MAX_PRICE)] | None = Field(
         None, description="Admins only. Price of a GPU-hour. null means no price."
     )
     currency: str = Field("", max_length=Host.CURRENCY_LENGTH, description="Currency of the price, such as $ or CHF.")

@@ -212,5 +212,5 @@ def _inspection(row: ModelInspection) -> dict[str, Any]:
         "id": row.pk,
         "host": row.host.name,
         **shapes.columns(row, "model", "revision", "asked_at", "answered_at", "answer"),
-        "overdue": inspections.overdue(row),
+        "overdue": inspections.is_overdue(row),
     }

@@ -64,6 +64,6 @@ def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
         key = str(gpu["index"])
         if f"gpu:{key}" not in leased_resources:
             idle_mib[key] = gpu["used_mib"]
-        elif (previous_value := inventory.whole(previous_mib.get(key))) is not None:
+        elif (previous_value := inventory.count(previous_mib.get(key))) is not None:
             idle_mib[key] = previous_value
     return idle_mib

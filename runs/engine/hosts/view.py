@@ -267,7 +267,7 @@ def _gpu(row: Host, position: int, gpu: Mapping[str, Any], holders: Mapping[str,
     return GpuView(
         **announced,
         holder=holders.get(f"gpu:{gpu['index']}"),
-        idle_mib=inventory.whole(idle_mib.get(str(gpu["index"]))) or 0,
+        idle_mib=inventory.count(idle_mib.get(str(gpu["index"]))) or 0,
         history=row.history,
         position=position,
     )

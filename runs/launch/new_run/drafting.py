@@ -12,7 +12,7 @@ from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.tool_templates import ToolTemplate
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
-from controlplane.catalogue.hardware.profile_pages.profile_words import WordGroup, group_of
+from controlplane.catalogue.hardware.profile_pages.profile_words import ProfileGroup, group_of
 from controlplane.catalogue.hardware.profiles import launch_values, profile_of
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
@@ -164,8 +164,8 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
     field = cast("forms.ModelChoiceField[HardwareProfile]", form.fields["profile"])
     specs = {profile.key: profile.spec for profile in draft.profiles}
     labels: dict[str, str] = {}
-    groups: dict[WordGroup, list[str]] = {}
-    fitting_groups: set[WordGroup] = set()
+    groups: dict[ProfileGroup, list[str]] = {}
+    fitting_groups: set[ProfileGroup] = set()
     for choice in choosing.choices(draft):
         key = choice.values["profile"]
         group = group_of(specs[key])
@@ -175,7 +175,7 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
     for row in field.queryset or ():
         if str(row.pk) not in labels:  # saved under an older contract
             labels[str(row.pk)] = f"{row.name} · open it and save it again"
-            groups.setdefault(WordGroup(0, 0.0), []).append(str(row.pk))
+            groups.setdefault(ProfileGroup(0, 0.0), []).append(str(row.pk))
     order = sorted(groups, key=lambda group: (group not in fitting_groups, group))
     options = [(str(group), [(key, labels[key]) for key in groups[group]]) for group in order]
     field.choices = [("", field.empty_label or ""), *options]
@@ -274,7 +274,7 @@ def _resources(placement: Placement) -> str:
 def _inspected(hosts: list[HostView], model: ModelSpec) -> dict[str, Any] | None:
     if not model.path:
         return None
-    rows = (inspections.latest(view.row, model.path, model.revision or "") for view in hosts)
+    rows = (inspections.latest_inspection(view.row, model.path, model.revision or "") for view in hosts)
     results = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
     # Any host may take the run, so one that has the model is enough.
     return next((result for result in results if result.get("ok")), results[0] if results else None)

@@ -220,7 +220,7 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
 def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
     """Show an inspection; the page asks for it again until the host has answered."""
     row = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
-    context = {"inspection": row, "model": row.model, "host": row.host, "overdue": inspections.overdue(row)}
+    context = {"inspection": row, "model": row.model, "host": row.host, "overdue": inspections.is_overdue(row)}
     response = render(request, "launch/new_run/_inspection.html", context)
     if row.answered_at is not None:
         response["HX-Trigger"] = "inspected"

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
-from controlplane.catalogue.hardware.profile_pages.profile_words import STRATEGIES, grouped
+from controlplane.catalogue.hardware.profile_pages.profile_words import STRATEGIES, group_profiles
 from controlplane.catalogue.hardware.profiles import Profile, profile_of
 from runs.engine.hosts.view import HostView
 from runs.engine.sentences import counted
@@ -92,7 +92,7 @@ class TrialForm(forms.Form):
         view = candidates(host)[0] if host else None
         value = self["profiles"].value() or []
         chosen = {str(pk) for pk in (value if isinstance(value, list | tuple) else [value])}
-        rows = (row for _, rows in grouped(offered_profiles()) for row in rows)
+        rows = (row for _, rows in group_profiles(offered_profiles()) for row in rows)
         all_candidates = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
         return sorted(all_candidates, key=lambda candidate: not candidate.fits)
 

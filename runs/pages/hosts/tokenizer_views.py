@@ -54,7 +54,7 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
         "model": inspection.model,
         "host": inspection.host,
         "inspection": inspection,
-        "overdue": inspections.overdue(inspection),
+        "overdue": inspections.is_overdue(inspection),
         "stored": tokenizer_file,
         "coming": tokenizer_file is None and _coming(inspection),
         "note": tokenizers.note(inspection) if inspection.answered_at else "",

@@ -84,7 +84,7 @@ def check(request: HttpRequest) -> HttpResponse:
         return render(request, CHECKED, {"problem": f"The code is longer than {custom.MAX_SOURCE_CHARS} characters."})
     samples = samples_of(request)
     trial = code_check.check(source, samples)
-    tried_samples = samples or code_check.made_up()
+    tried_samples = samples or code_check.invented_samples()
     scored = [
         (completion.text, value) for (completion, _), value in zip(tried_samples, trial.scores.values, strict=False)
     ]

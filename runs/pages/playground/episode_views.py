@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.catalogue.datasets.queries import ready_versions
 from controlplane.catalogue.environments.models import EnvironmentVersion
-from controlplane.catalogue.environments.showing import SECONDS as OPENING_S
+from controlplane.catalogue.environments.showing import PREVIEW_TIMEOUT_S as OPENING_S
 from controlplane.catalogue.environments.tool_forms import ArgumentsForm
 from controlplane.catalogue.rewards import turns
 from controlplane.catalogue.rewards.models import RewardVersion
@@ -159,9 +159,9 @@ def check_tool(request: HttpRequest) -> HttpResponse:
     source = TextField(required=False, strip=False).to_python(request.POST[name])
     try:
         if len(source) > MAX_SOURCE_CHARS:
-            raise signature.NoTool(f"it is longer than {MAX_SOURCE_CHARS:,} characters")
-        tool = signature.described(source)
-    except signature.NoTool as error:
+            raise signature.NotATool(f"it is longer than {MAX_SOURCE_CHARS:,} characters")
+        tool = signature.describe(source)
+    except signature.NotATool as error:
         return render(request, "catalogue/environments/_check.html", {"problem": f"{capfirst(str(error))}."})
     shown = json.dumps(tool.as_dict(), indent=2, ensure_ascii=False)
     return render(request, "catalogue/environments/_check.html", {"tool": (tool.name, shown)})

@@ -133,7 +133,7 @@ def test_any_operation_is_asked_for_by_its_path(terminal: Terminal, tmp_path: Pa
 @pytest.mark.parametrize("path", ["https://evil.example/x", "//evil.example/x", "///evil.example", "../../settings/"])
 def test_a_token_goes_to_no_other_address(path: str) -> None:
     client, asked, _ = answers(200)
-    with pytest.raises(RequestRefused, match="no path of the API"):
+    with pytest.raises(RequestRefused, match="not a path of the API"):
         client.ask("GET", path)
     assert asked == []
 
@@ -151,7 +151,7 @@ def test_a_refusal_says_what_where_and_what_to_do(terminal: Terminal) -> None:
 def test_nobody_there_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPOCTL_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("GRPOCTL_TOKEN", "grpo_x")
-    monkeypatch.setattr("controlplane.ctl.client.TRIES", 1)
+    monkeypatch.setattr("controlplane.ctl.client.MAX_ATTEMPTS", 1)
     assert main(["me"]) == 5
 
 
@@ -214,7 +214,7 @@ def test_who_has_logged_in_needs_no_environment_until_the_logout(
     terminal("logout")
     assert terminal("me") == (
         1,
-        "There is no token for http://localhost. Make one under Settings, API tokens; then: grpoctl login\n",
+        "There is no token for http://localhost. Create one under Settings, API tokens, then run: grpoctl login\n",
     )
 
 

@@ -96,7 +96,7 @@ def test_a_tool_that_raises_is_a_sentence_for_the_model() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (Call("", None, unreadable=True), ToolError.UNREADABLE, "Your call can't be read, and nothing was called."),
+        (Call("", None, unreadable=True), ToolError.UNREADABLE, "Your call can't be parsed, and nothing was called."),
         (Call("whisper", {}), ToolError.UNKNOWN, "There is no tool called 'whisper'. The tools are: shout."),
         (Call("shout", {}), ToolError.ARGUMENTS, "shout needs 'word'."),
         (Call("shout", None), ToolError.ARGUMENTS, "The arguments of shout must be a JSON object."),
@@ -127,7 +127,7 @@ def test_long_results_are_cut_and_absurd_ones_refused() -> None:
     long, absurd = answers(by, shout("5000"), shout("10000000"))
     assert long == EnvironmentAnswer("x" * 160, seconds=long.seconds)
     assert absurd.error == ToolError.OUTPUT
-    assert absurd.text == "shout answered 10,000,000 characters, which is too much to read."
+    assert absurd.text == "shout returned 10,000,000 characters, which is too many."
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), "much", [1]])
@@ -185,7 +185,7 @@ def test_an_environment_with_other_tools_than_at_the_start_breaks_its_episode() 
 
     by = executor(make, EntryKind.SERVER)
     (played,) = by.begin([{}], [0])
-    assert played.problem == "shout: it has other tools than at the start of the run."
+    assert played.problem == "shout: its tools are not the same as at the start of the run."
     (given,) = by.carry_out([Move(played, [shout()])])
     assert (given[0].error, given[0].failed) == (ToolError.UNAVAILABLE, True)
     assert all(one.closed.wait(10) for one in made)

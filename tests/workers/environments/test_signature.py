@@ -36,7 +36,7 @@ def one(signature_: str, body: str = "return ''", doc: str = "Act.") -> str:
 
 
 def test_a_tool_is_described_by_its_signature_and_docstring() -> None:
-    tool = signature.described(FULL)
+    tool = signature.describe(FULL)
     assert (tool.name, tool.description) == ("find", "Find documents.\n\nThe best come first.")
     assert tool.parameters == {
         "type": "object",
@@ -62,7 +62,7 @@ def test_a_tool_is_described_by_its_signature_and_docstring() -> None:
     ],
 )  # fmt: skip
 def test_types_become_a_schema(annotation: str, schema: dict[str, object]) -> None:
-    assert signature.described(one(f"def act(x: {annotation})")).parameters["properties"] == {"x": schema}
+    assert signature.describe(one(f"def act(x: {annotation})")).parameters["properties"] == {"x": schema}
 
 
 @pytest.mark.parametrize(

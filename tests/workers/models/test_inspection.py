@@ -70,7 +70,7 @@ def test_shards_are_added_up(tmp_path: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert inspect(str(folder), (tmp_path,))["parameters"] == 16
     (folder / "b.safetensors").unlink()
-    assert error_of(folder, tmp_path) == "1 of 2 weight files are missing, the first is b.safetensors."
+    assert error_of(folder, tmp_path) == "1 of 2 weight files are missing; the first is b.safetensors."
 
 
 def test_a_path_outside_the_roots_is_refused_whether_it_exists_or_not(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_links_are_followed_before_they_are_judged(tmp_path: Path) -> None:
     assert inspect(str(root / "inner"), (root,))["ok"] is True
     (root / "good" / "model.safetensors").unlink()
     (root / "good" / "model.safetensors").symlink_to(outside / "model.safetensors")
-    assert "link that leaves" in error_of(root / "good", root)
+    assert "link to a path outside" in error_of(root / "good", root)
 
 
 def test_a_hub_id_is_looked_up_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_a_name_that_is_neither_path_nor_hub_id_is_refused(name: str, tmp_path: 
     ("break_it", "says"),
     [
         (lambda f: (f / "config.json").unlink(), "no config.json"),
-        (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json is not valid JSON"),
         (lambda f: (f / "config.json").write_text("[1]"), "doesn't contain a JSON object"),
         (lambda f: (f / "config.json").rename(f / "adapter_config.json"), "LoRA adapter"),
         (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer"),
@@ -160,15 +160,15 @@ def test_sizes_have_other_names_in_other_families(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lie", "says"),
     [
-        ({"vocab_size": 200}, "it says 200 tokens of 8 numbers, and the embedding is 100 × 8"),
+        ({"vocab_size": 200}, "it says 200 tokens of 8 numbers, but the embedding is 100 × 8"),
         ({"hidden_size": 16}, "it says 100 tokens of 16 numbers"),
-        ({"num_hidden_layers": 40}, "it says 40 layers, and there are 1"),
-        ({"head_dim": 64}, "it says 2 attention heads of 64 in a hidden size of 8, and q_proj is 8 × 8"),
-        ({"num_attention_heads": 0}, "num_attention_heads as '0', which is not a valid size"),
-        ({"num_hidden_layers": "many"}, "num_hidden_layers as 'many', which is not a valid size"),
+        ({"num_hidden_layers": 40}, "it says 40 layers, but there are 1"),
+        ({"head_dim": 64}, "it says 2 attention heads of 64 in a hidden size of 8, but q_proj is 8 × 8"),
+        ({"num_attention_heads": 0}, "num_attention_heads to '0', which is not a valid size"),
+        ({"num_hidden_layers": "many"}, "num_hidden_layers to 'many', which is not a valid size"),
         ({"hidden_size": 10**30}, "which is not a valid size"),
         ({"hidden_size": 8.0}, "which is not a valid size"),
-        ({"num_key_value_heads": 3}, "2 attention heads and 3 key-value heads: no multiple"),
+        ({"num_key_value_heads": 3}, "2 attention heads, which is not a multiple of 3 key-value heads"),
     ],
 )
 def test_a_config_that_lies_about_its_sizes_is_refused(tmp_path: Path, lie: dict[str, Any], says: str) -> None:

@@ -83,7 +83,7 @@ def test_a_config_that_lies_is_noticed_on_the_hub_already(fake: FakeHub, tmp_pat
     fake.add("Org/Wide", files_of(a_model(tmp_path / "wide", **PLAIN | {"hidden_size": 64})))
     fake.add("Org/Deep", sharded(tmp_path / "deep", num_hidden_layers=80))
     assert "the embedding is 100 × 8" in ask(fake, "Org/Wide")["error"]
-    assert "it says 80 layers, and there are 2" in ask(fake, "Org/Deep")["error"]
+    assert "it says 80 layers, but there are 2" in ask(fake, "Org/Deep")["error"]
 
 
 def test_a_gated_model_is_told_apart_from_a_missing_one(fake: FakeHub, files: dict[str, bytes]) -> None:
@@ -132,7 +132,7 @@ def test_answers_that_are_too_large_or_no_json_are_refused(
     fake: FakeHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.add("Org/Broken", {**files, "config.json": b"<html>"})
-    assert "config.json is not JSON" in ask(fake, "Org/Broken")["error"]
+    assert "config.json is not valid JSON" in ask(fake, "Org/Broken")["error"]
     fake.add("Org/Large", {**files, "config.json": b'{"a": "' + b"x" * 5_000_000 + b'"}'})
     monkeypatch.setattr(asking, "JSON_LIMIT", 1 << 20)
     assert "larger than 1 MiB" in ask(fake, "Org/Large")["error"]
@@ -141,7 +141,7 @@ def test_answers_that_are_too_large_or_no_json_are_refused(
 def test_a_header_that_comes_too_slowly_is_done_without(
     fake: FakeHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "HEADER_S", 0.5)
+    monkeypatch.setattr(asking, "HEADER_TIMEOUT_S", 0.5)
     fake.add("Org/Model", files, stall_after=4)
     told = ask(fake, "Org/Model")
     assert (told["ok"], told["parameters"], told["hidden"]) == (True, None, 8)

@@ -84,7 +84,10 @@ def test_tools_that_break_are_missing_or_never_answer_are_told_in_words(guessing
         assert "it is broken" in broken.text
         assert played.call("slow", {}, 0.3).error is ToolError.TIMEOUT
         lost = played.call("guess", {"number": 1}, 20)  # that connection's state is unknown
-        assert (lost.error, lost.text) == (ToolError.UNAVAILABLE, "The server gave no result: The connection was lost.")
+        assert (lost.error, lost.text) == (
+            ToolError.UNAVAILABLE,
+            "The server returned no result: The connection was lost.",
+        )
         played.reset({}, 1)
         assert played.call("guess", {"number": 1}, 20).done
 
@@ -99,7 +102,7 @@ def test_a_server_without_tools_takes_the_models_text_and_may_go_away():
         gone = played.answer("leave", 20)
         assert gone.error is ToolError.UNAVAILABLE
         process.wait()
-        with pytest.raises(Unavailable, match="didn't begin an episode"):
+        with pytest.raises(Unavailable, match="did not begin an episode"):
             played.reset({}, 1)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.workers.sandbox.test_pool import wait_for
 from workers.packages import process
-from workers.packages.process import PackageProcess, Trouble
+from workers.packages.process import PackageProcess, RequestFailed
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
 PROGRAM = """
@@ -56,7 +56,7 @@ def test_answers_find_their_requests_in_any_order(program):
 )
 def test_whatever_the_program_does_is_told_and_the_next_request_is_answered(program, monkeypatch, what, kind):
     monkeypatch.setattr(process, "GRACE_S", 0.1)
-    with pytest.raises(Trouble) as told:
+    with pytest.raises(RequestFailed) as told:
         program.ask({"do": what}, 0.2 if what == "hang" else 20)
     assert told.value.kind == kind
     assert program.ask({"do": "echo", "text": "again"}, 20)[0] == {"text": "again"}
@@ -66,21 +66,21 @@ def test_a_program_that_ends_answers_all_that_wait_for_it(program):
     told = []
 
     def ask():
-        with pytest.raises(Trouble) as raised:
+        with pytest.raises(RequestFailed) as raised:
             program.ask({"do": "nothing"}, 50)
         told.append(raised.value.kind)
 
     thread = threading.Thread(target=ask)
     thread.start()
     wait_for(lambda: program._running is not None and program._running._waiting)
-    with pytest.raises(Trouble):
+    with pytest.raises(RequestFailed):
         program.ask({"do": "end"}, 20)
     thread.join()
     assert told == ["gone"]
 
 
 def test_an_interpreter_that_is_no_program_is_told():
-    with pytest.raises(Trouble, match="can't be started"):
+    with pytest.raises(RequestFailed, match="can't be started"):
         PackageProcess(lambda: ["/nowhere/python"]).ask({"do": "echo"}, 1)
 
 

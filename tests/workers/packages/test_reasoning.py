@@ -7,7 +7,7 @@ import pytest
 from tests.workers.packages.built import tools_with
 from workers.packages import reasoning
 from workers.packages.families import FAMILIES, WITHOUT_ANSWER
-from workers.packages.reasoning import NotMade, Recipe
+from workers.packages.reasoning import GenerationFailed, Recipe
 from workers.rewards.library import LIBRARY
 from workers.rewards.scoring import score
 from workers.sandbox import selftest
@@ -33,7 +33,7 @@ def tools(request):
 
 
 def rows_of(family, tools, *, rows=2, **recipe):
-    made = reasoning.made(Recipe(family, rows, **recipe), tools.package(reasoning.MODULE))
+    made = reasoning.generate(Recipe(family, rows, **recipe), tools.package(reasoning.MODULE))
     return [{"row": number, **row} for number, row in enumerate(row for piece in made for row in piece)]
 
 
@@ -81,5 +81,5 @@ def test_wrong_missing_and_endless_answers_score_0_and_rows_of_others_nothing(to
 
 
 def test_a_family_that_makes_no_rows_says_why(tools):
-    with pytest.raises(NotMade, match="knight_swap made no rows: AssertionError"):
+    with pytest.raises(GenerationFailed, match="knight_swap generated no rows: AssertionError"):
         rows_of("knight_swap", tools, level=1)

@@ -1,1 +1,1 @@
-"""The modules that the other interpreter imports, with its own packages and the standard library only."""
+"""Modules that the other interpreter imports; they use only its packages and the standard library."""

@@ -1,4 +1,4 @@
-"""TextArena in a fork of the sandbox. A game is replayed from its seed to the last move, so that no state is kept."""
+"""TextArena in a fork of the sandbox. Each game is replayed from its seed to the last move, so no state is kept."""
 
 import sys
 import warnings
@@ -20,7 +20,8 @@ class _NullOutput:
 
 
 def play(game: str, seed: int, moves: Sequence[str]) -> dict[str, Any]:
-    """Return {"text": the reply to the last move, or the rules; "done", "reward": a number at the end, "reason"}."""
+    """Play moves, and return {"text", "done", "reward", "reason"}: `text` is the reply to the last move, or the rules;
+    `reward` is a number once the game has ended."""
     sys.stdout = _NullOutput()
     environment = textarena.make(game)
     environment.reset(num_players=1, seed=seed)
@@ -48,7 +49,6 @@ def games() -> list[str]:
 
 
 def _new_messages(environment: Any) -> str:
-    """Return the messages that are new to the player, without the player's own."""
     _, messages = environment.get_observation()
-    own = textarena.ObservationType.PLAYER_ACTION
-    return "\n".join(str(text).strip() for _, text, kind in messages if kind is not own).strip()
+    own_kind = textarena.ObservationType.PLAYER_ACTION
+    return "\n".join(str(text).strip() for _, text, kind in messages if kind is not own_kind).strip()

@@ -1,7 +1,7 @@
 """reasoning-gym in a fork of the sandbox: generates rows of its families, and checks a model's answers.
 
-Some of its checkers evaluate an answer as Python, so that a hostile answer could set its own score in that process.
-Therefore `eval` in those families reads literals only, and sympy parses formulas only.
+Some checkers evaluate an answer as Python, so that a hostile answer could set its own score. Therefore, `eval` in those
+families reads literals only, and sympy parses formulas only.
 """
 
 import ast
@@ -14,8 +14,8 @@ import types
 import warnings
 from typing import Any
 
-LONGEST_ANSWER = 20_000
-LONGEST_FORMULA = 2_000
+MAX_ANSWER_LENGTH = 20_000
+MAX_FORMULA_LENGTH = 2_000
 _NAME = re.compile(r"(?<![A-Za-z0-9_.])[A-Za-z_]\w*")
 _NAMES = frozenset(
     (
@@ -27,34 +27,34 @@ _NAMES = frozenset(
 _NO_FORMULA = re.compile(r"""__|["'\\\[\]{};:@`$]|\.\s*[A-Za-z_]|\b(lambda|for|if|import)\b""")
 
 
-class _Dummy(types.ModuleType):
-    """A stand-in for matplotlib, which is slow, starts threads, and writes into the user's home."""
+class _DummyModule(types.ModuleType):
+    """A replacement for matplotlib, which is slow, starts threads, and writes into the user's home folder."""
 
     __path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Dummy(name)
+        return _DummyModule(name)
 
-    def __call__(self, *args: object, **options: object) -> "_Dummy":
+    def __call__(self, *args: object, **options: object) -> "_DummyModule":
         return self
 
 
-class _NoPlots(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _PlotBlocker(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> Any:
         if fullname.partition(".")[0] in ("matplotlib", "mpl_toolkits"):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        return _Dummy(spec.name)
+        return _DummyModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
         pass
 
 
-sys.meta_path.insert(0, _NoPlots())
+sys.meta_path.insert(0, _PlotBlocker())
 warnings.simplefilter("ignore")
 
 import reasoning_gym  # noqa: E402
@@ -65,11 +65,11 @@ _parse = sympy.parse_expr
 
 
 def _formula(text: Any, *args: Any, **options: Any) -> Any:
-    """Parse a formula with sympy.parse_expr, which evaluates its text. Raises ValueError for anything else."""
-    if not isinstance(text, str) or len(text) > LONGEST_FORMULA or _NO_FORMULA.search(text):
-        raise ValueError("This is no formula.")
+    """Parse a formula with sympy.parse_expr, which evaluates its argument. Raises ValueError for non-formulas."""
+    if not isinstance(text, str) or len(text) > MAX_FORMULA_LENGTH or _NO_FORMULA.search(text):
+        raise ValueError("This is not a formula.")
     if any(len(name) > 1 and name not in _NAMES for name in _NAME.findall(text)):
-        raise ValueError("This is no formula.")
+        raise ValueError("This is not a formula.")
     return _parse(text, *args, **options)
 
 
@@ -91,7 +91,7 @@ _make_safe()
 
 
 def families() -> list[dict[str, Any]]:
-    """Return each family's {"name", "title", "levels"}: the levels of its curriculum; 0 without one."""
+    """Return each family's {"name", "title", "levels"}; `levels` is 0 for a family without a curriculum."""
     return [
         {"name": name, "title": ((inspect.getdoc(dataset) or "").splitlines() or [""])[0], "levels": _levels(name)}
         for name, (dataset, _) in sorted(DATASETS.items())
@@ -100,7 +100,7 @@ def families() -> list[dict[str, Any]]:
 
 
 def rows(name: str, seed: int, level: int, start: int, count: int) -> list[dict[str, Any]]:
-    """Return `count` rows of a family from `start` on: the package's own {"question", "answer", "metadata"}."""
+    """Return `count` rows of a family from index `start`, as the package's {"question", "answer", "metadata"}."""
     dataset = _dataset(name, seed, level, start + count)
     entries = (dataset[index] for index in range(start, start + count))
     return [{key: entry[key] for key in ("question", "answer", "metadata")} for entry in entries]
@@ -108,11 +108,11 @@ def rows(name: str, seed: int, level: int, start: int, count: int) -> list[dict[
 
 def score(name: str, seed: int, level: int, entry: dict[str, Any], answer: str) -> float:
     """Score an answer to a row with the family's own checker."""
-    return float(_dataset(name, seed, level, 1).score_answer(answer[:LONGEST_ANSWER], entry))
+    return float(_dataset(name, seed, level, 1).score_answer(answer[:MAX_ANSWER_LENGTH], entry))
 
 
 def _dataset(name: str, seed: int, level: int, size: int) -> Any:
-    """Make a family's dataset. `level`: of its curriculum, from 1; 0: the package's defaults."""
+    """Create a family's dataset. `level`: level of its curriculum, from 1; 0 for the package's defaults."""
     if not level:
         return reasoning_gym.create_dataset(name, seed=seed, size=size)
     curriculum = CURRICULA[name]()

@@ -1,11 +1,11 @@
-"""OpenEnv's generic client as a program: a JSON object in each line of stdin and stdout, for many sessions at once.
+"""OpenEnv's generic client as a program for many concurrent sessions, with a JSON object per line of stdin and stdout.
 
     {"id", "do": "open", "session", "address", "key", "ips", "seconds"}
     {"id", "do": "reset" | "tools" | "call" | "say" | "close", "session", ..., "seconds"}
 
-is answered by {"id", "ok": {...}} or {"id", "error": words, "kind": "timeout" | "gone" | "raised"}, in any order. The
-package's own prints don't reach stdout. The program ends with its stdin. `ips`: the only addresses that may be used for
-the host; null: those that a look-up returns.
+Responses are {"id", "ok": {...}} or {"id", "error": sentence, "kind": "timeout" | "gone" | "raised"}, in any order.
+Output of the package itself doesn't reach stdout. The program ends when its stdin is closed. `ips`: the only addresses
+that may be used for the host; null for those that a DNS lookup returns.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-LONGEST = 4 * 1024 * 1024
-"""The longest message from a server, in bytes."""
-LONGEST_TEXT = 200_000
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+"""Maximum size of a message from a server."""
+MAX_TEXT_LENGTH = 200_000
 _NOT_SHOWN = ("reward", "done", "metadata")
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
 class _PinnedLoop(asyncio.SelectorEventLoop):
-    """An event loop that connects only to the hosts of sessions, and to their pinned addresses."""
+    """An event loop that connects only to the sessions' hosts, and only at their pinned addresses."""
 
     pinned: dict[str, list[str] | None] = {}
 
@@ -50,7 +50,7 @@ class _Session:
             request["address"],
             connect_timeout_s=request["seconds"],
             message_timeout_s=86_400.0,  # each request has its own time-out
-            max_message_size_mb=LONGEST / 2**20,
+            max_message_size_mb=MAX_MESSAGE_BYTES / 2**20,
             headers=headers,
         )
         self._connection: Any = None
@@ -61,7 +61,7 @@ class _Session:
         return {}
 
     def check_connection(self) -> None:
-        """Raise ConnectionError if the connection is lost: the client would reconnect to an episode not yet begun."""
+        """Raise ConnectionError if the connection was lost, since the client would reconnect without an episode."""
         present = self._client._ws
         if present is None or present is not self._connection or present.state.name != "OPEN":
             raise ConnectionError("The connection was lost.")
@@ -90,7 +90,7 @@ class _Session:
 
 
 def _client_class() -> Any:
-    """Import only the client: its package would also import the server, whose web stack takes half a minute."""
+    """Import the client's class without its package, which would import the server and take half a minute."""
     for name in ("openenv", "openenv.core"):
         if name not in sys.modules:
             spec = importlib.util.find_spec(name)
@@ -109,24 +109,24 @@ class _Program:
 
     async def serve(self) -> None:
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=LONGEST)
+        reader = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while line := await reader.readline():
-            task = loop.create_task(self._answer(json.loads(line)))
+            task = loop.create_task(self._respond(json.loads(line)))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, request: dict[str, Any]) -> None:
+    async def _respond(self, request: dict[str, Any]) -> None:
         try:
-            answer: dict[str, Any] = {"ok": await asyncio.wait_for(self._do(request), request["seconds"])}
+            response: dict[str, Any] = {"ok": await asyncio.wait_for(self._do(request), request["seconds"])}
         except TimeoutError:
-            answer = {"error": f"It didn't answer within {request['seconds']:.3g} s.", "kind": "timeout"}
+            response = {"error": f"It didn't respond within {request['seconds']:.3g} s.", "kind": "timeout"}
         except OSError as error:  # ConnectionError too
-            answer = {"error": _sentence(error, request), "kind": "gone"}
+            response = {"error": _sentence(error, request), "kind": "gone"}
         except Exception as error:
-            gone = type(error).__module__.startswith("websockets")
-            answer = {"error": _sentence(error, request), "kind": "gone" if gone else "raised"}
-        line = json.dumps({"id": request["id"], **answer}).encode() + b"\n"
+            is_gone = type(error).__module__.startswith("websockets")
+            response = {"error": _sentence(error, request), "kind": "gone" if is_gone else "raised"}
+        line = json.dumps({"id": request["id"], **response}).encode() + b"\n"
         while line:  # a pipe may accept only a part
             line = line[os.write(self._out, line) :]
 
@@ -148,17 +148,16 @@ class _Program:
 
 
 def _step_result(result: Any) -> dict[str, Any]:
-    """Return the {"text", "error", "reward", "done"} of a step."""
     observation = result.observation if isinstance(result.observation, dict) else {"result": result.observation}
     reward = result.reward if isinstance(result.reward, int | float) else None
     step = {"reward": reward, "done": bool(result.done), "error": ""}
     if error := observation.get("error"):
-        step["error"] = str(error.get("message", error) if isinstance(error, dict) else error)[:LONGEST_TEXT]
-    return step | {"text": _text(observation)[:LONGEST_TEXT]}
+        step["error"] = str(error.get("message", error) if isinstance(error, dict) else error)[:MAX_TEXT_LENGTH]
+    return step | {"text": _text(observation)[:MAX_TEXT_LENGTH]}
 
 
 def _text(observation: Mapping[str, Any]) -> str:
-    """Return an observation as a text for a model: a tool's result, a single text, or all of it as JSON."""
+    """Return an observation as text for a model: a tool's result, its only string, or all of it as JSON."""
     if "tool_name" in observation:
         return _result(observation.get("result"))
     shown = {name: value for name, value in observation.items() if name not in _NOT_SHOWN and value not in _EMPTY}
@@ -188,8 +187,8 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(error: Exception, request: Mapping[str, Any]) -> str:
-    text = " ".join(str(error).split())[:500] or type(error).__name__
-    return text.replace(request["key"], "[key]") if request.get("key") else text
+    message = " ".join(str(error).split())[:500] or type(error).__name__
+    return message.replace(request["key"], "[key]") if request.get("key") else message
 
 
 def main() -> None:

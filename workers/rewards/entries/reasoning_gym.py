@@ -43,7 +43,7 @@ def reasoning_gym(
     if not checked:
         return Scores(values, failures)
     notes = [""] * len(completions)
-    results = reasoning.scored(list(checked.values()), tools.package(reasoning.MODULE))
+    results = reasoning.score(list(checked.values()), tools.package(reasoning.MODULE))
     for index, result in zip(checked, results, strict=True):
         if not isinstance(result, Outcome):
             values[index] = result if params.partial else float(result >= 1.0)

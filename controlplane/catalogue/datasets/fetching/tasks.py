@@ -32,7 +32,7 @@ def make(source: Mapping[str, Any], backend: str, folder: Path, limit: int) -> t
                     raise NotFetched("These rows exceed this installation's size limit.", "Generate fewer rows.")
                 out.write(line)
                 progress.report(rows, rows)
-    except reasoning.NotMade as error:
+    except reasoning.GenerationFailed as error:
         raise NotFetched(str(error), "Choose another level or another seed, or leave the family out.") from error
     except (PackageMissing, SandboxUnavailable) as error:
         raise NotFetched(str(error), passing=True) from error
@@ -40,7 +40,7 @@ def make(source: Mapping[str, Any], backend: str, folder: Path, limit: int) -> t
 
 
 def _rows(recipe: reasoning.Recipe, sandbox: Sandbox) -> Iterator[dict[str, Any]]:
-    for piece in reasoning.made(recipe, sandbox):
+    for piece in reasoning.generate(recipe, sandbox):
         yield from ({"family": recipe.family, **row} for row in piece)
 
 

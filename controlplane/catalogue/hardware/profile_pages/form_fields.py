@@ -1,4 +1,4 @@
-"""Form fields for values that are entered as text: GPU indexes, names, addresses, variables, JSON."""
+"""Form fields for values that are typed in: GPU indexes, names, addresses, variables, JSON."""
 
 import json
 import re
@@ -19,7 +19,7 @@ class _TextField(forms.CharField):
 
 
 class _ListField(_TextField):
-    """A field for entries that are separated by commas or blanks."""
+    """A field for entries that are separated by commas or whitespace."""
 
     separator = ", "
 
@@ -37,7 +37,7 @@ class GpusField(_ListField):
     def clean(self, value: Any) -> tuple[int, ...]:
         indexes = super().clean(value)
         if not all(re.fullmatch(r"[0-9]{1,4}", index) for index in indexes) or len(indexes) > MAX_ENTRIES:
-            raise forms.ValidationError("Write GPU indexes as numbers, such as 0, 1.")
+            raise forms.ValidationError("Enter GPU indexes as numbers, such as 0, 1.")
         return tuple(map(int, indexes))
 
 
@@ -47,7 +47,7 @@ class NamesField(_ListField):
     def clean(self, value: Any) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(super().clean(value)))
         if len(names) > MAX_ENTRIES:
-            raise forms.ValidationError(f"At most {MAX_ENTRIES} names.")
+            raise forms.ValidationError(f"Enter at most {MAX_ENTRIES} names.")
         return names
 
 
@@ -73,22 +73,22 @@ class EnvironmentField(_TextField):
     def clean(self, value: Any) -> dict[str, str]:
         variables: dict[str, str] = {}
         for line in filter(None, (line.strip() for line in super().clean(value).splitlines())):
-            name, equals, text = (part.strip() for part in line.partition("="))
+            name, equals, content = (part.strip() for part in line.partition("="))
             if not equals or not name:
-                raise forms.ValidationError(f"Write each variable as NAME=VALUE; this line is not: {line[:80]}")
+                raise forms.ValidationError(f"Enter each variable as NAME=VALUE; this line isn't: {line[:80]}")
             if name in variables:
                 raise forms.ValidationError(f"{name[:80]} is set twice.")
-            variables[name] = text
+            variables[name] = content
         return variables
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return "\n".join(f"{name}={text}" for name, text in value.items())
+            return "\n".join(f"{name}={content}" for name, content in value.items())
         return value
 
 
 class JsonObjectField(forms.CharField):
-    """A field for a JSON object, which may have comments; None if it is empty."""
+    """A field for a JSON object with optional comments; its value is None if it is empty."""
 
     widget = forms.Textarea(attrs={"rows": 8, "class": "code", "spellcheck": "false", "placeholder": "{}"})
 
@@ -101,7 +101,7 @@ class JsonObjectField(forms.CharField):
         except json_with_comments.JsonRefused as error:
             raise forms.ValidationError(str(error)) from error
         if not isinstance(tree, dict):
-            raise forms.ValidationError("It must be a JSON object: { … }.")
+            raise forms.ValidationError("Enter a JSON object: { … }.")
         return tree or None
 
     def prepare_value(self, value: Any) -> Any:
@@ -109,7 +109,7 @@ class JsonObjectField(forms.CharField):
 
 
 class YesNoField(forms.ChoiceField):
-    """A choice of yes, no, or the device's default."""
+    """A field for a choice of yes, no, or the device's default."""
 
     def __init__(self, **kwargs: Any) -> None:
         choices = (("", "Auto"), ("on", "On"), ("off", "Off"))

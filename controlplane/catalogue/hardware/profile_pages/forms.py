@@ -1,4 +1,4 @@
-"""The profile form, with a typed field for each field of the contract's dataclasses and of a profile's batch."""
+"""The profile form, with a typed field for every field of the contract's dataclasses and of a profile's batch."""
 
 import copy
 import dataclasses
@@ -28,9 +28,9 @@ from workers.contract.run.hardware import BATCH_FIELDS, ZERO, HardwareSpec, Roll
 from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.documents import ContractError, from_dict
 
-LARGEST = 10**6
-WORDS = ("name", "description")
-LISTS: dict[str, type[forms.Field]] = {
+MAX_NUMBER = 10**6
+TEXT_FIELDS = ("name", "description")
+PARSED_FIELDS: dict[str, type[forms.Field]] = {
     "trainer_gpu_ids": GpusField,
     "server_gpu_ids": GpusField,
     "server_attached": AddressesField,
@@ -38,7 +38,7 @@ LISTS: dict[str, type[forms.Field]] = {
     "environment": EnvironmentField,
     "deepspeed": JsonObjectField,
 }
-"""Values entered as text that are not a single value."""
+"""Classes of the fields whose input is parsed into several values."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,29 +73,29 @@ def _field_types(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str,
 
 
 def _form_field(name: str, typed: FieldType) -> forms.Field:
-    common: dict[str, Any] = {
+    options: dict[str, Any] = {
         "label": LABELS[name],
         "help_text": HELP[name],
         "initial": typed.default,
-        "required": not typed.optional and name not in LISTS,
+        "required": not typed.optional and name not in PARSED_FIELDS,
     }
-    if name in LISTS:
-        return LISTS[name](**common)
+    if name in PARSED_FIELDS:
+        return PARSED_FIELDS[name](**options)
     if name in CHOICES:
-        return forms.ChoiceField(choices=CHOICES[name], **common)
+        return forms.ChoiceField(choices=CHOICES[name], **options)
     if typed.kind is bool:
-        return YesNoField(**common) if typed.optional else forms.BooleanField(**{**common, "required": False})
+        return YesNoField(**options) if typed.optional else forms.BooleanField(**{**options, "required": False})
     if typed.kind is int:
-        return forms.IntegerField(**common, min_value=int(name in BATCH_FIELDS), max_value=LARGEST)
+        return forms.IntegerField(**options, min_value=int(name in BATCH_FIELDS), max_value=MAX_NUMBER)
     if typed.kind is float:
         widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
-        return forms.FloatField(**common, min_value=0, max_value=LARGEST, widget=widget)
+        return forms.FloatField(**options, min_value=0, max_value=MAX_NUMBER, widget=widget)
     raise TypeError(f"{name}: no form field for {typed.kind}")
 
 
 class ProfileForm(forms.Form):
-    """A profile's form; if it is valid, `result` is complete. Fields that don't apply may have any value, and get their
-    defaults."""
+    """The form of a profile; once it is valid, `result` is the profile. Fields that don't apply accept any value and
+    get their defaults."""
 
     tips = False
     """True if the page shows each field's help behind a "?"."""
@@ -104,7 +104,6 @@ class ProfileForm(forms.Form):
     description = forms.CharField(required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}))
 
     digest = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
-    """The digest of the profile when the page was opened."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class ProfileForm(forms.Form):
         changes: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Fill the form from a profile. `changes`: proposed values, which are marked until they are saved."""
+        """Fill in the form from a profile. `changes`: proposed values, which are marked until they are saved."""
         self.profile = profile
         initial = {"trainer_gpus": 1} if profile is None else {**_stored(profile), "digest": _digest(profile)}
         kwargs.setdefault("initial", initial)
@@ -136,7 +135,8 @@ class ProfileForm(forms.Form):
         return name
 
     def _refuse_to_overwrite(self, digest: Any) -> None:
-        """Refuse once to overwrite another user's change; the returned form has the new digest."""
+        """Add an error if another user has changed the profile. The returned form has the new digest, so that saving
+        again overwrites that change."""
         if self.profile is None or not digest or digest == _digest(self.profile):
             return
         data = copy.copy(cast("dict[str, Any]", self.data))  # a QueryDict, whose copy can be changed
@@ -151,7 +151,7 @@ class ProfileForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         self._refuse_to_overwrite(values.get("digest"))
-        for part in self._unused(values):
+        for part in self._inapplicable_groups(values):
             for name in part.names:
                 self.errors.pop(name, None)
                 values[name] = self.fields[name].initial
@@ -162,16 +162,16 @@ class ProfileForm(forms.Form):
         ):
             self.add_error("server_attached", "Enter the address of at least one server.")
         # Errors of name and description alone don't suppress other errors.
-        if set(self.errors) - {*WORDS, NON_FIELD_ERRORS}:
+        if set(self.errors) - {*TEXT_FIELDS, NON_FIELD_ERRORS}:
             return values
-        self.result = _result({**dict.fromkeys(WORDS, ""), **values})
+        self.result = _result({**dict.fromkeys(TEXT_FIELDS, ""), **values})
         for problem in profile_problems(self.result):
             self.add_error(problem.field, str(problem))
         return values
 
-    def _unused(self, values: dict[str, Any]) -> list[FieldGroup]:
+    def _inapplicable_groups(self, values: dict[str, Any]) -> list[FieldGroup]:
         rollout = values.get("rollout")
-        counts = {
+        applies = {
             When.ALWAYS: True,
             When.COLOCATE: rollout == Rollout.COLOCATE,
             When.OWN: rollout == Rollout.SERVER,
@@ -180,11 +180,11 @@ class ProfileForm(forms.Form):
             When.LORA: bool(values.get("use_lora")),
             When.ZERO: values.get("strategy") in ZERO,
         }
-        return [part for section in SECTIONS for part in section.parts if not counts[part.when]]
+        return [part for section in SECTIONS for part in section.parts if not applies[part.when]]
 
     @property
     def sections(self) -> list[dict[str, Any]]:
-        """The sections with their parts and fields, for the template."""
+        """Sections with their parts and fields, for the template."""
         return [
             {
                 "title": section.title,
@@ -247,10 +247,11 @@ def _result(values: dict[str, Any]) -> Profile:
 
 
 def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
-    """Save the form's result. Equivalent settings stay as stored: a new name isn't a change of settings."""
-    same = row.pk is not None and _has_settings(row, form.result)
+    """Save the form's result, and return its row. Settings equivalent to the stored ones aren't rewritten, so that a
+    new name isn't a change of settings."""
+    is_unchanged = row.pk is not None and _has_settings(row, form.result)
     for column, value in form.result.columns().items():
-        if column in WORDS or not same:
+        if column in TEXT_FIELDS or not is_unchanged:
             setattr(row, column, value)
     row.save()
     return row
@@ -266,7 +267,7 @@ def _has_settings(row: HardwareProfile, profile: Profile) -> bool:
 
 
 def as_submitted(values: Mapping[str, Any]) -> dict[str, str]:
-    """Write typed values as a browser would send them."""
+    """Convert typed values to the strings that a browser would send."""
     form = ProfileForm()
     prepared = {name: form.fields[name].prepare_value(value) for name, value in values.items()}
     return {

@@ -1,4 +1,4 @@
-"""Presents a memory estimate as bars and figures."""
+"""A memory estimate as bars and numbers for the pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ COLOURS = {  # a run has a LoRA or a reference model, never both
     Part.VLLM: "c5",
 }
 REST = "other"
-SMALL = 0.02
-"""Smallest share of a bar; smaller parts are combined."""
+MIN_SHARE = 0.02
+"""Minimum share of a bar; smaller parts are combined."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class MemoryBar:
     role: str
     card_gib: float
     needed_gib: float
-    """GiB in use, without `spare_gib`."""
+    """Memory in use, without `spare_gib`."""
     spare_gib: float
     """Memory that the allocator caches and returns when memory runs short."""
     parts: tuple[dict[str, Any], ...]
@@ -42,12 +42,12 @@ class MemoryBar:
 
     @property
     def scale_gib(self) -> float:
-        """The bar's full width."""
+        """Memory that the bar's full width stands for."""
         return max(self.card_gib, self.needed_gib)
 
 
 def bars(estimate: Estimate, indexes: Sequence[int]) -> list[MemoryBar]:
-    """Draw one bar for all GPUs with the same parts; `indexes`: of the estimate's GPUs."""
+    """Return a bar for each group of GPUs with the same parts. `indexes`: indexes of the estimate's GPUs."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, gpu in enumerate(estimate.gpus):
         key = (gpu.role, gpu.card_gib, tuple(sorted((part.value, round(size, 1)) for part, size in gpu.parts.items())))
@@ -73,9 +73,9 @@ def _bar(gpu: GpuEstimate, indexes: list[int]) -> MemoryBar:
 
 
 def segments(parts: Mapping[Part, float]) -> list[dict[str, Any]]:
-    """Divide a stacked_bar into segments: parts with a colour of their own, and the rest."""
+    """Return the segments of a stacked_bar: the large parts, each in its own colour, and the rest combined."""
     total = sum(parts.values())
-    own = [(part, size) for part, size in parts.items() if part in COLOURS and size >= SMALL * total]
+    own = [(part, size) for part, size in parts.items() if part in COLOURS and size >= MIN_SHARE * total]
     rest = total - sum(size for _, size in own)
     shown = [{"label": str(part), "value": size, "colour": COLOURS[part]} for part, size in own]
     return [*shown, *([{"label": REST, "value": rest, "colour": "c8"}] if rest > 0 else [])]
@@ -102,16 +102,15 @@ class MemoryView:
 
     @property
     def legend(self) -> list[dict[str, Any]]:
-        """The distinct segments with their colours, in the order of the first bar with each."""
-        named = {part["label"]: part for bar in self.bars for part in bar.parts}
-        last = [part for part in named.values() if part["label"] == REST]
-        return [*(part for part in named.values() if part["label"] != REST), *last]
+        """Distinct segments of all bars, in the order of their first appearance, with the rest at the end."""
+        by_label = {part["label"]: part for bar in self.bars for part in bar.parts}
+        return sorted(by_label.values(), key=lambda part: part["label"] == REST)
 
 
 def view(
     estimate: Estimate, *, length: int, where: str, indexes: Sequence[int] = (), host_ram_gib: float = 0.0
 ) -> MemoryView:
-    """Show an estimate. `length`: tokens of a prompt with its completion; `where`: the GPUs in words."""
+    """Convert an estimate for the template. `length`: tokens of a prompt and completion; `where`: names the GPUs."""
     serving = estimate.serving
     return MemoryView(
         bars=bars(estimate, indexes or range(len(estimate.gpus))),

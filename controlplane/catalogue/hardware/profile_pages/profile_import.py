@@ -1,4 +1,4 @@
-"""Fills a profile's form from our own YAML, or from the hardware settings of another tool's config."""
+"""Import of profiles: fills the form from our own YAML, or from the hardware settings of another tool's config."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout
 class ProfileImport:
     form: ProfileForm
     reading: Reading | None = None
-    """Settings read from another tool's config; None for our own YAML, whose errors are at its fields."""
+    """Settings read from another tool's config; None for our own YAML, whose errors are shown at its fields."""
 
 
 def document(request: HttpRequest) -> bytes:
@@ -38,7 +38,7 @@ def document(request: HttpRequest) -> bytes:
 
 
 def read(content: bytes) -> ProfileImport:
-    """Parse a document into the form. Raises YamlRefused if it describes no hardware."""
+    """Parse a document, and fill in the form from it. Raises YamlRefused if it describes no hardware."""
     try:
         if not content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return ProfileImport(profile_yaml.read(content).form())
@@ -81,23 +81,23 @@ def _from_other(content: bytes) -> ProfileImport:
 def _assume_one_gpu(reading: Reading) -> None:
     if not reading.complete and "hardware.trainer_gpus" not in reading.values:
         reading.values["hardware.trainer_gpus"] = 1
-        text = "The document doesn't say how many GPUs train: one is assumed."
-        reading.note(KeyVerdict.ASSUMED, "", text, path="hardware.trainer_gpus")
+        message = "The document doesn't say how many GPUs to train on; one is assumed."
+        reading.note(KeyVerdict.ASSUMED, "", message, path="hardware.trainer_gpus")
 
 
 def _run_values(reading: Reading) -> dict[str, Any]:
-    """Read the LoRA settings of a run; its other settings, which a profile has none of, are noted."""
+    """Return a run's LoRA settings, and note its other settings, which don't belong in a profile."""
     values: dict[str, Any] = {"use_lora": bool(reading.values.get("lora"))}
     values |= {f"lora_{name}": value for name, value in reading.below("lora").items()}
     if "lora_target_modules" in values:
         values["lora_targets"] = values.pop("lora_target_modules")
-    taken = {f"grpo.{name}" for name in BATCH_FIELDS}
-    of_run = [
+    batch_paths = {f"grpo.{name}" for name in BATCH_FIELDS}
+    run_keys = [
         reading.sources.get(path, path)
         for path in reading.values
-        if not path.startswith(("hardware.", "lora", "_")) and path not in taken
+        if not path.startswith(("hardware.", "lora", "_")) and path not in batch_paths
     ]
-    if of_run:
-        text = "Settings of a run, not of its hardware. To use them, import the document under New run."
-        reading.note(KeyVerdict.LEFT_OUT, ", ".join(of_run[:12]), text)
+    if run_keys:
+        message = "These settings belong to a run, not to its hardware. To use them, import the document under New run."
+        reading.note(KeyVerdict.LEFT_OUT, ", ".join(run_keys[:12]), message)
     return values

@@ -1,4 +1,4 @@
-"""Estimates which usual models fit a hardware profile on GPUs of a given size."""
+"""Estimates of which usual models fit a hardware profile on GPUs with a given memory size."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -31,21 +31,20 @@ MAX_INSPECTED = 40
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A usual model under a profile."""
-
     name: str
     needed_gib: float
-    """Memory on the GPU that needs the most, without the allocator's cache."""
+    """Memory needed on the fullest GPU, without the allocator's cache."""
     fits: bool
 
 
 def shipped_with(spec: HardwareSpec) -> list[Shipped]:
-    """Find the built-in profiles with these settings, whatever their name; some differ only in LoRA and batch."""
+    """Find the built-in profiles with these hardware settings; some differ only in name, LoRA and batch."""
     return [built_in for built_in in SHIPPED if replace(built_in.spec, profile=spec.profile) == spec]
 
 
 def shipped_as(row: HardwareProfile) -> Shipped | None:
-    """Find the built-in profile with a row's hardware settings, whatever the row's name."""
+    """Find the built-in profile that best matches a row's hardware settings, even if the names differ; None if none
+    does."""
     try:
         own = profile_of(row)
     except ContractError:
@@ -58,8 +57,8 @@ def shipped_as(row: HardwareProfile) -> Shipped | None:
 
 
 def card_of(row: HardwareProfile) -> tuple[float, str]:
-    """Find the memory in GiB of the GPUs that a profile is meant for, and the host that has them: for a built-in
-    profile its own GPUs, without a host; for any other the largest GPU of the connected hosts."""
+    """Return the GPU memory in GiB that a profile is meant for, and the name of the host that has such a GPU. For a
+    built-in profile, that is its setup's GPU, without a host; otherwise the largest GPU of the reachable hosts."""
     shipped = shipped_as(row)
     if shipped is not None and shipped.card_gib:
         return shipped.card_gib, ""
@@ -75,7 +74,7 @@ def card_of(row: HardwareProfile) -> tuple[float, str]:
 
 
 def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
-    """Estimate the memory of a model with the profile's batch and LoRA on GPUs of one size."""
+    """Estimate the memory that a model needs with the profile's batch and LoRA on GPUs of one size."""
     spec, batch = profile.spec, profile.batch
     size, passes = batch.get("per_device_train_batch_size", 8), batch.get("gradient_accumulation_steps", 1)
     settings = Settings(
@@ -94,32 +93,32 @@ def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
 
 @dataclass(frozen=True)
 class MemoryRoom:
-    """A faster division of a profile's batch, with vLLM's share."""
+    """A faster division of a profile's batch, and the share of GPU memory for vLLM."""
 
     gain: float
-    """Speed-up in steps per second by the rule of thumb."""
+    """Estimated speed-up in steps per second."""
     text: str
     values: dict[str, str]
     """Fields of the profile's form with their new values."""
 
     @property
     def expected(self) -> str:
-        return f"By the rule of thumb, this gives {self.gain:.2g} times the steps per second."
+        return f"As a rule of thumb, this gives {self.gain:.2g} times as many steps per second."
 
 
 def room(profile: Profile, shape: Shape, card_gib: float) -> MemoryRoom | None:
-    """Find the faster division for a model on GPUs of one size; None if there is none, or the batch doesn't fit."""
-    now, then, gain = division(profile, shape, card_gib)
-    if then is None:
+    """Find a faster division of the batch for a model on GPUs of one size; None if there is none or it doesn't fit."""
+    current, faster, gain = division(profile, shape, card_gib)
+    if faster is None:
         return None
-    passes = "1 pass" if then.passes == 1 else f"{then.passes} passes"
-    parts = [f"{then.micro_batch} per process, {passes}"]
-    values = dict(zip(DIVISION, (str(then.micro_batch), str(then.passes)), strict=True))
-    if then.share != now.share:
-        own = profile.spec.vllm_server is not None
-        name = "server_gpu_memory_utilization" if own else "colocate_memory_utilization"
-        parts.append(f"vLLM’s share {then.share:g}")
-        values[name] = f"{then.share:g}"
+    passes = "1 pass" if faster.passes == 1 else f"{faster.passes} passes"
+    parts = [f"{faster.micro_batch} per process, {passes}"]
+    values = dict(zip(DIVISION, (str(faster.micro_batch), str(faster.passes)), strict=True))
+    if faster.share != current.share:
+        has_server = profile.spec.vllm_server is not None
+        name = "server_gpu_memory_utilization" if has_server else "colocate_memory_utilization"
+        parts.append(f"vLLM’s share {faster.share:g}")
+        values[name] = f"{faster.share:g}"
     if profile.spec.vllm_server and profile.spec.vllm_server.all_graphs:
         parts.append("CUDA graphs only up to a step’s completions")
         values["server_all_graphs"] = ""
@@ -129,31 +128,30 @@ def room(profile: Profile, shape: Shape, card_gib: float) -> MemoryRoom | None:
 def division(
     profile: Profile, shape: Shape, card_gib: float, *, any_share: bool = True
 ) -> tuple[Division, Division | None, float]:
-    """Find the current division, a faster one or None, and its speed-up in steps per second. `any_share`: vLLM's share
-    may change, too."""
+    """Return the current division of the batch, a faster one or None, and its speed-up in steps per second.
+    `any_share`: whether vLLM's share may change, too."""
     batch, spec = profile.batch, profile.spec
     size, passes = (batch.get(name) for name in DIVISION)
-    now = Division(size or 8, passes or 1, spec.vllm_share)
+    current = Division(size or 8, passes or 1, spec.vllm_share)
     length = _length(profile)
 
     def seconds(candidate: Division) -> float | None:
-        if candidate.share != now.share and not any_share:
+        if candidate.share != current.share and not any_share:
             return None
         divided = dict(zip(DIVISION, (candidate.micro_batch, candidate.passes), strict=True))
         changed = replace(profile, spec=spec.with_vllm_share(candidate.share), batch={**batch, **divided})
-        answer = estimated(changed, shape, card_gib)
-        if not is_roomy(answer, longest=length, servers_too=candidate.share != now.share):
+        memory = estimated(changed, shape, card_gib)
+        if not is_roomy(memory, longest=length, servers_too=candidate.share != current.share):
             return None
-        cache = inf if answer.serving is None else answer.serving.sequences(length)
+        cache = inf if memory.serving is None else memory.serving.sequences(length)
         return step_s(_work(changed, length), changed.spec, shape.total, room=cache)
 
-    then = None if spec.trainer_gpus < 1 or spec.deepspeed else quickest(now, seconds)
-    before, after = seconds(now), seconds(then) if then else None
-    return now, then, before / after if before and after else 1.0
+    faster = None if spec.trainer_gpus < 1 or spec.deepspeed else quickest(current, seconds)
+    before_s, after_s = seconds(current), seconds(faster) if faster else None
+    return current, faster, before_s / after_s if before_s and after_s else 1.0
 
 
 def _length(profile: Profile) -> int:
-    """Add up the tokens of a prompt and its completion."""
     return PROMPT_TOKENS + profile.batch.get("max_completion_length", COMPLETION_TOKENS)
 
 
@@ -166,7 +164,7 @@ def _work(profile: Profile, length: int) -> StepWorkload:
 
 
 def fitted_models(profile: Profile, card_gib: float) -> list[FittedModel]:
-    """Try the usual models under a profile, the smallest first."""
+    """Estimate the usual models under a profile, smallest first."""
     return [_fitted(profile, name, card_gib) for name in LADDER]
 
 
@@ -182,47 +180,47 @@ class ProfileMemory:
     view: MemoryView
     room: MemoryRoom | None
     guide: dict[str, int]
-    """Fields of the form with the division of the guide behind a built-in profile; {} if the profile has it."""
+    """Form fields with the batch division of a built-in profile's original setup; {} if the profile uses it."""
     divided_for: str
-    """The model for which a built-in profile's batch was divided, or ""."""
+    """Model for which a built-in profile's batch was divided, or ""."""
 
     def values_to(self, use: str) -> dict[str, Any]:
-        """List the fields of the form that the page's button `use` changes."""
+        """Return the form fields that the page's button `use` changes, with their new values."""
         values: dict[str, dict[str, Any]] = {"memory": self.room.values if self.room else {}, "guide": {**self.guide}}
         return values.get(use, {})
 
 
 def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None:
-    """Fill the section for a requested model and card size; None on the CPU and for profiles that can't be read."""
+    """Build the section for a requested model and GPU size; None for CPU profiles and those that can't be read."""
     try:
         profile = profile_of(row)
     except ContractError:
         return None
     if profile.spec.trainer_gpus < 1:
         return None
-    own, host = card_of(row)
-    shapes = {name: known_shape(name) for name in LADDER} | _inspected()
-    chosen = model if model in shapes else largest(profile, own) or LADDER[0]
-    size = _size(card) or own
-    answer = estimated(profile, shapes[chosen], size)
+    intended_gib, host = card_of(row)
+    shapes = {name: known_shape(name) for name in LADDER} | _inspected_shapes()
+    chosen = model if model in shapes else largest_fitting(profile, intended_gib) or LADDER[0]
+    size = _size(card) or intended_gib
+    memory = estimated(profile, shapes[chosen], size)
     shipped = shipped_as(row)
     guide = shipped.guide if shipped is not None else {}
     has_guide = all(row.batch.get(name) == number for name, number in guide.items())
     return ProfileMemory(
-        sentence(profile, own, host),
+        sentence(profile, intended_gib, host),
         shipped is not None and not shipped.measured,
         list(shapes),
         chosen,
         size,
-        view(answer, length=_length(profile), where=f"{chosen} on GPUs of {size:.3g} GiB"),
+        view(memory, length=_length(profile), where=f"{chosen} on GPUs with {size:.3g} GiB"),
         room(profile, shapes[chosen], size),
         {} if has_guide else guide,
         shipped.model if shipped is not None else "",
     )
 
 
-def largest(profile: Profile, card_gib: float) -> str:
-    """Find the largest usual model that fits; "" if none does."""
+def largest_fitting(profile: Profile, card_gib: float) -> str:
+    """Return the name of the largest usual model that fits; "" if none does."""
     return next((model.name for model in reversed(fitted_models(profile, card_gib)) if model.fits), "")
 
 
@@ -234,35 +232,34 @@ def _size(text: str) -> float | None:
     return size if 1 <= size <= LARGEST_CARD_GIB else None
 
 
-def _inspected() -> dict[str, Shape]:
-    """Find the models that hosts have inspected recently, by path."""
+def _inspected_shapes() -> dict[str, Shape]:
     rows = ModelInspection.objects.filter(answered_at__isnull=False).order_by("-answered_at")[:MAX_INSPECTED]
-    answers = {row.model: row.answer for row in reversed(rows) if isinstance(row.answer, dict) and row.answer.get("ok")}
-    shapes = {model: shape_of(answer) for model, answer in answers.items() if not answer.get("quantization")}
+    facts = {row.model: row.answer for row in reversed(rows) if isinstance(row.answer, dict) and row.answer.get("ok")}
+    shapes = {model: shape_of(config) for model, config in facts.items() if not config.get("quantization")}
     return {model: shape for model, shape in shapes.items() if shape is not None}
 
 
 def _fitted(profile: Profile, name: str, card_gib: float) -> FittedModel:
-    answer = estimated(profile, known_shape(name), card_gib)
-    needed = max((gpu.needed for gpu in answer.gpus if gpu.role != "server"), default=0.0)
-    room = all(gpu.needed <= gpu.card_gib for gpu in answer.gpus)
-    cache = answer.serving is None or answer.serving.sequences(PROMPT_TOKENS + COMPLETION_TOKENS) >= 1
-    return FittedModel(name, needed, room and cache)
+    memory = estimated(profile, known_shape(name), card_gib)
+    needed = max((gpu.needed for gpu in memory.gpus if gpu.role != "server"), default=0.0)
+    has_room = all(gpu.needed <= gpu.card_gib for gpu in memory.gpus)
+    has_cache = memory.serving is None or memory.serving.sequences(PROMPT_TOKENS + COMPLETION_TOKENS) >= 1
+    return FittedModel(name, needed, has_room and has_cache)
 
 
 def sentence(profile: Profile, card_gib: float, host: str = "") -> str:
-    """Name the largest usual model that fits on GPUs of this size (of `host`) in a sentence; "" on the CPU."""
+    """Describe in a sentence which usual models fit on GPUs of this size (those of `host`); "" for a CPU profile."""
     if profile.spec.trainer_gpus < 1:
         return ""
     models = fitted_models(profile, card_gib)
     fitting = [model for model in models if model.fits]
-    over = next((model for model in models if not model.fits), None)
+    too_large = next((model for model in models if not model.fits), None)
     many = profile.spec.trainer_gpus + profile.spec.server_gpus > 1
-    cards, hold = (f"GPUs of {card_gib:.3g} GiB", "hold") if many else (f"a GPU of {card_gib:.3g} GiB", "holds")
+    cards, hold = (f"GPUs with {card_gib:.3g} GiB", "hold") if many else (f"a GPU with {card_gib:.3g} GiB", "holds")
     estimated_for = f"Estimated for {host}" if host else "Estimated"
     if not fitting:
-        least = f"{models[0].name} takes {significant(models[0].needed_gib)} GiB"
+        least = f"{models[0].name} needs {significant(models[0].needed_gib)} GiB"
         return f"{estimated_for}: {cards} {hold} none of the usual models; {least}."
     largest = fitting[-1]
     fits = f"{estimated_for}: {cards} {hold} models up to {largest.name} ({significant(largest.needed_gib)} GiB)"
-    return f"{fits}; {over.name} does not fit." if over else f"{fits}."
+    return f"{fits}; {too_large.name} does not fit." if too_large else f"{fits}."

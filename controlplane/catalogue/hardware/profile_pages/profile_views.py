@@ -1,4 +1,4 @@
-"""Pages of hardware profiles: view, create, change, archive, export and import as YAML."""
+"""Pages of hardware profiles: view, create, change, archive, export as YAML and import."""
 
 from django.contrib import messages
 from django.db import IntegrityError, transaction
@@ -31,7 +31,7 @@ def profile_new(request: HttpRequest) -> HttpResponseBase:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def profile(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Show a profile's page to everyone; saving requires the operator role."""
+    """Show a profile's page to everyone, and save it on POST, which requires the operator role."""
     row = profile_for(request, profile_id)
     return (operator_required(_edit) if request.method == "POST" else _edit)(request, row)
 
@@ -43,13 +43,12 @@ def profile_archive(request: HttpRequest, profile_id: int) -> HttpResponseBase:
     row, archived = profile_for(request, profile_id), request.POST.get("archived") == "1"
     if archive(row, archived=archived):
         offered = "is no longer offered" if archived else "is offered again"
-        messages.success(request, f"{row.name} {offered}. Runs with it are unaffected.")
+        messages.success(request, f"{row.name} {offered}. Runs that use it are unaffected.")
     return redirect("profile", row.pk)
 
 
 @require_safe
 def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Download the profile as a YAML document."""
     row = profile_for(request, profile_id)
     try:
         text = profile_yaml.export(profile_of(row))
@@ -63,7 +62,7 @@ def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def profile_import(request: HttpRequest) -> HttpResponseBase:
-    """Open an uploaded or pasted document in a new profile's form, with errors per field; nothing is saved yet."""
+    """Open an uploaded or pasted document in a new profile's form, with errors per field, without saving it."""
     template = "catalogue/hardware/profile_import.html"
     if request.method != "POST":
         return import_page(request, template, "", MAX_BYTES)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controlplane.catalogue.hardware.models import HardwareProfile
-from controlplane.catalogue.hardware.profile_pages.profile_memory import largest, shipped_as, shipped_with
+from controlplane.catalogue.hardware.profile_pages.profile_memory import largest_fitting, shipped_as, shipped_with
 from controlplane.catalogue.hardware.profiles import DIVISION, Profile, profile_of
 from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy, WeightSync
 from workers.contract.wire.documents import ContractError
@@ -20,21 +20,19 @@ STRATEGIES = {
 
 @dataclass(frozen=True)
 class ProfileWords:
-    """A profile in words."""
-
     gpus: str
     completions: str
     training: str
     batch: str
     up_to: str = ""
-    """For a built-in profile, the largest usual model that fits its GPUs."""
+    """Largest usual model that fits a built-in profile's GPUs."""
     unmeasured: bool = False
-    """A built-in profile that was never run on a GPU."""
+    """True for a built-in profile that has never run on a GPU."""
 
 
 @dataclass(frozen=True, order=True)
-class WordGroup:
-    """A group of profiles with the same number and size of GPUs, sortable for lists."""
+class ProfileGroup:
+    """Heading of the profiles with the same number and size of GPUs, sortable for lists."""
 
     gpus: int
     card_gib: float
@@ -44,39 +42,40 @@ class WordGroup:
         if not self.gpus:
             return "CPU"
         count = f"{self.gpus} GPU{'' if self.gpus == 1 else 's'}"
-        return f"{count} of {self.card_gib:g} GiB" if self.card_gib else count
+        return f"{count} with {self.card_gib:g} GiB" if self.card_gib else count
 
 
-def group_of(spec: HardwareSpec) -> WordGroup:
-    """Choose the group of a profile, by its GPUs and, if it is built in, their memory."""
+def group_of(spec: HardwareSpec) -> ProfileGroup:
+    """Return the group of a profile, by its number of GPUs and, if it is built in, their memory."""
     gpus = spec.trainer_gpus + spec.server_gpus
-    return WordGroup(gpus, max((built_in.card_gib for built_in in shipped_with(spec)), default=0.0) if gpus else 0.0)
+    return ProfileGroup(gpus, max((built_in.card_gib for built_in in shipped_with(spec)), default=0.0) if gpus else 0.0)
 
 
-def grouped(rows: Iterable[HardwareProfile]) -> list[tuple[WordGroup, list[HardwareProfile]]]:
-    """Group profiles, from small to large; unreadable ones come first."""
-    groups: dict[WordGroup, list[HardwareProfile]] = {}
+def group_profiles(rows: Iterable[HardwareProfile]) -> list[tuple[ProfileGroup, list[HardwareProfile]]]:
+    """Group profiles from few to many GPUs; unreadable ones come first."""
+    groups: dict[ProfileGroup, list[HardwareProfile]] = {}
     for row in rows:
         try:
             group = group_of(profile_of(row).spec)
         except ContractError:
-            group = WordGroup(0, 0.0)
+            group = ProfileGroup(0, 0.0)
         groups.setdefault(group, []).append(row)
     return sorted(groups.items())
 
 
-def in_words(row: HardwareProfile) -> ProfileWords:
+def describe_profile(row: HardwareProfile) -> ProfileWords:
     try:
         profile = profile_of(row)
     except ContractError:
         return ProfileWords("?", "can't be read: open it and save it again", "", "")
     shipped = shipped_as(row)
+    card_gib = shipped.card_gib if shipped and profile.spec.trainer_gpus else 0
     return ProfileWords(
         _gpus(profile),
         _completions(profile),
         _training(profile),
         _batch(profile),
-        largest(profile, shipped.card_gib) if shipped and shipped.card_gib and profile.spec.trainer_gpus else "",
+        largest_fitting(profile, card_gib) if card_gib else "",
         bool(shipped and not shipped.measured),
     )
 
@@ -115,7 +114,6 @@ def _training(profile: Profile) -> str:
 
 
 def _batch(profile: Profile) -> str:
-    """Write the completions per step: per process × processes × accumulation, in groups."""
     batch = profile.batch
     size, passes = (batch.get(name) for name in DIVISION)
     if size is None or passes is None:

@@ -1,4 +1,4 @@
-"""Exports a hardware profile as a YAML document, and imports one into the profile form."""
+"""Export of a hardware profile as a YAML document, and import of one into the profile form."""
 
 import dataclasses
 import re
@@ -14,55 +14,61 @@ from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout, S
 from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.documents import ContractError, from_dict
 
-TOP = ("name", "description", "hardware", "lora", "batch")
-KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "object": "fields"}
+TOP_KEYS = ("name", "description", "hardware", "lora", "batch")
+TYPE_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a string",
+    "object": "a mapping",
+}
 
 
 def export(profile: Profile) -> str:
     columns = profile.columns()
     hardware = {name: value for name, value in columns["spec"].items() if name != "profile"}
     batch = {name: profile.batch.get(name) for name in BATCH_FIELDS}
-    return safe_yaml.dump({**columns, "spec": None, "hardware": hardware, "batch": batch}, TOP)
+    return safe_yaml.dump({**columns, "spec": None, "hardware": hardware, "batch": batch}, TOP_KEYS)
 
 
 @dataclass
 class ImportedProfile:
-    """A document's values, by the form's names, and its errors."""
+    """A document's values by form field, and its errors."""
 
     values: dict[str, Any]
     wrong: list[tuple[str, str]] = field(default_factory=list)
-    """(form field or "", cause with the path in the document)"""
+    """Errors as (form field or "", cause with the path in the document)."""
 
     def form(self) -> ProfileForm:
-        """Fill in the profile form, with all errors; nothing is stored."""
+        """Return the profile form with the document's values and all errors. Nothing is stored."""
         form = ProfileForm(as_submitted(self.values))
         form.is_valid()
         for name in {name for name, _ in self.wrong} & set(form.errors):
-            del form.errors[name]  # about the text that was entered for the document's value
+            del form.errors[name]  # about the shortened value, not the document's
         for name, cause in self.wrong:
             form.add_error(name or None, cause)
         return form
 
     def mapping(self, value: Any, path: str) -> dict[str, Any]:
         if value is not None and not isinstance(value, dict):
-            self.wrong.append(("", f"{path}: expected fields, got {short(value)}."))
+            self.wrong.append(("", f"{path}: expected a mapping, got {short(value)}."))
         return dict(value) if isinstance(value, dict) else {}
 
     def unknown(self, path: str, allowed: tuple[str, ...]) -> None:
         self.wrong.append(("", f"{short(path)}: unknown field. Known fields: {', '.join(allowed)}."))
 
-    def take(self, cls: type, values: dict[str, Any], path: str, prefix: str = "", **needed: Any) -> None:
+    def read_fields(self, cls: type, values: dict[str, Any], path: str, prefix: str = "", **required: Any) -> None:
         """Read the fields of a contract's dataclass one by one, so that every error is reported."""
-        names = tuple(f.name for f in dataclasses.fields(cls) if f.name not in needed)
+        names = tuple(f.name for f in dataclasses.fields(cls) if f.name not in required)
         for key, raw in values.items():
             name = "lora_targets" if key == "target_modules" else prefix + key
             if key not in names:
                 self.unknown(f"{path}.{key}", names)
                 continue
             try:
-                self.values[name] = getattr(from_dict(cls, {**needed, key: raw}, at=path), key)
+                self.values[name] = getattr(from_dict(cls, {**required, key: raw}, at=path), key)
             except ContractError as error:
-                self.refuse(name, raw, _in_words(str(error)))
+                self.refuse(name, raw, _readable_error(str(error)))
 
     def refuse(self, name: str, raw: Any, cause: str) -> None:
         self.wrong.append((name, cause[:300]))
@@ -70,24 +76,24 @@ class ImportedProfile:
 
 
 def read(content: bytes) -> ImportedProfile:
-    """Parse a document. Raises YamlRefused if it is not a profile at all."""
+    """Parse a document. Raises YamlRefused if it isn't a profile."""
     document = safe_yaml.load(content)
-    if not isinstance(document, dict) or not set(document) & set(TOP):
-        raise safe_yaml.YamlRefused(f"This is not a hardware profile, which has {', '.join(TOP)}.")
+    if not isinstance(document, dict) or not set(document) & set(TOP_KEYS):
+        raise safe_yaml.YamlRefused(f"This is not a hardware profile, whose keys are {', '.join(TOP_KEYS)}.")
     imported = ImportedProfile(values_of(Profile("", "", HardwareSpec(""))))
     for key in document:
-        if key not in TOP:
-            imported.unknown(key, TOP)
+        if key not in TOP_KEYS:
+            imported.unknown(key, TOP_KEYS)
     for key in ("name", "description"):
         value = document.get(key) or ""
         imported.values[key] = value
         if not isinstance(value, str):
-            imported.refuse(key, value, f"{key}: expected text, got {short(value)}; put it in quotes.")
+            imported.refuse(key, value, f"{key}: expected a string, got {short(value)}; put it in quotes.")
     hardware = imported.mapping(document.get("hardware"), "hardware")
     server = imported.mapping(hardware.pop("server", None), "hardware.server")
-    imported.take(HardwareSpec, hardware, "hardware", profile="", server=None)
-    imported.take(ServerSpec, server, "hardware.server", "server_")
-    imported.take(LoraSpec, imported.mapping(document.get("lora"), "lora"), "lora", "lora_")
+    imported.read_fields(HardwareSpec, hardware, "hardware", profile="", server=None)
+    imported.read_fields(ServerSpec, server, "hardware.server", "server_")
+    imported.read_fields(LoraSpec, imported.mapping(document.get("lora"), "lora"), "lora", "lora_")
     imported.values["use_lora"] = document.get("lora") is not None
     if imported.values["rollout"] == Rollout.SERVER and imported.values["server_attached"]:
         imported.values["rollout"] = ATTACHED
@@ -100,7 +106,7 @@ def _environment(imported: ImportedProfile) -> None:
     environment = imported.values["environment"]
     for name, value in environment.items() if isinstance(environment, dict) else ():
         if not isinstance(value, str):
-            cause = f"hardware.environment.{short(name)}: expected text; put {short(value)} in quotes."
+            cause = f"hardware.environment.{short(name)}: expected a string; put {short(value)} in quotes."
             imported.wrong.append(("environment", cause))
 
 
@@ -114,5 +120,5 @@ def _batch(imported: ImportedProfile, batch: dict[str, Any]) -> None:
             imported.values[key] = value
 
 
-def _in_words(cause: str) -> str:
-    return re.sub(r"expected (?:an )?(\w+), got", lambda m: f"expected {KINDS.get(m[1], m[1])}, got", cause)
+def _readable_error(cause: str) -> str:
+    return re.sub(r"expected (?:an )?(\w+), got", lambda m: f"expected {TYPE_NAMES.get(m[1], m[1])}, got", cause)

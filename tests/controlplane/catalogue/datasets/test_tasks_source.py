@@ -49,7 +49,7 @@ def test_a_form_makes_a_version_that_waits_for_its_rows(page):
     [
         ({"families": []}, "Choose at least one family."),
         ({"families": ["no_such"]}, "no_such is not one of the available choices."),
-        ({"level": 12}, "chain_sum has no level 12 of difficulty; it has from 1 to 11."),
+        ({"level": 12}, "chain_sum has no difficulty level 12; its levels are: from 1 to 11."),
         ({"families": ["gcd", "rush_hour"]}, "Tasks of rush_hour have many right answers"),
         ({"rows": 1}, "at least one row each"),
         ({"rows": 10**9}, "At most 100000"),

@@ -66,7 +66,7 @@ def test_limits_are_saved_with_the_parts() -> None:
     ("sent", "words"),
     [
         (fields(), "Add at least one part"),
-        (fields("calculator", "calculator", **{"c0-name": "sum", "c1-name": "sum"}), "Another part is called sum"),
+        (fields("calculator", "calculator", **{"c0-name": "sum", "c1-name": "sum"}), "Another part is also called sum"),
         (fields("calculator", **{"c0-name": "my tool"}), "Letters, digits and _"),
         (fields("calculator", **{"c0-name": "class"}), "Letters, digits and _"),
         (fields("calculator", **{"c0-p_digits": "99"}), "at most 15"),
@@ -168,7 +168,7 @@ def test_the_preview_that_nobody_asked_for_opens_only_what_costs_nothing() -> No
     page = client.post("/environments/preview/?unasked=1", fields("calculator")).content.decode()
     assert "Calculate the value of an arithmetic expression." in page
     page = client.post("/environments/preview/?unasked=1", fields("calculator", "python_interpreter")).content.decode()
-    assert "This starts the sandbox or calls a server, for python_interpreter_1." in page
+    assert "This starts the sandbox or calls a server for python_interpreter_1." in page
     assert "Calculate the value" not in page
 
 
@@ -207,7 +207,7 @@ def test_what_is_exported_comes_back_as_it_was() -> None:
         ("parts: 3", "expected a list"),
         ("limits: {turns: lots}\nparts:\n- function: calculator", "expected a number"),
         ("limits: {turn: 3}\nparts:\n- function: calculator", "limits.turn: unknown field"),
-        ("name: 3\nparts:\n- function: calculator", "expected text"),
+        ("name: 3\nparts:\n- function: calculator", "expected a string"),
         ("- 1", "This is not an environment"),
     ],
 )

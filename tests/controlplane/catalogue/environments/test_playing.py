@@ -115,7 +115,7 @@ def test_a_game_answers_each_text_and_its_end_and_rewards_are_shown(game: Enviro
     assert "Guess a number from 1 to 100." in page
     assert "Higher." in page
     assert "The episode ended: done." in page
-    assert "The environment gave 1 in all." in page
+    assert "The environment’s total reward is 1." in page
 
 
 def test_the_same_seed_plays_the_same_game_again(game: EnvironmentVersion) -> None:

@@ -120,8 +120,8 @@ def test_a_stop_shows_the_episode_so_far() -> None:
 def test_a_long_result_says_where_it_was_cut_and_where_a_run_would() -> None:
     version = an_environment(limits={"output_tokens": 2})
     sent = {"call": ["c0"], "c0-tool": "calculator", "c0-a_expression": "2 ** 60"}
-    assert "Cut to 8 characters here; a run cuts at 2 tokens." in post("call/", sent, version)
-    assert "1 result was cut to 8 characters here; a run cuts at 2 tokens." in post("move/", sent, version)
+    assert "Truncated to 8 characters here; a run truncates at 2 tokens." in post("call/", sent, version)
+    assert "1 result was truncated to 8 characters here; a run truncates at 2 tokens." in post("move/", sent, version)
 
 
 # --- scores ------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_an_episode_is_scored_by_component_and_in_all() -> None:
     right = {"name": "right", "function": "numeric_match", "weight": 0.5}
     page = scored(found, right, prompt="What is 6 times 7?", row_answer="42")
     assert "<strong>0.500</strong>" in page
-    assert "not in the total" in page
+    assert "not to the total" in page
     assert ">1:</span> 2</span>" in page
 
 

@@ -261,10 +261,10 @@ def test_a_script_gives_its_plain_values_and_nothing_is_executed():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("GRPOConfig(a=", "It is no valid Python: line 1"),
+        ("GRPOConfig(a=", "The script is not valid Python: line 1"),
         ("GRPOConfig(" + "(" * 5000, "nested too deeply"),
         ("GRPOConfig(x)\n" + "a = 1\n" * 20_000, "too long"),
-        ("GRPOConfig()", "no settings to take"),
+        ("GRPOConfig()", "no settings to import"),
     ],
 )
 def test_a_script_that_can_not_be_read_is_refused(text, words):
@@ -275,14 +275,14 @@ def test_a_script_that_can_not_be_read_is_refused(text, words):
 CONTRADICTIONS: list[tuple[str, str]] = [
     ("base_model: m\nload_in_4bit: true\nload_in_8bit: true\nadapter: lora\n", "4-bit and 8-bit"),
     ("base_model: m\nload_in_4bit: true\n", "only a LoRA on it can be trained"),
-    ("base_model: m\nvllm: {port: 1}\ntrl: {vllm_server_port: 2}\n", "listens on port 1, and the trainer asks port 2"),
-    ("base_model: m\nmicro_batch_size: 3\ngradient_accumulation_steps: 4\nbatch_size: 16\n", "no multiple of 3 × 4"),
+    ("base_model: m\nvllm: {port: 1}\ntrl: {vllm_server_port: 2}\n", "but the trainer connects to port 2"),
+    ("base_model: m\nmicro_batch_size: 3\ngradient_accumulation_steps: 4\nbatch_size: 16\n", "not a multiple of 3 × 4"),
     ("model_name_or_path: m\nbf16: true\nfp16: true\n", "bf16 and fp16 are both on"),
-    ("model_name_or_path: m\nmax_steps: 5\nnum_train_epochs: 2\n", "the steps count"),
-    ("model_name_or_path: m\nsave_strategy: epoch\nsave_steps: 5\n", "the epochs count"),
+    ("model_name_or_path: m\nmax_steps: 5\nnum_train_epochs: 2\n", "the steps are used"),
+    ("model_name_or_path: m\nsave_strategy: epoch\nsave_steps: 5\n", "every epoch is used"),
     ("model_name_or_path: m\ndeepspeed: ds_zero3.json\nfsdp: full_shard\n", "can't be combined"),
-    ("base_model: m\nwarmup_steps: 5\nwarmup_ratio: 0.1\n", "contradicts warmup_steps: 5. The latter is kept"),
-    ("distributed_type: 'NO'\nnum_processes: 2\n", "DDP is taken"),
+    ("base_model: m\nwarmup_steps: 5\nwarmup_ratio: 0.1\n", "contradicts warmup_steps: 5, which is kept"),
+    ("distributed_type: 'NO'\nnum_processes: 2\n", "DDP is used"),
     ("distributed_type: MULTI_GPU\nnum_machines: 2\n", "a run trains on one host"),
     ("distributed_type: MULTI_GPU\ndeepspeed_config: {zero_stage: 2}\n", "the type is MULTI_GPU"),
     ('{"train_batch_size": 10, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1, '

@@ -51,7 +51,7 @@ def test_keys_and_addresses_are_left_to_the_secrets() -> None:
     command = "WANDB_API_KEY=k3y WANDB_BASE_URL=https://wb.example trl grpo --model_name_or_path org/small"
     reading = documents.read(command.encode(), trl.BASIC)
     notes = {note.key: note.text for note in reading.notes}
-    assert "among the secrets" in notes["WANDB_API_KEY"]
+    assert "in the secrets" in notes["WANDB_API_KEY"]
     assert "Also send to" in notes["WANDB_BASE_URL"]
     assert "k3y" not in repr(reading)
 

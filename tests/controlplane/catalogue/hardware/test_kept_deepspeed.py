@@ -46,7 +46,7 @@ def test_a_config_with_comments_is_kept_and_travels_with_the_profile():
         ("{", "Line 1"),
         ('{"a": 1,\n "a": 2}', "'a' occurs twice"),
         ('{\n"a": NaN}', "NaN is not a JSON value"),
-        ("[1]", "must be a JSON object"),
+        ("[1]", "Enter a JSON object"),
         ("[" * 1000, "nested more than"),
         ('{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}', "ZeRO stage is 3"),
         ('{"train_micro_batch_size_per_gpu": 2}', "is 2 and the run has 16"),

@@ -85,7 +85,7 @@ def test_a_command_line_says_how_many_processes_train_and_lists_what_is_a_runs()
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        ('{"a": 1}', "None of its keys is known"),
+        ('{"a": 1}', "None of the document's keys are known"),
         ("{", "This isn’t valid JSON. Line 1"),
         ("a: [", "Line 1"),
         ("a: b\n", "This is not a hardware profile"),

@@ -17,7 +17,7 @@ from controlplane.catalogue.hardware.profile_pages.profile_memory import (
     division,
     estimated,
     fitted_models,
-    largest,
+    largest_fitting,
     sentence,
     shipped_as,
 )
@@ -57,7 +57,7 @@ def test_those_that_were_measured_are_those_of_the_proofs() -> None:
 def test_a_larger_model_takes_more_and_what_no_gpu_holds_is_said() -> None:
     needs = [one.needed_gib for one in fitted_models(by_slug("dual-gpu"), 24)]
     assert needs == sorted(needs)
-    assert "none of the usual models; Qwen2.5 0.5B takes" in sentence(by_slug("dual-gpu"), 4)
+    assert "none of the usual models; Qwen2.5 0.5B needs" in sentence(by_slug("dual-gpu"), 4)
     assert sentence(by_slug("cpu"), 24) == ""
 
 
@@ -74,9 +74,9 @@ def test_the_list_says_what_built_in_profiles_hold_and_which_never_ran() -> None
     ran, never = (
         next(row for row in rows if f">{by_slug(slug).name}</a>" in row) for slug in ("dual-gpu", "three-gpus")
     )
-    assert largest(by_slug("dual-gpu"), 24) in ran
+    assert largest_fitting(by_slug("dual-gpu"), 24) in ran
     assert "never run" not in ran
-    assert largest(by_slug("three-gpus"), 24) in never
+    assert largest_fitting(by_slug("three-gpus"), 24) in never
     assert "never run" in never
 
 
@@ -87,9 +87,9 @@ def test_the_page_of_a_profile_has_bars_for_a_model_and_a_card() -> None:
     client = operator()
     page = client.get(f"/hardware/profiles/{row.pk}/").content.decode()
     assert "Memory" in page
-    assert "was never run on a GPU" in page
+    assert "has never run on a GPU" in page
     page = client.get(f"/hardware/profiles/{row.pk}/?model=Qwen2.5 7B&card=80").content.decode()
-    assert "estimated for Qwen2.5 7B on GPUs of 80 GiB" in page
+    assert "estimated for Qwen2.5 7B on GPUs with 80 GiB" in page
     assert "Too much." in page
 
 
@@ -99,7 +99,7 @@ def test_a_bad_query_shows_the_usual_answer(query: str) -> None:
     row = HardwareProfile.objects.get(name="Dual GPU, LoRA hot-swap")
     answer = operator().get(f"/hardware/profiles/{row.pk}/?{query}")
     assert answer.status_code == 200
-    assert "on GPUs of 24 GiB" in answer.content.decode()
+    assert "on GPUs with 24 GiB" in answer.content.decode()
 
 
 @pytest.mark.django_db
@@ -109,7 +109,7 @@ def test_a_profile_of_ones_own_takes_the_largest_gpu_that_a_host_has() -> None:
     assert card_of(row) == (24, "")
     host = a_host("big", gpus=1)
     assert card_of(row) == (pytest.approx(143_771 / 1024), "big")
-    assert "Estimated for big: a GPU of 140 GiB" in operator().get(f"/hardware/profiles/{row.pk}/").content.decode()
+    assert "Estimated for big: a GPU with 140 GiB" in operator().get(f"/hardware/profiles/{row.pk}/").content.decode()
     Host.objects.filter(pk=host.pk).update(announced_at=timezone.now() - timedelta(days=1))
     assert card_of(row) == (24, ""), "a host unreachable doesn't count"
 

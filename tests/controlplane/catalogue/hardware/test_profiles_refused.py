@@ -197,7 +197,7 @@ def test_what_could_not_run_is_refused_beside_its_field(subtests):
 
 def test_a_batch_that_does_not_fit_is_told_what_would():
     causes = refused(num_generations=3, per_device_train_batch_size=4)["num_generations"]
-    assert "Nearest that fit" in causes[0]
+    assert "Nearest valid values" in causes[0]
 
 
 def test_an_empty_form_is_refused():

@@ -99,10 +99,10 @@ WRONG = [
     ("lora: {rank: 2}", None, "lora.rank"),
     ("batch: {size: 2}", None, "batch.size"),
     ("hardware: {profile: x}", None, "hardware.profile"),
-    ("hardware: [1]", None, "hardware: expected fields"),
-    ("lora: 16", None, "lora: expected fields"),
-    ("batch: none", None, "batch: expected fields"),
-    ("hardware: {server: here}", None, "hardware.server: expected fields"),
+    ("hardware: [1]", None, "hardware: expected a mapping"),
+    ("lora: 16", None, "lora: expected a mapping"),
+    ("batch: none", None, "batch: expected a mapping"),
+    ("hardware: {server: here}", None, "hardware.server: expected a mapping"),
     ("hardware: {trainer_gpus: two}", "trainer_gpus", "hardware.trainer_gpus: expected a whole number, got 'two'"),
     ("hardware: {trainer_gpus: true}", "trainer_gpus", "hardware.trainer_gpus: expected a whole number, got True"),
     ("hardware: {trainer_gpus: 1.5}", "trainer_gpus", "hardware.trainer_gpus"),
@@ -116,19 +116,19 @@ WRONG = [
     ("hardware: {memory_cap_gib: lots}", "memory_cap_gib", "hardware.memory_cap_gib: expected a number"),
     ("hardware: {trainer_gpu_ids: 0}", "trainer_gpu_ids", "hardware.trainer_gpu_ids: expected a list"),
     ("hardware: {trainer_gpu_ids: [a]}", "trainer_gpu_ids", "hardware.trainer_gpu_ids[0]"),
-    ("hardware: {environment: [A]}", "environment", "hardware.environment: expected fields"),
+    ("hardware: {environment: [A]}", "environment", "hardware.environment: expected a mapping"),
     ("hardware: {environment: {NCCL_P2P_DISABLE: 1}}", "environment", "hardware.environment.NCCL_P2P_DISABLE"),
     ("hardware: {environment: {LD_PRELOAD: x}}", "environment", "LD_PRELOAD"),
     ("hardware: {colocate_sleep: maybe}", "colocate_sleep", "hardware.colocate_sleep"),
     ("hardware: {server: {count: null}}", "server_count", "hardware.server.count: expected a whole number"),
     ("hardware: {server: {attached: http://a:1}}", "server_attached", "hardware.server.attached: expected a list"),
-    ("hardware: {server: {dtype: 8}}", "server_dtype", "hardware.server.dtype: expected text"),
-    ("lora: {target_modules: [1]}", "lora_targets", "lora.target_modules[0]: expected text"),
+    ("hardware: {server: {dtype: 8}}", "server_dtype", "hardware.server.dtype: expected a string"),
+    ("lora: {target_modules: [1]}", "lora_targets", "lora.target_modules[0]: expected a string"),
     ("lora: {r: big}", "lora_r", "lora.r: expected a whole number"),
     ("batch: {num_generations: 1}", "num_generations", "at least 2"),
     ("batch: {num_generations: yes}", "num_generations", "batch.num_generations: expected a whole number"),
-    ("name: [1]", "name", "name: expected text"),
-    ("description: 5", "description", "description: expected text"),
+    ("name: [1]", "name", "name: expected a string"),
+    ("description: 5", "description", "description: expected a string"),
 ]
 
 
@@ -214,4 +214,4 @@ def test_the_pasted_text_stays_on_the_page_of_a_refusal():
 
 def test_the_largest_document_that_is_taken_is_read_in_a_moment():
     worst = b"name: " + b"[" * 6 + b"1," * ((safe_yaml.MAX_BYTES - 30) // 2) + b"]" * 6
-    assert "name: expected text" in " ".join(cause for _, cause in profile_yaml.read(worst).wrong)
+    assert "name: expected a string" in " ".join(cause for _, cause in profile_yaml.read(worst).wrong)

@@ -61,7 +61,7 @@ def test_a_program_makes_a_code_and_sees_that_it_was_used(shared_redis: Shared) 
 def test_a_code_is_wrong_used_or_expired(shared_redis: Shared) -> None:
     late = timezone.now() - timedelta(minutes=1)
     assert join(used := a_code()).status_code == 200
-    assert refused(join("made up"))[1].startswith("This join code is wrong")
+    assert refused(join("made up"))[1].startswith("This join code is unknown")
     assert refused(join(used, name="gpu2")) == (
         403,
         "This join code was used by the host gpu1. Each code is for one machine.",
@@ -73,7 +73,7 @@ def test_a_code_is_wrong_used_or_expired(shared_redis: Shared) -> None:
 def test_a_second_host_of_a_name_keeps_its_code_and_gets_in_under_another(shared_redis: Shared) -> None:
     join(a_code())
     code = a_code()
-    assert refused(join(code)) == (409, "A host named gpu1 has joined already.")
+    assert refused(join(code)) == (409, "A host named gpu1 has already joined.")
     assert join(code, name="gpu2").json()["name"] == "gpu2"
 
 

@@ -31,7 +31,7 @@ def started(client: Client, *components: dict[str, object]) -> tuple[ReferenceCh
 def test_a_check_is_followed_to_its_end_and_says_what_fails(client):
     check, address = started(client, TAG, FORM)
     waiting = client.get(address, headers={"HX-Request": "true"})
-    assert (waiting.status_code, "Waits for the background worker" in waiting.content.decode()) == (200, True)
+    assert (waiting.status_code, "Waiting for the background worker" in waiting.content.decode()) == (200, True)
     worker.score_waiting()
     ended = client.get(address, headers={"HX-Request": "true"})
     assert ended.status_code == 286

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controlplane.catalogue.rewards.balance import balance, in_words
+from controlplane.catalogue.rewards.balance import balance, describe_range
 from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM, SUM_THEN_NORMALIZE
 from workers.contract.run.spec import RewardSpec
 from workers.rewards.library import LIBRARY
@@ -124,4 +124,4 @@ def test_bars_stand_on_one_axis_with_its_zero() -> None:
     ],
 )
 def test_a_range_is_told_in_words(low: float | None, high: float | None, words: str) -> None:
-    assert in_words(low, high) == words
+    assert describe_range(low, high) == words

@@ -116,7 +116,7 @@ def test_code_that_can_not_be_a_reward_is_refused_with_what_is_wrong(admin: User
     found = code_check.problems([RewardSpec("format", "think_tags"), code(source)], admin)
     assert list(found) == [1]
     assert words in found[1]
-    assert found[1].startswith("It can't be saved like this: ")
+    assert found[1].startswith("This code can't be saved: ")
 
 
 @needs_sandbox
@@ -239,7 +239,7 @@ def test_an_admin_saves_code_that_works_and_none_that_fails(admin: User, web_san
     client = signed_in(user=admin)
     refused = client.post("/rewards/new/", editor("def reward(completions):\n    return [1]\n"))
     assert refused.status_code == 422
-    assert "It can&#x27;t be saved like this" in refused.content.decode()
+    assert "This code can&#x27;t be saved" in refused.content.decode()
     assert not RewardConfig.objects.exists()
     assert client.post("/rewards/new/", editor(GOOD)).status_code == 302
     assert RewardConfig.objects.get().newest().components[0]["params"]["source"] == GOOD

@@ -98,8 +98,8 @@ def test_what_was_saved_comes_back_in_the_editor():
         ({"c0-weight": "nan"}, "Enter a number."),
         ({"c0-weight": "inf"}, "Enter a number."),
         ({"c0-weight": ""}, "This field is required."),
-        ({"c0-name": "two words"}, "Letters, digits"),
-        ({"c0-name": "../x"}, "Letters, digits"),
+        ({"c0-name": "two words"}, "Enter letters, digits"),
+        ({"c0-name": "../x"}, "Enter letters, digits"),
         ({"c0-name": "length_1"}, "Another component has this name"),
         ({"c0-p_tag": "a b"}, "Must be a name"),
         ({"c0-p_tag": ""}, "Must be a name"),
@@ -153,7 +153,7 @@ def test_a_quoted_value_keeps_its_letters():
 def test_more_components_than_fit_are_refused_and_none_is_lost():
     answer = save(fields(*["length"] * (MAX_PARTS + 3)))
     assert answer.status_code == 422
-    assert f"At most {MAX_PARTS} components, but there are {MAX_PARTS + 3}" in answer.content.decode()
+    assert f"There are {MAX_PARTS + 3} components; the limit is {MAX_PARTS}" in answer.content.decode()
     assert len(answer.context["editor"].rows) == MAX_PARTS + 3
     assert not RewardConfig.objects.exists()
     assert save(fields(*["length"] * MAX_PARTS)).status_code == 302
@@ -205,7 +205,7 @@ def test_the_playground_scores_completions_of_a_real_row():
 def test_the_playground_goes_on_while_a_field_is_half_typed():
     sent = fields("length", "think_tags", **{"c0-weight": "", "completion": ["a", "b"]})
     page = operator().post("/rewards/try/", sent).content.decode()
-    assert "length_0: weight: This field is required. It is left out." in page
+    assert "length_0: weight: This field is required. It is ignored." in page
     assert re.findall(r'class="main (c\d)"', page) == ["c2"], "the other one keeps its colour"
     assert "think_tags_1" in page
 

@@ -49,7 +49,7 @@ def closed() -> Iterator[None]:
 
 
 def test_jobs_are_evaluated_a_slice_at_a_time_in_order(counting: Counting, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(turns, "SLICE", 2)
+    monkeypatch.setattr(turns, "SLICE_SIZE", 2)
     counting.go.set()
     outcomes = turns.turn(30).tools.sandbox().run([Job(str(n)) for n in range(5)])
     assert [one.value for one in outcomes] == ["0", "1", "2", "3", "4"]
@@ -60,16 +60,16 @@ def test_no_more_slices_than_there_is_room_for_at_a_time(counting: Counting):
     def ask() -> None:
         turns.turn(30).tools.sandbox().run([Job("x")])
 
-    threads = [threading.Thread(target=ask) for _ in range(turns.AT_ONCE + 3)]
+    threads = [threading.Thread(target=ask) for _ in range(turns.MAX_SLICES + 3)]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + 30
-    while counting.now < turns.AT_ONCE and time.monotonic() < deadline:
+    while counting.now < turns.MAX_SLICES and time.monotonic() < deadline:
         time.sleep(0.01)
     counting.go.set()
     for thread in threads:
         thread.join(30)
-    assert (counting.most, len(counting.slices)) == (turns.AT_ONCE, turns.AT_ONCE + 3)
+    assert (counting.most, len(counting.slices)) == (turns.MAX_SLICES, turns.MAX_SLICES + 3)
 
 
 def test_who_finds_no_room_in_time_is_told(counting: Counting, monkeypatch: pytest.MonkeyPatch):

@@ -91,7 +91,7 @@ def test_the_page_of_versions_has_the_newest_first_with_its_runs(case: Case) -> 
 def test_an_earlier_version_is_read_and_cloned(case: Case) -> None:
     first, client = case.make(description="for sums"), operator()
     case.change(first)
-    assert b"An earlier version" in client.get(f"{case.page}{first.item.pk}/v1/").content
+    assert b"This is an earlier version" in client.get(f"{case.page}{first.item.pk}/v1/").content
     client.post(f"{case.page}{first.item.pk}/v1/duplicate/")
     clone = case.model.items()._default_manager.get(name="first copy")
     version = case.model._default_manager.get(**{case.model.kind.item: clone})

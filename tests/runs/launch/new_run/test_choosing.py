@@ -66,11 +66,11 @@ def test_a_link_that_has_chosen_is_followed(client: Client) -> None:
 def test_profiles_are_grouped_by_gpus_and_memory_and_say_whether_they_fit(client: Client) -> None:
     a_host("h2", gpus=2, inventory=a_host("other", gpus=2).inventory | {"versions": {"vllm": "0.31.0"}})
     groups = dict(options(client))
-    assert f"{by_slug('dual-gpu').name} · fits h2, other" in groups["2 GPUs of 24 GiB"]
-    assert groups["3 GPUs of 24 GiB"] == [f"{by_slug('three-gpus').name} · needs 1 more GPU"]
-    assert f"{by_slug('seven-plus-one-zero3').name} · needs 6 more GPUs" in groups["8 GPUs of 40 GiB"]
+    assert f"{by_slug('dual-gpu').name} · fits h2, other" in groups["2 GPUs with 24 GiB"]
+    assert groups["3 GPUs with 24 GiB"] == [f"{by_slug('three-gpus').name} · needs 1 more GPU"]
+    assert f"{by_slug('seven-plus-one-zero3').name} · needs 6 more GPUs" in groups["8 GPUs with 40 GiB"]
     order = [group for group, _ in options(client)]
-    assert order.index("2 GPUs of 24 GiB") < order.index("3 GPUs of 24 GiB")
+    assert order.index("2 GPUs with 24 GiB") < order.index("3 GPUs with 24 GiB")
 
 
 def test_the_panel_brings_the_labels_for_a_changed_model(client: Client) -> None:

@@ -70,7 +70,7 @@ def test_the_trainer_alone_means_credit_for_each_turn(client):
         == "1.0"
     )
     other = imported(client, MULTI_TURN.replace("mt_grpo", "ppo"))
-    assert "ppo is another trainer" in notes(other)
+    assert "ppo isn't supported" in notes(other)
 
 
 def test_nothing_more_is_needed_with_an_environment_and_rewards_for_each_turn(client):

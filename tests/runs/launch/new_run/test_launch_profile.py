@@ -130,7 +130,7 @@ def test_the_memory_of_each_gpu_is_shown_and_a_fix_takes_another_profile(client)
     needed = re.search(r"needs about (\d+\.\d) GiB", page)
     assert needed, "preflight says so"
     assert f"{needed[1]} of 24.0" in page, "and the bar has the same figure"
-    assert "Most of it: optimizer states" in page
+    assert "Largest part: optimizer states" in page
     assert "3.1B of 3.1B parameters (100%)" in page
     fixes = [json.loads(unescape(text)) for text in re.findall(r'data-fix="([^"]*)"', page)]
     swap = str(HardwareProfile.objects.get(name="Dual GPU, LoRA hot-swap").pk)

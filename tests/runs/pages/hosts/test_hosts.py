@@ -69,7 +69,7 @@ def test_an_inventory_that_never_ends_is_cut():
         deep = [deep]
     kept = inventory.clean({"deep": deep, "models": ["m"] * 10_000, "gpus": [{"index": i} for i in range(500)]})
     assert len(str(kept["deep"])) < 1000
-    assert (len(kept["models"]), len(kept["gpus"])) == (inventory.MAX_LISTED, inventory.MAX_GPUS)
+    assert (len(kept["models"]), len(kept["gpus"])) == (inventory.MAX_ITEMS, inventory.MAX_GPUS)
 
 
 def test_a_gpu_is_whole_whatever_was_told():

@@ -35,7 +35,7 @@ def test_an_answer_about_one_revision_says_nothing_of_another(questions):
     ModelInspection.objects.create(host=host, model="org/m", answered_at=timezone.now(), answer={"ok": True})
     asked = inspections.request_inspection(host, "org/m", revision="v1")
     assert questions == [("box", Task.INSPECT_MODEL, [asked.pk, "org/m", "v1"])]
-    assert inspections.latest(host, "org/m").answer == {"ok": True}
+    assert inspections.latest_inspection(host, "org/m").answer == {"ok": True}
 
 
 def test_an_open_question_is_not_asked_twice(questions):

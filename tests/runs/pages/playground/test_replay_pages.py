@@ -51,7 +51,7 @@ def test_the_change_of_ranking_and_of_advantages_is_shown():
 def test_a_component_with_a_mistake_is_left_out_and_named():
     attempt = a_stored_run(a_better_one(1))
     page = replayed(attempt.run_id, "think_tags", "length", **{"c1-weight": "much"})
-    assert "length_1: weight: Enter a number. It is left out." in page
+    assert "length_1: weight: Enter a number. It is ignored." in page
     assert '<td class="main c1"> <span class="swatch">' in page
     assert '<td class="main c2"><span class="swatch">' not in page
     assert "The order changes in 1 of 1 group." in page
@@ -180,5 +180,5 @@ def test_an_operator_tries_no_code_that_no_admin_has_saved(path: str):
 def test_two_components_of_one_name_are_told_and_the_first_counts():
     attempt = a_stored_run(a_better_one(1))
     page = replayed(attempt.run_id, "think_tags", "length", **{"c1-name": "think_tags_0"})
-    assert "Another component has this name. It is left out." in page
+    assert "Another component has this name. It is ignored." in page
     assert "The order changes in 1 of 1 group." in page

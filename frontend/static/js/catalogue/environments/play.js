@@ -1,4 +1,4 @@
-// The playground of an environment: a call that was added to a turn can be removed again.
+// The playground of an environment: removes calls that were added to a turn.
 
 document.getElementById("episode")?.addEventListener("click", (event) => {
   const remove = event.target instanceof Element ? event.target.closest("[data-remove-call]") : null;

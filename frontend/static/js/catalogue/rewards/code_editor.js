@@ -1,5 +1,5 @@
-// Fields for Python become an editor with highlighting: `textarea[data-code]`, also those that come later. Without this
-// module, or until Ace is there, they are plain text fields; the text field always has the current text.
+// Turns fields for Python (`textarea[data-code]`, including those added later) into editors with highlighting. Until Ace
+// has loaded, or without this module, they are plain text fields; the text field always has the current code.
 
 /**
  * The part of Ace's interface that is used.
@@ -33,7 +33,7 @@ function script(name) {
   });
 }
 
-/** The editor's own style sheet is linked by the page, which refuses the style elements that Ace would write. */
+/** Loads Ace. The page links the editor's style sheet, because its policy forbids the style elements that Ace would add. */
 async function load() {
   await script("ace.js");
   const ace = /** @type {Ace} */ (/** @type {any} */ (window).ace);
@@ -99,7 +99,7 @@ function describe(editor, field) {
   if (field.getAttribute("aria-invalid")) editor.container.classList.add("invalid");
 }
 
-function look() {
+function updateEditors() {
   for (const [field, editor] of editors) {
     if (field.isConnected) continue;
     editor.destroy();
@@ -110,7 +110,7 @@ function look() {
   });
 }
 
-// An editor in something folded has no size before that is opened.
+// An editor in a collapsed element has no size until the element is opened.
 document.addEventListener("toggle", () => editors.forEach((editor) => editor.resize()), true);
-document.body.addEventListener("htmx:afterSettle", look);
-look();
+document.body.addEventListener("htmx:afterSettle", updateEditors);
+updateEditors();

@@ -1,16 +1,16 @@
-// The reward editor: component rows come and go, a fix is one click; and the search in the library.
+// The reward editor: adds, removes and replaces component rows, and applies suggested fixes. Also the library's search.
 
 /** @typedef {{ ajax(verb: string, path: string, more: object): Promise<void> }} Htmx */
 
 const editor = document.getElementById("editor");
 const rows = document.getElementById("components");
 
-/** Added and removed rows, which no field reports. */
-function touched() {
+/** Marks the form as changed when rows are added or removed, which no field reports. */
+function markUnsaved() {
   if (editor) editor.dataset.unsaved = "yes";
 }
 
-/** Each component has the colour of its place, as on every other page. */
+/** Gives each component the colour of its position, as on every other page. */
 function recolour() {
   const components = rows?.querySelectorAll("[data-component]") ?? [];
   components.forEach((row, place) => {
@@ -20,10 +20,10 @@ function recolour() {
   if (none) none.hidden = components.length > 0;
 }
 
-/** The row of the component that has this name now. @param {string} name */
+/** Finds the row of the component that currently has this name. @param {string} name */
 function rowNamed(name) {
   const fields = [...(rows?.querySelectorAll("input[name$='-name']") ?? [])];
-  const field = fields.find((one) => one instanceof HTMLInputElement && one.value === name);
+  const field = fields.find((input) => input instanceof HTMLInputElement && input.value === name);
   return field?.closest("[data-component]") ?? null;
 }
 
@@ -36,14 +36,14 @@ function setWeight(row, weight) {
   field.focus();
 }
 
-/** Another function in the place of a row, with its name and what parameters both have. @param {Element} row @param {string} key */
+/** Replaces a row by one of another function, with the same name and shared parameters. @param {Element} row @param {string} key */
 function replace(row, key) {
   const values = /** @type {Record<string, string>} */ ({});
   for (const field of row.querySelectorAll("input, select, textarea")) {
     if (!(field instanceof HTMLInputElement || field instanceof HTMLSelectElement)) continue;
     if (field.type !== "checkbox" || /** @type {HTMLInputElement} */ (field).checked) values[field.name] = field.value;
   }
-  touched();
+  markUnsaved();
   const place = [...(rows?.querySelectorAll("[data-component]") ?? [])].indexOf(row);
   const htmx = /** @type {Htmx} */ (/** @type {any} */ (window).htmx);
   const address = rows?.dataset.address ?? "";
@@ -59,7 +59,7 @@ editor?.addEventListener("click", (event) => {
   const remove = target?.closest("[data-remove]");
   if (remove) {
     remove.closest("[data-component]")?.remove();
-    touched();
+    markUnsaved();
     recolour();
     editor.dispatchEvent(new Event("input"));
   }
@@ -73,29 +73,29 @@ editor?.addEventListener("click", (event) => {
 rows?.addEventListener("htmx:afterSettle", (event) => {
   recolour();
   if (event.target !== rows) return;
-  touched();
-  // A new row is at the end, perhaps out of sight.
+  markUnsaved();
+  // A new row is added at the end, perhaps out of sight.
   rows.lastElementChild?.scrollIntoView({ block: "nearest" });
 });
 recolour();
 
-/** Only what has all the words that were typed. @param {Element} library @param {string} typed */
+/** Shows only the entries that contain all the words that were typed. @param {Element} library @param {string} typed */
 function search(library, typed) {
   const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
-  let found = 0;
+  let foundCount = 0;
   for (const shelf of library.querySelectorAll("[data-shelf]")) {
-    let here = 0;
+    let shelfCount = 0;
     for (const entry of shelf.querySelectorAll("[data-entry]")) {
       const text = (entry.textContent ?? "").toLowerCase();
-      const fits = words.every((word) => text.includes(word));
-      /** @type {HTMLElement} */ (entry).hidden = !fits;
-      here += Number(fits);
+      const matches = words.every((word) => text.includes(word));
+      /** @type {HTMLElement} */ (entry).hidden = !matches;
+      shelfCount += Number(matches);
     }
-    /** @type {HTMLElement} */ (shelf).hidden = here === 0;
-    found += here;
+    /** @type {HTMLElement} */ (shelf).hidden = shelfCount === 0;
+    foundCount += shelfCount;
   }
   const empty = library.querySelector("[data-library-empty]");
-  if (empty instanceof HTMLElement) empty.hidden = found > 0;
+  if (empty instanceof HTMLElement) empty.hidden = foundCount > 0;
 }
 
 for (const library of document.querySelectorAll("[data-library]")) {
