@@ -42,7 +42,7 @@ def test_a_second_one_on_the_same_data_says_so_and_a_dead_web_comes_back(data: P
 
     web = next(p for p in processes_of(data) if "uvicorn" in p.cmdline())
     web.kill()
-    up.wait_for("web started again")
+    up.wait_for("web restarted")
     # The socket is ours, so nobody was refused meanwhile.
     assert httpx.get(url + "/healthz", timeout=60).status_code == 200
     # Ctrl-C while a part is away: no different.
