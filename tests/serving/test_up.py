@@ -83,4 +83,4 @@ def test_beyond_this_machine_it_wants_a_password_first(manage: Start) -> None:
 def test_a_redis_that_does_not_answer_is_named(manage: Start) -> None:
     up = manage("up", "--port", "0", REDIS_URL="redis://127.0.0.1:1/0")
     assert up.process.wait(60) == 1
-    assert "REDIS_URL does not answer" in up.text
+    assert "REDIS_URL isn't responding" in up.text
