@@ -102,7 +102,10 @@ def test_what_is_no_address_is_refused(url: str, says: str) -> None:
 def test_the_rule_judges_the_ip_address_however_it_is_written(subtests: pytest.Subtests) -> None:
     for host in ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "127.1"]:
         with subtests.test(host=host):
-            with hook() as server, pytest.raises(AddressRefused, match=r"No request may be sent there: .* is not allowed"):
+            with (
+                hook() as server,
+                pytest.raises(AddressRefused, match=r"may be sent there: .* is not allowed"),
+            ):
                 send(f"http://{host}:{server.port}/", rule=only("8.8.8.8"))
             assert server.heard == []
 
@@ -260,7 +263,7 @@ def test_of_a_body_that_is_too_long_the_start_is_read(answer: Any) -> None:
 def test_an_answer_that_is_none_is_a_failure_with_words(answer: Any) -> None:
     with hook(answer) as server, pytest.raises(OutboundError) as raised:
         send(server.url)
-    assert str(raised.value).startswith(("The connection failed: ", "The response's head", "The server responded in an encoding"))
+    assert str(raised.value).startswith(("The connection failed: ", "The response's head", "The server responded in"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
     celery -A workers.host.celery worker -Q host.<name> -n host@<name>
 
 It uses the prefork pool, because the launcher must spawn processes from a main thread, in which a pool child runs
-tasks. """
+tasks."""
 
 import os
 import socket

@@ -18,7 +18,7 @@ from workers.rewards.sandboxed import failure, sandbox
 from workers.rewards.scoring import all_failed, score
 from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Limits
-from workers.sandbox.requirements.syntax import DEEPEST, NamedFunction, deeper, is_generator, parsed
+from workers.sandbox.requirements.syntax import MAX_BRACKET_DEPTH, NamedFunction, is_generator, is_too_deep, parsed
 
 NAME = "reward"
 FIRST = "completions"
@@ -71,8 +71,8 @@ class CodeTrial:
 
 def problem(source: str) -> str:
     """Return why the source can't be a reward, judged by its text without executing it; "" if it can."""
-    if deeper(source):
-        return f"it has more than {DEEPEST} brackets within each other"
+    if is_too_deep(source):
+        return f"it has more than {MAX_BRACKET_DEPTH} brackets within each other"
     tree = parsed(source)
     if isinstance(tree, str):
         return tree

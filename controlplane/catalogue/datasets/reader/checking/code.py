@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from workers.sandbox.requirements.syntax import deeper
+from workers.sandbox.requirements.syntax import is_too_deep
 
 LONGEST = 50_000
 """Characters; the tree of a longer text would need more memory than the rows may."""
@@ -35,7 +35,7 @@ class CodeProblem(NamedTuple):
 
 def problem(text: str) -> CodeProblem | None:
     """Find the syntax error of the code; None if it parses, or is too long or deeply nested to tell."""
-    if len(text) > LONGEST or deeper(text):
+    if len(text) > LONGEST or is_too_deep(text):
         return None
     try:
         with warnings.catch_warnings():
