@@ -205,18 +205,15 @@ _SMTP_SECURITY = one_of("CONTROLPLANE_SMTP_SECURITY", ("starttls", "tls", "none"
 EMAIL_USE_TLS, EMAIL_USE_SSL = _SMTP_SECURITY == "starttls", _SMTP_SECURITY == "tls"
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = os.environ.get("CONTROLPLANE_MAIL_FROM", "") or EMAIL_HOST_USER or "grpo@localhost"
-"""Sender of alert mails. The mail server's password is in a file, so that no process list or child's environment shows
-it."""
+"""Sender of alert mails. The server's password is in a file, so that no process list or environment shows it."""
 
 DATASET_MAX_BYTES = whole("CONTROLPLANE_DATASET_MAX_MB", 4096) * 2**20
 ARCHIVES_MAX_BYTES = whole("CONTROLPLANE_ARCHIVES_MAX_GB", 200) * 10**9
 """Limit on the total size of the models' archives, which are kept in the data folder for a day."""
 DELETED_KEPT_DAYS = whole("CONTROLPLANE_DELETED_KEPT_DAYS", 14)
-"""Days for which deleted objects can be restored."""
 DATASET_HUB_SILENCE_S = whole("CONTROLPLANE_DATASET_HUB_SILENCE_S", 10)
 """Read timeout of a single attempt, in seconds. Failed requests are retried a few times."""
 DATASET_ROOTS = tuple(folder for folder in os.environ.get("CONTROLPLANE_DATASET_ROOTS", "").split(":") if folder)
-"""Folders of this machine from which operators may import datasets."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 DATA_UPLOAD_MAX_NUMBER_FILES = 4
 FILE_UPLOAD_HANDLERS = ["controlplane.platform.http.upload.LimitedUpload"]
@@ -226,7 +223,6 @@ FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _seconds(name: str, default: float) -> float:
-    """Return a duration in seconds, which tests shorten and slow networks may need to lengthen."""
     return float(os.environ.get(f"CONTROLPLANE_{name}", default))
 
 
@@ -242,7 +238,6 @@ REAP_EVERY_S = _seconds("REAP_EVERY_S", 60)
 """Seconds between two requests to a host to reap a silent attempt: longer than a reap takes, so that requests don't
 pile up and delay launches."""
 LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
-"""Seconds after which an unclaimed launch is sent again."""
 MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, minimum=0)
 MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
 """Limits on a user's active and queued runs, unless the Users page sets others; 0 for no limit."""

@@ -19,13 +19,11 @@ from workers.contract.wire.artifacts import Store
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 4 << 20
 READ_S = 60.0
-"""Time limit for one response of the store, in seconds."""
 _CONNECT_S = 10.0
 _RETRIES = 2
 _MAX_CONCURRENT_PARTS = 4
 """Maximum number of parts of a large file that are sent at once; each takes 50 MiB of memory."""
 _FULL_CODES = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
-"""Error codes of stores that are full; S3 itself never is."""
 _SHA256 = "sha256"
 """Metadata key of each stored file, by which a later upload recognises the file."""
 

@@ -61,7 +61,6 @@ class Response:
     status: int
     headers: HTTPMessage
     start: bytes
-    """Body, or the part of it that was received within the limits."""
     problem: OutboundError | None = None
     """Why `start` is not the whole body; None if it is."""
 

@@ -31,7 +31,6 @@ class AtStop(StrEnum):
     """Runs keep training; the host finds them at its next start."""
     END = "end"
     SAVE = "save"
-    """Runs save a checkpoint, then end."""
 
 
 class StopReason(StrEnum):
@@ -73,9 +72,7 @@ class HostSettings:
     """Interpreter with TensorBoard, wandb, trackio and MLflow; "" means .venv-sinks next to the source, which the first
     run with sinks builds."""
     sinks_command: tuple[str, ...] = ()
-    """Argument list that replaces `python -m workers.sinks`, for tests."""
     lm_eval_tasks: Path | None = None
-    """Folder with additional tasks, as lm-eval's YAML files."""
 
     environments_python: str = ""
     """Interpreter with reasoning-gym, TextArena and OpenEnv; "" means .venv-environments next to the source, which the
@@ -117,14 +114,11 @@ class HostSettings:
 
     announce_s: float = 10.0
     announce_watched_s: float = 2.0
-    """Seconds between announcements while the Hardware page is open."""
     http_timeout_s: float = 10.0
     lock_wait_s: float = 5.0
-    """Seconds for which the launcher waits for the supervisor's lock."""
     claim_deadline_s: float = 600.0
     dataset_deadline_s: float = 900.0
     download_silence_s: float = 900.0
-    """Seconds without progress after which a download is considered hung."""
     side_by_side: bool = True
     """True if a trainer starts at the same time as its vLLM servers, provided they use other GPUs; False if it starts
     once they are ready."""
@@ -134,10 +128,8 @@ class HostSettings:
     sample_s: float = 2.0
     heartbeat_s: float = 2.0
     heartbeat_chat_s: float = 0.2
-    """Seconds between heartbeats while the chat of a served model is open, because new turns arrive in their
-    responses."""
+    """Seconds between heartbeats while the chat of a served model is open: their responses bring new turns."""
     batch_s: float = 1.0
-    """Seconds for which lines are batched while nobody is watching the run."""
     batch_watched_s: float = 0.1
     backoff_max_s: float = 15.0
     log_batch_s: float = 10.0
@@ -160,9 +152,7 @@ class HostSettings:
     settle_s: float = 1.0
     """Seconds to wait after a trainer's failure for a vLLM server's failure that may be the cause."""
     attached_watch_s: float = 2.0
-    """Seconds between health checks of a vLLM server that is ready."""
     attached_silence_s: float = 60.0
-    """Seconds without a response after which an external server is considered gone."""
     server_silence_s: float = 600.0
     """Seconds for which a vLLM server with requests may generate no tokens, or not respond, while the trainer is silent
     too: many, because the first request to a cold server compiles kernels for minutes."""
@@ -173,7 +163,6 @@ class HostSettings:
     drain_deadline_s: float = 86_400.0
     """Seconds that a supervisor has after the end to deliver unconfirmed data; the rest is left to the reaper."""
     store_deadline_s: float = 3600.0
-    """Seconds after the end for uploading checkpoints to the artifact store."""
     refused_deadline_s: float = 60.0
     """Seconds after the end for which requests are retried if the control plane doesn't know the attempt."""
 
@@ -249,7 +238,6 @@ def variable(field_name: str) -> str:
 
 
 def _embedded_layout(source: Mapping[str, str]) -> dict[str, Any]:
-    """Return the paths that apply if the control plane and this host share a data folder, {} otherwise."""
     data = source.get("CONTROLPLANE_DATA", "")
     if not data:
         return {}

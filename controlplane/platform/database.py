@@ -22,8 +22,7 @@ LOCK_WAIT_S = 20
 """Seconds to wait for a lock: more, because a lock is held only briefly."""
 MAX_CONNECTIONS = 16
 LOG_PAGES = 16_000
-"""Pages in SQLite's write-ahead log after which a commit copies them into the database
-(platform.sqlite.checkpoints)."""
+"""Pages in SQLite's write-ahead log after which a commit copies them into the database (sqlite.checkpoints)."""
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 PARTS = ("host", "port", "user", "password")
 """Parts of the address that its query may contain too; a Unix socket's folder can only be given there."""

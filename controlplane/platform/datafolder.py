@@ -32,8 +32,7 @@ def incoming(folder: Path) -> Path:
 
 
 def secret_key(folder: Path) -> str:
-    """Return the installation's secret key. The first process creates it with mode 0600; concurrent ones use that
-    key."""
+    """Return the installation's secret key. The first process creates it with mode 0600; concurrent ones use it."""
     path = folder / "secret_key"
     try:
         return path.read_text()

@@ -21,8 +21,7 @@ class Kept(models.Manager[ModelT]):
 
 
 class Deletable(models.Model):
-    """Base of models whose rows can be deleted and restored. `objects` leaves out deleted rows; `every` includes
-    them."""
+    """Base of models whose rows can be deleted and restored. `objects` omits deleted rows; `every` includes them."""
 
     deleted_at = models.DateTimeField(null=True)
     deleted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

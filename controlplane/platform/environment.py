@@ -29,8 +29,7 @@ def one_of(variable: str, choices: tuple[str, ...]) -> str:
 
 
 def password_of(variable: str) -> str:
-    """Return the content of the file that a variable names, without trailing line breaks; "" if the variable is
-    unset."""
+    """Return the content of the file that a variable names, without trailing line breaks; "" if it is unset."""
     path = os.environ.get(variable, "")
     if not path:
         return ""

@@ -85,7 +85,6 @@ def _masked(text: str) -> str:
 
 
 def _run_of(record: logging.LogRecord) -> str:
-    """Return the id of the run in the record's `extra` or arguments, or else that of the current view."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return str(getattr(record, "run", "")) or _run_id_in(arguments) or _current.get()
 

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from controlplane.platform.environment import EnvironmentUnusable, one_of, password_of
 
 PROVIDER = "oidc"
-"""The provider's key in allauth's settings and in the rows of accounts."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,6 @@ class Oidc:
     client_id: str
     secret: str
     name: str
-    """Name of the provider on the sign-in button."""
     scopes: tuple[str, ...]
     groups_claim: str
     groups: dict[str, frozenset[str]]

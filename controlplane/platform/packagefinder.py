@@ -22,9 +22,7 @@ def package_folder(package: str) -> Path:
 
 class PackageFinder(BaseFinder):
     inside: Path
-    """Folder inside the package from which files are served."""
     folder: str
-    """Prefix of the served names."""
     files: tuple[str, ...]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

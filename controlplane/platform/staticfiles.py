@@ -42,8 +42,7 @@ def static_files(get_response: GetResponse) -> GetResponse:
 
 class Files(ServeStaticMiddleware):  # type: ignore[misc]  # servestatic has no types
     def immutable_file_test(self, path: str, url: str) -> bool:
-        """Return True for every file if static URLs are versioned. By default servestatic looks for a hash in the file
-        name."""
+        """Return True for every file if static URLs are versioned, instead of looking for a hash in the name."""
         return bool(settings.STATIC_VERSION)
 
 
@@ -59,7 +58,6 @@ def collect(report: Callable[[str], None]) -> None:
 
 
 def _fingerprint() -> str:
-    """Return a fingerprint of our own files by size and time, and of the packages' files by their lock."""
     base: Path = settings.BASE_DIR
     digest = hashlib.sha256((base / "controlplane/setup/bootstrap/locks/web.lock").read_bytes())
     digest.update((base / "controlplane" / "settings.py").read_bytes())
@@ -76,8 +74,7 @@ async def _unreachable(request: HttpRequest) -> HttpResponseBase:
 
 
 class StaticStorage(CompressedStaticFilesStorage):  # type: ignore[misc]  # servestatic has no types
-    """Storage that compresses only changed files: every start collects, and compressing Plotly (4.8 MB) takes a
-    second."""
+    """Storage that compresses only changed files: every start collects, and Plotly (4.8 MB) takes a second."""
 
     def post_process(self, paths: dict[str, Any], dry_run: bool = False, **options: Any) -> Iterator[Any]:
         changed = {name: entry for name, entry in paths.items() if not self._is_compressed(name)}

@@ -35,7 +35,6 @@ class Change:
     """A change to a run's settings that fixes a cause."""
 
     field: str
-    """Field of the New run form."""
     how: str
     """halve | double | set | at_most | profile; `profile` means that another hardware profile must be chosen."""
     why: str
@@ -49,12 +48,10 @@ class CatalogueEntry:
 
     id: str
     title: str
-    """Heading of a few words."""
     cause: str
     """One or two sentences, which may refer to groups of the pattern in braces."""
     fix: str
     patterns: tuple[re.Pattern[str], ...] = ()
-    """Patterns for a line without its prefixes (time, rank, level)."""
     where: tuple[str, ...] = ()
     """Processes that write the line, with `vllm` for all servers; () for any process."""
     when: str = ""
@@ -62,14 +59,11 @@ class CatalogueEntry:
     near: tuple[re.Pattern[str], ...] = ()
     """Patterns one of which must match in the lines around the match, such as a frame of the traceback."""
     confidence: Confidence = Confidence.CERTAIN
-    """Highest confidence that a match can have."""
     follows: tuple[str, ...] = ()
-    """Entries of which this cause is a consequence: if one of them matches, this one isn't shown. `*` means any other
-    entry."""
+    """Entries of which this cause is a consequence. If one matches, this isn't shown; `*` means any other entry."""
     reasons: tuple[str, ...] = ()
     """End reasons that prove this cause; if `exits` is not empty, one of its codes must occur as well."""
     exits: tuple[int, ...] = ()
-    """Exit codes that suggest this cause if no other evidence exists."""
     events: tuple[str, ...] = ()
     """Kinds of events in the outbox that prove this cause; their data must match `patterns` if there are any."""
     figures: bool = False

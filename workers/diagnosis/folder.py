@@ -69,7 +69,6 @@ def _logs(folder: Path) -> list[Log]:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events in an outbox. Lines of metrics, which make up most of the file, are not parsed."""
     try:
         with path.open("rb") as file:
             while line := file.readline(MAX_LINE_BYTES):

@@ -22,7 +22,6 @@ from workers.diagnosis.scanning import (
 )
 
 MAX_EVIDENCE_LENGTH = 400
-"""Maximum length of a line of evidence, in characters."""
 MAX_EVIDENCE = 4
 MAX_SHAPES = 200_000
 """Maximum number of shapes (lines without their digits) remembered per log; beyond it, only lines that raise an error
@@ -33,7 +32,6 @@ _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)")
 @dataclass(frozen=True)
 class Log:
     role: str
-    """Process that wrote the log, such as trainer or vllm; "" if unknown."""
     path: Path
 
 
@@ -42,9 +40,7 @@ class Facts:
     """Facts about a failed attempt in addition to its logs."""
 
     reason: str = ""
-    """End reason of the run."""
     exits: dict[str, int] = field(default_factory=dict)
-    """Exit codes by role, in the order of the exits."""
     events: tuple[tuple[str, str], ...] = ()
     """(kind, data as JSON) of the events that may be evidence."""
     trained: bool | None = None
@@ -69,16 +65,13 @@ class Diagnosis:
     facts: tuple[str, ...] = ()
     """Evidence other than log lines, as sentences."""
     values: dict[str, str] = field(default_factory=dict)
-    """Groups of the pattern that matched."""
     changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True)
 class Report:
     diagnoses: tuple[Diagnosis, ...]
-    """Causes, the likeliest first; () if no cause is known."""
     first_errors: tuple[LogLine, ...]
-    """First error of each process."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return what is sent to the control plane, without the texts, which are in the catalogue."""
@@ -106,9 +99,7 @@ class _Match:
     facts: list[str] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)
     position: float = 0.0
-    """Position in the log, from 0 to 1."""
     is_mild: bool = False
-    """True if the evidence is only a warning."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +259,6 @@ def _event_sentence(kind: str, data: str) -> str:
 
 
 def _from_exits(facts: Facts) -> list[_Match]:
-    """Return the matches of exit codes alone, for logs without evidence."""
     return [
         _Match(entry, role, Confidence.POSSIBLE, [], [f"{role} exited with {code}."], {}, 1.0)
         for role, code in facts.exits.items()
@@ -278,7 +268,6 @@ def _from_exits(facts: Facts) -> list[_Match]:
 
 
 def _merged(matches: Iterable[_Match]) -> list[_Match]:
-    """Merge the matches of each entry into one, starting with the log of the highest confidence."""
     by_id: dict[str, _Match] = {}
     for match in sorted(matches, key=lambda match: match.confidence.rank):
         first = by_id.setdefault(match.entry.id, match)

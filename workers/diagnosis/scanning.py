@@ -11,7 +11,6 @@ MAX_LINE_BYTES = 16 * 1024
 STEM_CONTEXT_BYTES = 4096
 """Number of bytes of an overlong line that are read on either side of a stem."""
 BYTES_BEFORE = 24 * 1024
-"""Number of bytes before a match that are searched for its traceback."""
 BYTES_AFTER = 4 * 1024
 STEMS = (
     b"rror", b"xception", b"annot", b"n't ", b"ailed", b"ailure", b"emory", b"illed", b"ssert", b"imeout",
@@ -62,7 +61,6 @@ class LogLine:
 
     file: str
     number: int
-    """Line number, counted from 1."""
     text: str
 
 
@@ -71,13 +69,10 @@ class LineFacts:
     """A line that may be evidence."""
 
     text: str
-    """Content without prefixes and colours."""
     is_raised: bool
-    """True if the line raises or logs an error."""
     is_mild: bool
     """True if the line is logged as a warning or below."""
     has_metrics: bool
-    """True if the line contains the trainer's metrics."""
 
 
 def clean(raw: bytes) -> tuple[str, bool | None]:
@@ -145,7 +140,6 @@ def around(path: Path, offset: int) -> str:
 
 
 def _windows(raw: bytes) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of the surroundings of the stems in a long line, in order."""
     hits = sorted(offset for stem in STEMS for offset in _offsets(raw, stem))
     end = 0
     for offset in hits:
@@ -162,7 +156,6 @@ def _offsets(raw: bytes, stem: bytes) -> Iterator[int]:
 
 
 def _blocks(path: Path, limit: int | None) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (offset, number of the first line, bytes) for each block, split at line ends where possible."""
     size, offset, number = path.stat().st_size, 0, 1
     gap = (limit // 4, size - limit * 3 // 4) if limit and size > limit else None
     with path.open("rb") as file:

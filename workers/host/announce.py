@@ -71,11 +71,9 @@ class TrainerProbe:
         self.packages: dict[str, str] | None = None
         """Versions of the optional packages that have their own interpreters (environments, Atropos, sinks)."""
         self.driver = ""
-        """Version of the GPU driver when last read; "" without GPUs."""
         self.cuda: dict[str, Any] | None = None
         """{"built_for": torch's CUDA version, "usable": whether torch can use the GPUs}; None if unknown."""
         self._cuda_key: tuple[str, str] | None = None
-        """Versions of the driver and of torch to which `cuda` applies."""
 
     def tick(self, now: float) -> float:
         """Query the interpreter again, because packages may be installed and upgraded while a host runs. Return the
@@ -128,7 +126,6 @@ class TrainerProbe:
         self._cuda_key = (self.driver, torch) if self.cuda is not None else None
 
     def _test_sandbox(self, now: float) -> None:
-        """Run the sandbox's self-test, in which it attacks itself for about a second."""
         argv = [self._settings.trainer_python, "-m", "workers.sandbox", "--json"]
         report = self._run_query(argv, timeout_s=SANDBOX_TIMEOUT_S, fails_with=1)
         self.sandbox = report or {
@@ -194,7 +191,6 @@ class Announcer:
         self._sent_schema: dict[str, Any] | None = None
         self._sent_sizes: dict[str, int] | None = None
         self._failing = ""
-        """Last error, so that each error is logged once."""
 
     def tick(self, now: float) -> float:
         schema = self._probe.schema

@@ -1,5 +1,4 @@
-"""Launch of an attempt: its folder, its spec, a detached supervisor and its lock. A repeated delivery changes
-nothing."""
+"""Launch of an attempt: folder, spec, detached supervisor and lock. A repeated delivery changes nothing."""
 
 import dataclasses
 import logging

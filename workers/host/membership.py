@@ -33,8 +33,7 @@ class JoinArguments:
 
 @dataclass(frozen=True)
 class Membership:
-    """The content of host.json in the host's folder, which has mode 0600 because Redis's address contains a
-    password."""
+    """The content of host.json in the host's folder, with mode 0600 because Redis's address contains a password."""
 
     control_url: str
     name: str
@@ -150,7 +149,6 @@ def _write(data: Path, member: Membership) -> None:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file atomically, with mode 0600."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

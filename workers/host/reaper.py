@@ -240,7 +240,6 @@ def _diagnose(folder: AttemptFolder, outbox: Outbox) -> None:
 
 
 def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[Line]:
-    """Return the last lines that the control plane hasn't confirmed, after sending earlier ones ahead."""
     offset = outbox.offset_after(acked)
     waiting: list[Line] = []
     while True:
@@ -257,8 +256,7 @@ def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[Line]:
 
 
 def _without_gaps(lines: list[Line], acked: int) -> list[Line]:
-    """Return the lines with gaps filled by notes about lost lines, because the control plane accepts no line after a
-    gap."""
+    """Return the lines with notes in gaps of lost lines, because the control plane accepts no line after a gap."""
     filled: list[Line] = []
     for line in lines:
         for seq in range(acked + 1, min(line.seq, acked + 1 + MAX_LOST_LINES)):
@@ -270,7 +268,6 @@ def _without_gaps(lines: list[Line], acked: int) -> list[Line]:
 
 
 def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Report) -> None:
-    """Upload completions and logs within the deadline. The control plane skips those it already has."""
     samples = SampleUploader(report.attempt_id, folder / FileName.SAMPLES, report.control, settings, hold=lambda: False)
     logs = LogUploader(report.attempt_id, folder, report.control, settings, watched=lambda: False, hold=lambda: False)
     samples.close()
@@ -284,8 +281,7 @@ def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Rep
 
 
 def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
-    """Ask the control plane for the last seq that it has, and return that; the file may be outdated if the disk was
-    full."""
+    """Return the last seq that the control plane has, by asking it: the file may be outdated if the disk was full."""
     try:
         return max(outbox.first_seq - 1, report.control.sync(report.attempt_id, []).ack)
     except ControlRefused:
@@ -311,7 +307,6 @@ def _is_working_in(row: Process, path: str) -> bool:
 
 
 def _own_lineage(rows: list[Process]) -> set[int]:
-    """Return the pids of this process and its ancestors."""
     parents = {row.pid: row.ppid for row in rows}
     lineage, pid = set(), os.getpid()
     while pid > 0 and pid not in lineage:

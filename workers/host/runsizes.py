@@ -15,7 +15,6 @@ PAUSE_FACTOR = 50
 """Ratio of the interval between walks to the duration of a walk, because there may be many files or a slow disk."""
 MAX_RUNS = 50_000
 BLOCK_BYTES = 512
-"""Bytes per unit of st_blocks, on every file system."""
 
 
 class RunSizes:

@@ -30,7 +30,6 @@ MAX_BACKOFF_S = 30.0
 STEADY_AFTER_S = 60.0
 IDLE_POLL_S = 5.0
 GRACE_S = 10.0
-"""Seconds that a worker has after SIGTERM to finish its short task."""
 
 
 def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int:
@@ -65,7 +64,6 @@ class StopSignal(threading.Event):
     """An event that is set once the host's program must shut down."""
 
     first_set_at = math.inf
-    """When the event was first set, by time.monotonic()."""
 
     def set(self) -> None:
         self.first_set_at = min(self.first_set_at, time.monotonic())
@@ -85,8 +83,7 @@ class Leaver:
         self._thread.start()
 
     def leave(self, end_runs: Callable[[], int]) -> int:
-        """End the runs and leave, when the program stops. Return the result of `end_runs`, or 0 if the host has already
-        left."""
+        """End the runs and leave when the program stops. Return what `end_runs` returns, or 0 if the host has left."""
         self._thread.join()
         if self._has_left:
             return 0

@@ -15,7 +15,6 @@ from workers.sandbox import exceptions, marshalling, plain_values
 from workers.sandbox.messages import Channel, Closed, pack
 
 FILE = "<candidate>"
-"""File name of the code in tracebacks."""
 MAX_TRACEBACK_LENGTH = 20_000
 MAX_MESSAGE_LENGTH = 500
 _MAX_SHOWN_SOURCE = 200_000
@@ -24,8 +23,7 @@ _MUTABLE = (list, dict, set, tuple, bytearray, deque, defaultdict, Counter, Orde
 
 
 def run_job(channel: Channel) -> None:
-    """Execute a module, call one of its functions if requested, and send the result on `channel`. Raises
-    messages.Closed."""
+    """Execute a module, call one of its functions if requested, and send the result. Raises messages.Closed."""
     request = channel.receive()
     source, call = request["source"], request["call"]
     value = None

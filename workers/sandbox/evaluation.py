@@ -54,8 +54,7 @@ def _string(value: Any) -> str:
 
 
 class Evaluation:
-    """An evaluation in progress. Call `start`, then `feed` with each descriptor that poll reports, until it has
-    `ended`."""
+    """An evaluation in progress. Call `start`, then `feed` with descriptors that poll reports, until it has `ended`."""
 
     def __init__(self, task: Task, limits: Limits, number: int, poll: select.poll) -> None:
         self.backstop = 0.0
@@ -67,7 +66,6 @@ class Evaluation:
         self._zygote: ZygoteProcess | None = None
         self._open: set[int] = set()
         self._remote_ends: list[int] = []
-        """The processes' ends of the pipes, until they have been sent."""
         self._unsent: dict[int, memoryview] = {}
         self._outputs: dict[int, bytearray] = {}
         self._messages: dict[int, _ReceivedMessages] = {}
@@ -271,7 +269,6 @@ class Evaluation:
                 pass
 
     def _read(self, fd: int) -> bool:
-        """Read from a descriptor, and return whether there may be more."""
         if not (fd in self._messages or fd in self._outputs or fd == self._report):
             return False
         try:

@@ -1,5 +1,4 @@
-"""Passing of exceptions between processes, as a name, text and plain values from which the other side recreates
-them."""
+"""Passing of exceptions between processes, as a name, text and plain values, to be recreated on the other side."""
 
 import builtins
 import sys

@@ -32,7 +32,6 @@ _ALLOWED_COMPILERS = (
     (vars(dataclasses), "_create_fn"),
     (vars(dataclasses), "add_fns_to_class"),
 )
-"""Functions that may compile source, as (globals, name)."""
 
 Refuse = Callable[[str], BaseException]
 """Function that takes the name of an event and returns the exception to raise."""

@@ -24,11 +24,8 @@ _NOBODY = "65534"
 @dataclass(frozen=True)
 class FileLayout:
     python: str
-    """Real path of the interpreter, without links or a virtual environment."""
     libraries: tuple[str, ...]
-    """Entries of sys.path other than the standard library."""
     folders: tuple[str, ...]
-    """Readable folders and files that aren't links."""
     links: tuple[tuple[str, str], ...]
     """Links in the root folder, such as /lib, as (path, target)."""
 
@@ -39,7 +36,6 @@ class PackageInterpreter:
 
     python: str
     package: str
-    """Name of the package, such as workers.packages.inside."""
     folder: str
 
 

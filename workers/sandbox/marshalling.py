@@ -32,7 +32,6 @@ _MAPPINGS = (dict, Counter, OrderedDict, defaultdict)
 _CONTAINERS = (list, deque, tuple, set, bytearray, *_MAPPINGS)
 _DICTS: dict[Any, str] = {Counter: "Counter", OrderedDict: "OrderedDict"}
 _LIBRARY_FUNCTIONS = ("operator", "_operator", "math")
-"""Modules whose functions are passed by name, because they only compute."""
 
 
 class IteratorTruncated(Exception):
@@ -128,7 +127,6 @@ def _numpy(encoder: Encoder, value: Any, depth: int) -> Any:
 
 
 def _array(content: Any) -> Any:
-    """Recreate an array, or return a list of lists if numpy is missing."""
     dtype, values = content[0], decode(content[1], READERS)
     if not _DTYPE.match(dtype):
         raise NotPlain(f"an array of {dtype[:20]}")
@@ -204,12 +202,10 @@ def change(old: Any, new: Any) -> None:
 
 
 def _can_keep(old: Any, new: Any) -> bool:
-    """Return whether the old object can stay in a tuple, whose items can't be replaced."""
     return type(old) is type(new) and (type(old) in _CONTAINERS or bool(old == new))
 
 
 def _change_if_possible(old: Any, new: Any) -> bool:
-    """Change a value in place if possible, and return whether it was changed."""
     if type(old) is not type(new) or type(old) not in _CONTAINERS:
         return False
     if type(old) is tuple and (len(old) != len(new) or not all(map(_can_keep, old, new))):
@@ -245,7 +241,6 @@ _LIBRARY: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, Any], Any]]
     *(("pathlib", name, str, lambda kind, content: kind(content)) for name in ("PosixPath", "PurePosixPath")),
     ("datetime", "timedelta", lambda v: (v.days, v.seconds, v.microseconds), lambda kind, content: kind(*content)),
 )
-"""Types of the standard library, as (module, name, writer to a plain value, reader)."""
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "range": lambda content: range(*decode(content)),
@@ -265,4 +260,3 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "array": _array,
     **{name: _of_library(module, name, read) for module, name, _, read in _LIBRARY},
 }
-"""Readers of values that are not plain, by tag, for plain_values.decode in a verifier."""

@@ -31,7 +31,6 @@ _LENGTH = struct.Struct("!I")
 _READ_BYTES = 1 << 16
 _write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 _constants: list[str] = []
-"""Names of the constants in the last message that extend JSON: NaN and Infinity."""
 
 
 def _constant(name: str) -> float:
@@ -108,12 +107,10 @@ class Channel:
     """One end of a blocking stream socket."""
 
     readers: Mapping[str, Callable[[Any], Any]] | None = None
-    """Readers for tags beyond plain values."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.not_a_number = False
-        """True if the last message contained a NaN."""
         self._buffer = MessageBuffer(MAX_REQUEST_BYTES)
 
     def set_limit(self, max_bytes: int) -> None:

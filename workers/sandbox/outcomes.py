@@ -21,11 +21,9 @@ class Kind(StrEnum):
 
     OK = "ok"
     ERROR = "error"
-    """The code raised an exception, or exited early."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT = "output"
-    """The code exceeded the output limit."""
     KILLED = "killed"
     """The process was killed by a signal, or ended without a result."""
 
@@ -39,7 +37,6 @@ _BOUNDS = (
     ("output_bytes", 0, _MAX_BYTES),
     ("value_bytes", 1, _MAX_BYTES),
 )
-"""Valid ranges of the limits, as (field, minimum, maximum)."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +52,8 @@ class Limits:
     output_bytes: int = 64 * 1024
     """Limit on the size of stdout and of stderr; exceeding it ends the evaluation."""
     value_bytes: int = 1024 * 1024
-    """Limit on the size of a value passed between processes."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for limits that can't be enforced."""
         for name, minimum, maximum in _BOUNDS:
             value = getattr(self, name)
             if not (isinstance(value, int | float) and minimum <= value <= maximum):
@@ -77,8 +72,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Program:
-    """A trusted executable with untrusted standard input. It may start threads, but has no more access to files than a
-    Job."""
+    """A trusted executable with untrusted input. It may start threads, but has no more access to files than a Job."""
 
     argv: tuple[str, ...]
     stdin: str = ""
@@ -126,7 +120,6 @@ class TestResult:
 class TestOutcome:
     results: tuple[TestResult, ...]
     candidate: Outcome
-    """Outcome of the process with the model's code."""
 
     @property
     def passed(self) -> int:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 MAX_DEPTH = 100
-"""Maximum nesting depth of containers."""
 _MAX_JSON_DEPTH = 2 * MAX_DEPTH + 20
 """Maximum nesting depth of the JSON, which has each container with its tag, and the message around them."""
 MAX_VALUES = 500_000

@@ -1,5 +1,4 @@
-"""The caller's side of the sandbox, which runs evaluations in parallel, each in new forks of a prewarmed
-interpreter."""
+"""The caller's side of the sandbox, which runs evaluations in parallel, each in new forks of an interpreter."""
 
 import itertools
 import os
@@ -95,7 +94,6 @@ class Sandbox:
     def _evaluate(
         self, tasks: Sequence[Task], limits: Limits, slots: threading.BoundedSemaphore | None = None
     ) -> list[Evaluation | Outcome]:
-        """Evaluate all tasks, as many at once as there are slots, and return the finished evaluations or outcomes."""
         slots = slots or self._slots
         results: list[Evaluation | Outcome] = []
         running: list[Evaluation] = []
@@ -149,7 +147,6 @@ class Sandbox:
         return Outcome(Kind.KILLED, message=f"The sandbox could not be restarted: {failure}", trouble=True)
 
     def _living_zygote(self) -> ZygoteProcess:
-        """Return the zygote, after restarting it if it has ended. Raises SandboxUnavailable."""
         with self._lock:
             if self._closed:
                 raise SandboxUnavailable("The sandbox was closed.")

@@ -14,7 +14,6 @@ from workers.sandbox.messages import Channel
 from workers.sandbox.outcomes import Job, Limits, TestJob
 
 _ROUNDS = 10
-"""Number of runs after which Python has specialised its bytecode for the types."""
 _SOURCE = """
 import math
 from typing import List

@@ -35,7 +35,6 @@ class _Attack:
     source: str
     """Code to append to _TRY. It defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
     bare: bool = False
-    """True if BARE must prevent the attack too."""
 
 
 def probe() -> BackendReport:
@@ -120,7 +119,6 @@ class AttackTargets:
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Create a writable temporary folder and return it. Raises OSError."""
     try:
         return tempfile.TemporaryDirectory(prefix="sandbox-test-")
     except FileNotFoundError:  # a read-only container

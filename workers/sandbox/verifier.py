@@ -24,7 +24,6 @@ MAX_MESSAGE_LENGTH = 500
 _OVERHEAD_BYTES = 65_536
 """Number of bytes that a reply may have in addition to its value."""
 _NAN = re.compile(r"\bnan\b|is_?nan|equal_nan", re.IGNORECASE)
-"""Pattern for tests that expect NaN."""
 _SHORT_REPR = reprlib.Repr()
 _SHORT_REPR.maxstring = _SHORT_REPR.maxother = _SHORT_REPR.maxlong = 80
 
@@ -56,15 +55,13 @@ class CandidateProxy:
         self._is_ready = False
         self._source = ""
         self._code: CodeType | None = None
-        """Code of the current test."""
         self.gone = ""
         """Why no call can get a reply any longer; "" if calls still can."""
         self.spoiled = ""
         """Why the current test can no longer pass, whatever it catches; "" if it still can."""
         self.needs = ""
-        """Why the current test can't be judge in a separate process; "" if it can."""
+        """Why the current test can't be judged in a separate process; "" if it can."""
         self.calls = 0
-        """Number of calls with a reply in the current test."""
         self.last_call: tuple[str, tuple[Any, ...], Any] | None = None
         """Last call with a reply, as (name, arguments, value)."""
 
@@ -158,7 +155,7 @@ class CandidateProxy:
 
 
 def judge(text: str, packed: list[Any] | None, candidate: CandidateProxy) -> tuple[str, str]:
-    """Run a test. Return why it failed, or "" if it passed, and why it can't be judge, or "" if it can. `packed`: the
+    """Run a test. Return why it failed, or "" if it passed, and why it can't be judged, or "" if it can. `packed`: the
     test's requirements, if the caller has read them."""
     try:
         requirements = read(text) if packed is None else Requirements.unpacked(text, packed)
@@ -220,7 +217,6 @@ def _failure(error: BaseException, test: str, candidate: CandidateProxy) -> str:
 
 
 def _names(code: CodeType | None, name: str) -> bool:
-    """Return whether a test's code uses this name."""
     return code is not None and (
         name in code.co_names or any(_names(inner, name) for inner in code.co_consts if isinstance(inner, CodeType))
     )

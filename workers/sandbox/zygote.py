@@ -35,22 +35,18 @@ COMMON_MODULES = (
     "string",
     "typing",
 )
-"""Modules that generated code often imports."""
 
 _FIRST_CHANNEL = 3
-"""First descriptor after stdin, stdout and stderr."""
 _MAX_DESCRIPTOR = 1 << 16
 _VERIFIER_GRACE_S = 2.0
 """Seconds by which a verifier may outlive its candidate's deadline, to report the tests without a reply."""
 _OWN_NAMESPACES, _SHARED_NAMESPACES, _PROGRAM = range(3)
-"""Indexes into the seccomp filters."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(zygote_protocol.MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
 @dataclass(slots=True)
 class _ForkedProcess:
     number: int
-    """Number of the evaluation."""
     report: int
     """Descriptor on which to report the exit; -1 for a verifier."""
     pidfd: int
@@ -71,7 +67,6 @@ class Zygote:
         self._own_namespaces = own_namespaces
         self._processes: dict[int, _ForkedProcess] = {}
         self._pid_of: dict[int, int] = {}
-        """Pids by pidfd."""
         self._poll = poll()
         self._poll.register(control.fileno(), POLLIN)
         self._poll.register(owner, POLLIN)
@@ -94,7 +89,6 @@ class Zygote:
             wait_ms = self._enforce_deadlines() if self._processes else None
 
     def _enforce_deadlines(self) -> float:
-        """Kill processes that are past their deadline, and return the milliseconds until the next deadline."""
         now = monotonic()
         for pid, process in self._processes.items():
             if process.deadline <= now:
@@ -133,7 +127,6 @@ class Zygote:
             self._fork(order, _OWN_NAMESPACES, report, [0, out, error, channel], candidate.run_job)
 
     def _start_test(self, order: ForkOrder, report: int, fds: list[int], verdict: int) -> None:
-        """Fork a verifier and its candidate, with a socket between the two. The candidate never holds `verdict`."""
         try:
             candidates_end, verifiers_end = socket.socketpair()
         except OSError as failed:
@@ -174,7 +167,6 @@ class Zygote:
         return True
 
     def _fork_isolated(self) -> int:
-        """Fork a process that is process 1 of a new pid namespace, and return its pid."""
         kernel.unshare(kernel.CLONE_NEWPID)
         try:
             pid = os.fork()
@@ -227,8 +219,7 @@ class Zygote:
 
 
 def _processor_seconds() -> float:
-    """Return the processor time of all children that have ended. (Python's wait4 would import a module in every
-    call.)"""
+    """Return the processor time of all ended children. (Python's wait4 would import a module in every call.)"""
     times = os.times()
     return times.children_user + times.children_system
 

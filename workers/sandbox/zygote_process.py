@@ -205,7 +205,6 @@ def _command(
 
 
 def _packages(interpreter: PackageInterpreter | None) -> list[tuple[str, str]]:
-    """Return (name, folder) for the packages that the zygote can import; their parent packages have no folder."""
     folders = {"workers": "", "workers.sandbox": str(layout.PACKAGE)}
     if interpreter is not None:
         parents = interpreter.package.split(".")[:-1]
@@ -228,7 +227,6 @@ def _filters(backend: Backend) -> list[bytes]:
 def _wait_for_greeting(
     backend: Backend, ours: socket.socket, process: subprocess.Popen[bytes], stderr: IO[bytes]
 ) -> ZygoteProcess:
-    """Wait for the zygote's greeting, and return the zygote. Raises SandboxUnavailable."""
     ours.settimeout(_START_TIMEOUT_S)
     try:
         data, fds, _, _ = socket.recv_fds(ours, 64, 1)

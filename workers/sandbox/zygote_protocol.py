@@ -34,7 +34,6 @@ class ForkOrder(NamedTuple):
 
     kind: int
     number: int
-    """Number of the evaluation."""
     seconds: float = 0.0
     memory: int = 0
     """Limit in bytes on the address space in addition to the zygote's."""
@@ -53,9 +52,7 @@ class ExitReport(NamedTuple):
     """The exit of a job, a program or a candidate. A verifier has no report; its channel closes."""
 
     end: int
-    """EXITED, DEADLINE, ORDERED or NEVER_BEGAN."""
     status: int
-    """Status that waitpid returned."""
     seconds: float = 0.0
     processor_seconds: float = 0.0
 

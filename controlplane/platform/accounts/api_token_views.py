@@ -1,5 +1,4 @@
-"""The API tokens page: create (shown once), list and revoke tokens. Admins also see and revoke other people's
-tokens."""
+"""The API tokens page: create (shown once), list and revoke tokens. Admins also see and revoke others' tokens."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse

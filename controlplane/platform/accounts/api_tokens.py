@@ -21,7 +21,6 @@ DAYS = (7, 30, 90, 365)
 """Lifetimes to choose from; every token expires."""
 MAX_PER_USER = 50
 MAX_ACTS = 1000
-"""Maximum number of acts kept per token: the newest."""
 FORGOTTEN_AFTER = timedelta(days=90)
 """Time after which expired and revoked tokens are deleted, with their acts."""
 MIN_USE_INTERVAL = timedelta(minutes=1)

@@ -87,7 +87,6 @@ class ApiTokenAct(models.Model):
     what = models.CharField(max_length=200)
     """`made`, `revoked`, or a request: `POST /api/v1/runs`."""
     status = models.PositiveSmallIntegerField(null=True)
-    """HTTP status of the response to a request."""
     address = models.CharField(max_length=64, blank=True)
 
     class Meta:
@@ -123,14 +122,11 @@ class Secret(models.Model):
     address = models.CharField(max_length=500, blank=True)
     """URL prefix of requests to an endpoint or engine; a store's server, bucket, prefix and region; "" for a token."""
     private_too = models.BooleanField(default=False)
-    """True if the endpoint may be inside the private network."""
     sealed = models.TextField()
     """Encrypted key and address. If the row's address is changed afterwards, the key can't be read."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """User who last saved the secret."""
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField()
-    """When the key was last entered."""
     used_at = models.DateTimeField(null=True)
     used_by = models.CharField(max_length=20, blank=True)
     """Id of the run that last received the secret; "" after a trial on a config's page."""

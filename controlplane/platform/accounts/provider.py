@@ -22,8 +22,7 @@ ALGORITHMS = {
     "EC": ["ES256", "ES384", "ES512"],
     "OKP": ["EdDSA"],
 }
-"""Allowed signature algorithms by key type: only asymmetric ones, so that a public key can't serve as a shared
-secret."""
+"""Allowed signature algorithms by key type, all asymmetric, so that a public key can't serve as a shared secret."""
 
 
 class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has no types
@@ -72,7 +71,6 @@ class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has 
 
 
 def _key_of(keys: list[jwt.PyJWK], kid: str | None) -> jwt.PyJWK:
-    """Return the key with this id, or the provider's only key if there is no id. Raises OAuth2Error without one."""
     matching = [key for key in keys if key.key_id == kid] if kid else keys
     if len(matching) != 1:
         raise OAuth2Error("It is unclear which of the provider's keys signed the ID token.")

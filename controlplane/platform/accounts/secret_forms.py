@@ -130,7 +130,6 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             self.add_error("address", error)
 
     def _clean_kept(self, kind: str | None, key: str) -> None:
-        """Require the key again if the kind or address has changed."""
         if not self.instance.pk or key or self._has_no_key:
             return
         if (self.initial["kind"], self.initial["address"]) != (kind, self.cleaned_data["address"]):

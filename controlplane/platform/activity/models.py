@@ -13,7 +13,6 @@ class RecordedKind:
     model: str
     """`app.Model`"""
     route: str
-    """Route of the object's page."""
     own_page: bool = True
     """True if the route takes a primary key; False if it leads to a page of all objects of the kind."""
     for_admins: bool = False
@@ -52,9 +51,7 @@ class Act(models.Model):
     token = models.CharField(max_length=80, blank=True)
     """Name of the API token that was used; "" if the user acted in the browser."""
     kind = models.CharField(max_length=16)
-    """The object's kind: a key of `KINDS`."""
     key = models.CharField(max_length=40, blank=True)
-    """The object's primary key."""
     name = models.CharField(max_length=200, blank=True)
     what = models.CharField(max_length=500)
     """The act as a phrase in the past tense: `Archived version 2`."""

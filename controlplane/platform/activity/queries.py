@@ -22,10 +22,8 @@ class ActFilter:
     by: str = ""
     kind: str = ""
     key: str = ""
-    """The object's primary key; only with `kind`."""
     since: date | None = None
     until: date | None = None
-    """Last day that is included, in UTC like `since`."""
 
 
 @dataclass(frozen=True)

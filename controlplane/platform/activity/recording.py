@@ -22,8 +22,7 @@ from controlplane.platform.activity.models import Act, kind_of
 
 FAILURE_WINDOW = timedelta(minutes=10)
 MAX_FAILED = 20
-"""Maximum number of failed sign-ins recorded within FAILURE_WINDOW, one per name, so that guesses can't flood the
-events."""
+"""Maximum number of failed sign-ins recorded in FAILURE_WINDOW, one per name, so that guesses can't flood events."""
 
 _request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 Phrase = str | Callable[[Any, Any], str]
@@ -88,8 +87,7 @@ class Watched:
     changed: Mapping[str, Phrase] = field(default_factory=dict)
     """Phrases for changes to columns, by column."""
     of: Callable[[Any], tuple[Any, str]] = lambda row: (row.pk, str(row))
-    """Function that returns the key and name of a row's object; the object of a version is the item that it belongs
-    to."""
+    """Function that returns the key and name of a row's object, which for a version is the item that it belongs to."""
 
 
 def renamed(old: str, new: str) -> str:
@@ -162,7 +160,6 @@ def _record_sign_in(request: HttpRequest, user: User, **signal: Any) -> None:
 
 
 def _record_failed_sign_in(credentials: Mapping[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
-    """Record a failed sign-in under the name that was tried, without a user."""
     name = str(credentials.get("username", ""))[:200]
     recent = Act.objects.filter(kind="session", by_name="", at__gt=timezone.now() - FAILURE_WINDOW)
     names = list(recent.values_list("name", flat=True)[:MAX_FAILED])

@@ -29,7 +29,6 @@ class GuideDocument:
     slug: str
     title: str
     path: str
-    """Path relative to the project's folder."""
 
 
 DOCUMENTS = (
@@ -157,7 +156,6 @@ def address(document: GuideDocument) -> str:
 
 
 def _set_address(part: Token, document: GuideDocument) -> None:
-    """Point a link to another document, or an image, to its address in this installation."""
     name = {"link_open": "href", "image": "src"}.get(part.type)
     target = str(part.attrGet(name) or "") if name else ""
     if not name or not target or "://" in target or target.startswith("#"):

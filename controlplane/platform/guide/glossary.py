@@ -11,13 +11,10 @@ FILE = Path(__file__).with_name("glossary.toml")
 @dataclass(frozen=True)
 class Term:
     slug: str
-    """Anchor on the glossary page."""
     title: str
     text: str
     metrics: tuple[str, ...] = ()
-    """Metrics whose charts and tiles link to the term."""
     fields: tuple[str, ...] = ()
-    """Fields of New run that link to the term."""
 
 
 @cache

@@ -55,8 +55,7 @@ def rule_for(url: str, *, private_too: bool) -> Callable[[str], str | None]:
 
 
 def check_url(address: str, *, private_too: bool) -> None:
-    """Raise ValidationError if a URL isn't well-formed or needs private addresses. Its IP address is checked at each
-    request."""
+    """Raise ValidationError if a URL is malformed or must not be private. Its IP address is checked at each request."""
     if problem := outbound.problem(address):
         raise ValidationError(problem)
     if is_inside(address) and not private_too:

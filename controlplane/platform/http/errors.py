@@ -148,7 +148,6 @@ def _error(
 
 
 def _links(request: HttpRequest) -> list[tuple[str, str]]:
-    """List links as (address, label): to the list that contains the requested page, and to all runs."""
     section = request.path.strip("/").partition("/")[0]
     lists = dict.fromkeys(filter(None, (SECTIONS.get(section), SECTIONS["runs"])))
     links = [(reverse(route), label) for route, label in lists]

@@ -1,5 +1,4 @@
-"""Middleware: protective headers, pages for refused methods, refusal of NUL, and the sign-in requirement of all
-views."""
+"""Middleware: protective headers, pages for refused methods, refusal of NUL, and the sign-in requirement."""
 
 from collections.abc import Callable
 

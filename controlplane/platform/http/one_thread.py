@@ -50,7 +50,6 @@ class OneThread(ASGIHandler):
                 await self._in_thread(response.close)
 
     def _respond(self, scope: Message, body: IO[bytes]) -> Any:
-        """Handle a request as Django does, in the thread that owns the database connection, and return the response."""
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
         request, refusal = self.create_request(scope, body)
@@ -65,7 +64,6 @@ class OneThread(ASGIHandler):
         return response
 
     async def _stream(self, response: HttpResponseBase, receive: Any, send: Any) -> None:
-        """Send the response until it is complete or the client has disconnected."""
         sending = asyncio.create_task(self.send_response(response, send))
         leaving = asyncio.create_task(self.listen_for_disconnect(receive))
         try:

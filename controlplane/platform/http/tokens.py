@@ -32,8 +32,7 @@ def attempt_token_fits(attempt_id: str, presented: str) -> bool:
 
 
 def hashed(secret: str) -> str:
-    """Return the hash under which a random secret is stored. 256 random bits can't be guessed, so a plain hash will
-    do."""
+    """Return the hash under which a random secret is stored. With 256 random bits, a plain hash is enough."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 

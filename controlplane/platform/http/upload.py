@@ -18,7 +18,6 @@ class StoredUpload(TemporaryUploadedFile):
     """An upload stored on disk."""
 
     sha256 = ""
-    """Checksum of the file; "" until the upload is complete."""
 
 
 class LimitedUpload(FileUploadHandler):

@@ -17,7 +17,6 @@ from psycopg import Connection, IsolationLevel, OperationalError
 from psycopg.pq import TransactionStatus
 
 POOL_OPTIONS = ("most", "wait_s")
-"""Options for the pool, which the driver doesn't know."""
 MAX_IDLE_S = 60.0
 """Seconds after which an idle connection is closed, once another one is returned."""
 

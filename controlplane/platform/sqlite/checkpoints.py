@@ -16,7 +16,6 @@ from controlplane.platform.database import LOG_PAGES
 log = logging.getLogger(__name__)
 
 MAX_CHANGES = 1000
-"""Number of changed rows after which a checkpoint is due."""
 
 
 class Checkpointer:
@@ -29,8 +28,7 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
 
     def changed(self, database: str, rows: int) -> None:
-        """Count the rows of a committed transaction, and wake the thread if a checkpoint is due. The caller holds the
-        turn."""
+        """Count a transaction's rows, and wake the thread if a checkpoint is due. The caller holds the turn."""
         self._changes += rows
         if self._changes < MAX_CHANGES:
             return

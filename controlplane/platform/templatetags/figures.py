@@ -22,7 +22,6 @@ COLOURS = 8
 
 
 def _number(value: Any) -> float | None:
-    """Return the value as a finite number, or None."""
     if isinstance(value, bool) or value is None:
         return None
     try:

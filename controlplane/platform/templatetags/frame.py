@@ -130,8 +130,7 @@ def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", k
 
 @register.simple_tag
 def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
-    """Draw a metric's Spread on a scale from `low` to `high`: the range as a line, mean ± standard deviation as a
-    band."""
+    """Draw a metric's Spread from `low` to `high`: its range as a line, mean ± standard deviation as a band."""
     if spread.mean is None or spread.low is None or spread.high is None:
         return ""
 

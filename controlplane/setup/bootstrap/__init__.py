@@ -20,7 +20,6 @@ WITH_TEST_TOOLS = frozenset({"test", "bench"})
 WITH_TRAINER = frozenset({"up", "test", "bench"})
 """Commands before which the trainer is installed; `demo` installs it later, while its page shows the progress."""
 OPTIONAL_TRAINER = frozenset({"up"})
-"""Commands that also work without a trainer, except that launches wait."""
 
 TRAINER_PYTHON = TRAINER.python
 STARTED = "CONTROLPLANE_STARTED"
@@ -82,6 +81,5 @@ def _build_trainer(*, optional: bool) -> None:
 
 
 def _set_trainer_python() -> None:
-    """Set GRPO_TRAINER_PYTHON to the trainer's interpreter if it is installed."""
     if TRAINER.is_built() or (TRAINER.is_foreign() and TRAINER.python.exists()):
         os.environ.setdefault("GRPO_TRAINER_PYTHON", str(TRAINER.python))

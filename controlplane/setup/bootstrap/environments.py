@@ -33,8 +33,7 @@ class PythonEnvironment:
     needs: tuple[str, ...]
     """Modules that an environment created by someone else must have to be usable."""
     gpu_lock: Path | None = None
-    """Lock of the trainer with torch and vLLM, for machines with a GPU; elsewhere torch's CPU build is added to
-    `lock`."""
+    """Lock of the trainer with torch and vLLM, for GPUs; elsewhere torch's CPU build is added to `lock`."""
 
     @property
     def python(self) -> Path:
@@ -85,7 +84,6 @@ ON_DEMAND = {
         ("sinks", "the programs that receive metrics", ("tensorboard", "wandb", "trackio", "mlflow")),
     )
 }
-"""Environments that are built when first needed, by their group in pyproject.toml."""
 
 
 def build(environment: PythonEnvironment) -> None:
@@ -128,7 +126,6 @@ def _build(environment: PythonEnvironment) -> None:
 
 
 def _clear(environment: PythonEnvironment) -> None:
-    """Delete everything in the environment's folder except the marker."""
     environment.folder.mkdir(exist_ok=True)
     environment.marker.touch()
     for entry in environment.folder.iterdir():
@@ -142,8 +139,7 @@ def _clear(environment: PythonEnvironment) -> None:
 
 @contextlib.contextmanager
 def _install_lock() -> Iterator[None]:
-    """Allow only one installation at a time. A dead process doesn't block others, because the kernel releases its
-    lock."""
+    """Allow only one installation at a time. The kernel releases the lock of a dead process."""
     try:
         TOOLS.mkdir(exist_ok=True)
         handle = os.open(TOOLS / "install.lock", os.O_RDWR | os.O_CREAT, 0o644)

@@ -88,7 +88,6 @@ def _runs(program: str) -> bool:
 
 
 PIP_OPTIONS = ("find-links", "index-url", "extra-index-url", "no-index", "trusted-host", "cert")
-"""pip's settings for package sources."""
 UV_VARIABLES = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "trusted-host": "UV_INSECURE_HOST"}
 
 

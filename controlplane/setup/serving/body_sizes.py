@@ -48,8 +48,7 @@ def _token_may_upload(plaintext: str) -> bool:
 
 
 def _may_upload(scope: Message) -> bool:
-    """Return whether the cookie belongs to the session of an active operator. Others must not be able to fill the
-    disk."""
+    """Return whether the cookie is of an active operator's session. Others must not be able to fill the disk."""
     try:
         cookie = SimpleCookie(header(scope, b"cookie")).get(settings.SESSION_COOKIE_NAME)
     except CookieError:

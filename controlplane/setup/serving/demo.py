@@ -60,7 +60,6 @@ class Demo:
             demo.finish()
 
     def _install(self) -> None:
-        """Install the trainer while the page shows the progress, then restart this machine's worker with it."""
         if self.installation.trainer_python is None:
             if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off":
                 raise DemoFailed(
@@ -126,7 +125,6 @@ class Demo:
         return version
 
     def _wait_until_processed(self, version: DatasetVersion) -> DatasetVersion:
-        """Process the version here, unless the worker is faster, and return it when that is done. Raises DemoFailed."""
         deadline = time.monotonic() + DATASET_DEADLINE_S
         worker.process(version)
         version.refresh_from_db()
@@ -191,7 +189,6 @@ class Demo:
         return ended
 
     def _host(self) -> Host:
-        """Wait until the worker has announced this machine with the trainer, and return the host. Raises DemoFailed."""
         hosts = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
         announced = hosts.exclude(inventory__trainer="missing")
         demo.report(Stage.HOST)

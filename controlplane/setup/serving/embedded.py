@@ -34,7 +34,6 @@ class Installation:
 
     @property
     def _host(self) -> str:
-        """Host name in the notation of URLs and Host headers."""
         return f"[{self.bind}]" if ":" in self.bind else self.bind
 
     @property

@@ -46,7 +46,6 @@ def stop_all(serving: RunningServices, user: User, report: Callable[[str], None]
 
 
 def _is_supervised(folder: Path) -> bool:
-    """Return whether the attempt's supervisor is alive: it holds the folder's lock."""
     try:
         with open(folder / FileName.LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

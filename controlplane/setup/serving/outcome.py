@@ -48,8 +48,7 @@ def rows_written(attempt: Attempt, runs_dir: Path) -> int:
 
 
 def rows_stored(attempt: Attempt) -> int:
-    """Return the number of the attempt's lines in the database, whether raw, folded, as events or as a step's
-    phases."""
+    """Return the number of the attempt's lines in the database: raw, folded, as events or as a step's phases."""
     first = attempt.first_seq or 1
     # With the run, because rows of metrics have no index by attempt.
     of_attempt = {"run": attempt.run_id, "attempt": attempt}

@@ -52,7 +52,6 @@ def _migrate(report: Callable[[str], None]) -> None:
 
 
 def _refuse_half_old_tables() -> None:
-    """Raise DataFolderUnusable if the database has only some of the migrations that a squashed one replaces."""
     applied = MigrationRecorder(connection).applied_migrations()
     for migration in MigrationLoader(None).disk_migrations.values():
         applied_count = sum(tuple(name) in applied for name in migration.replaces)

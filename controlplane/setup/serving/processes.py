@@ -21,7 +21,6 @@ LOG_LIMIT = 20_000_000
 SICK_AFTER = 3
 """Number of deaths in a row after which the end of the log is shown, not only its path."""
 STEADY_AFTER_S = 60.0
-"""Seconds of uptime after which the back-off is reset."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,6 @@ class Fleet:
     first_backoff_s: float = FIRST_BACKOFF_S
     steady_after_s: float = STEADY_AFTER_S
     pass_fds: tuple[int, ...] = ()
-    """File descriptors that every child inherits."""
     _children: dict[str, _Child] = field(default_factory=dict)
 
     def start(self, program: ServedProgram) -> None:
@@ -159,8 +157,7 @@ def kill_and_reap(process: subprocess.Popen[bytes]) -> int:
 
 
 def spawn(program: ServedProgram) -> subprocess.Popen[bytes]:
-    """Start a program in its own session and in the project's folder, and return its process, which ends with this
-    one."""
+    """Start a program in its own session, in the project's folder, and return its process, which ends with this one."""
     if program.log.exists() and program.log.stat().st_size > LOG_LIMIT:
         program.log.replace(program.log.with_suffix(".log.1"))
     with program.log.open("ab") as log:

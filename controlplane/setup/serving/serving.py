@@ -30,7 +30,6 @@ from workers.contract.wire.names import broker_url
 
 TICK_S = 0.3
 REPEAT_S = 1.0
-"""Seconds after which a lost interrupt is raised again."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,6 @@ class RunningServices:
 
 
 def _holds(condition: Callable[[], bool]) -> bool:
-    """Return whether the condition holds; False while the database is unavailable."""
     from django.db import Error, connection
 
     from controlplane.platform.http.outage import is_away

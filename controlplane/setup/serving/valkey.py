@@ -55,8 +55,7 @@ def redis_url(path: Path) -> str:
 
 
 def program(data: Path) -> ServedProgram:
-    """Return the server program, which uses a Unix socket and an append-only file, so that messages survive a
-    restart."""
+    """Return the server program, with a Unix socket and an append-only file so that messages survive a restart."""
     path = socket_path(data)
     store = data / "valkey"
     store.mkdir(mode=0o700, exist_ok=True)

@@ -13,8 +13,7 @@ _PATH_BENEATH = 1
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _FILES_OF = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""File operations that each version can forbid: since version 2 moving between folders, since 3 truncating, since 5
-ioctl."""
+"""File operations that each version can forbid: since 2 moving between folders, since 3 truncating, since 5 ioctl."""
 _NETWORK = 0b11
 """TCP bind and connect, since version 4. seccomp forbids creating sockets anyway."""
 _SCOPES = 0b11

@@ -17,16 +17,13 @@ _PRECISION_BYTES = 1 << 16
 _NOBODY = 65534
 _INFINITE = 0x7FFFFFFFFFFFFFFF
 _zygote_pid = -1
-"""Pid of the zygote, as seen by forks without their own pid namespace."""
 
 
 class ResourceLimits(NamedTuple):
     seconds: float
-    """Limit on processor time."""
     address_space: int
     """Limit in bytes on the total address space, including the zygote's."""
     file_bytes: int
-    """Maximum size of a file."""
 
 
 def address_space() -> int:
@@ -94,8 +91,7 @@ def _set_limit(resource_id: int, value: int) -> None:
 
 
 def give_up_root(readable: list[str]) -> None:
-    """Give up root privileges: become a user who owns nothing, if that user can read the files, and drop all
-    capabilities."""
+    """Give up root: become a user who owns nothing, if that user can read the files, and drop all capabilities."""
     if os.geteuid() != 0:
         return
 

@@ -1,5 +1,4 @@
-"""Analysis of which parts of a test run and assert something, because an assertion that never runs would pass
-silently."""
+"""Analysis of which parts of a test run and assert something: an assertion that never runs would pass silently."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -7,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from workers.sandbox.requirements.syntax import NamedFunction, dotted, is_generator, required
 
 _ASSERTING_NAMES = frozenset(("raises", "fail", "warns", "exit", "quit", "_exit", "throws"))
-"""Last parts of the names of functions that assert something, in addition to names that start with “assert”."""
 _FIXTURES = frozenset(
     (
         *("setUp", "tearDown", "setUpClass", "tearDownClass", "asyncSetUp", "asyncTearDown", "runTest"),
@@ -38,7 +36,6 @@ class _AssertionFinder:
         self._cases: set[str] = set()
         """Classes of the test that unittest would run."""
         self._used: set[str] = set()
-        """Names used outside the functions that they name."""
         self._methods_used: set[str] = set()
         """Attributes that are used, and test names in quotes."""
         self.problem = ""
@@ -70,7 +67,6 @@ class _AssertionFinder:
         return isinstance(node, (ast.Assert, ast.Raise))
 
     def _contains_assertion(self, node: ast.AST) -> bool:
-        """Return whether a node or anything inside it asserts something."""
         return any(map(self.asserts, ast.walk(node)))
 
     def _note_use(self, node: ast.AST) -> None:

@@ -1,5 +1,4 @@
-"""Running of the functions and classes that a test only defines, as pytest and unittest would, until the first
-failure."""
+"""Running of functions and classes that a test only defines, as in pytest and unittest, until the first failure."""
 
 import sys
 from typing import Any

@@ -18,8 +18,7 @@ _HELPERS = {
     **dict.fromkeys(("approx", "raises"), "pytest"),
     **{"deepcopy": "copy", "reduce": "functools"},
 }
-"""Further such names, one of which the task may be to write, so they refer to the library only if there is another free
-name."""
+"""Further such names. A task may be to write one, so they refer to the library only if another free name exists."""
 _ABBREVIATIONS = {"np": "numpy"}
 
 

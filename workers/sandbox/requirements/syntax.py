@@ -24,7 +24,6 @@ _BRACKETS = re.compile(r"[([{]|([)\]}])")
 NamedFunction = ast.FunctionDef | ast.AsyncFunctionDef
 Function = NamedFunction | ast.Lambda
 ScopedNode = tuple[ast.AST, ast.AST, tuple[Function, ...]]
-"""Tuple of a node, its parent, and the functions around it."""
 
 
 class TooDeep(ValueError):

@@ -27,7 +27,6 @@ MAX_SHORT_LENGTH = 4_000
 """Maximum length in characters of a test that the caller parses itself."""
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__"}
 _CANDIDATE_MODULES = frozenset(("solution", "candidate", "main", "submission", "answer", "your_module", "my_module"))
-"""Module names from which tests import what the model writes."""
 _NUMBERS_AND_STRINGS = (int, float, complex, str, bytes, bytearray)
 _CONTAINERS = (list, tuple, dict, set, frozenset, range, deque, Counter, defaultdict)
 _PLAIN_ATTRIBUTES = frozenset(name for kind in (*_NUMBERS_AND_STRINGS, *_CONTAINERS) for name in dir(kind)) | frozenset(
@@ -132,8 +131,7 @@ def _is_value(node: ast.expr) -> bool:
 
 
 def _drop_imports(tree: ast.Module) -> bool:
-    """Remove imports from the candidate's module, so that their names become free, and return whether there were
-    any."""
+    """Remove imports from the candidate's module, which makes their names free, and return whether there were any."""
     dropped = False
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -153,13 +151,11 @@ class _Reader:
         self._tree = tree
         self._source = source
         self._defined: dict[str, Function] = {}
-        """Functions of the test at module level."""
         self._classes: set[str] = set()
         self._bound: set[str] = set()
         self._aliases: dict[Function, set[str]] = {}
         """Parameters that receive a function of the candidate, as in HumanEval's check(candidate), by function."""
         self._returned: set[str] = set()
-        """Variables that contain a value returned by the candidate."""
         self._nodes = list(syntax.scoped_nodes(tree))
         self._bind()
         self._problem = ""
@@ -202,7 +198,6 @@ class _Reader:
                 self._classes.add(node.name)
 
     def _loads(self) -> Iterator[tuple[ast.Name, ast.AST]]:
-        """Yield (use, parent) for each use of a name that the test doesn't bind."""
         inside: dict[Function, set[str]] = {}
         for node, parent, scope in self._nodes:
             if isinstance(node, FUNCTIONS):
@@ -231,7 +226,6 @@ class _Reader:
                 self._returned.update(target.id for target in node.targets if isinstance(target, ast.Name))
 
     def _is_candidates_name(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
-        """Return whether a node is a name that the candidate defines."""
         if not isinstance(node, ast.Name):
             return False
         for function in reversed(scope):
@@ -242,7 +236,6 @@ class _Reader:
         return node.id in self._free
 
     def _is_candidate_call(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
-        """Return whether a node calls something that the candidate defines."""
         return isinstance(node, ast.Call) and self._is_candidates_name(node.func, scope)
 
     def _check_name(self, node: ast.Name, parent: ast.AST) -> None:
@@ -313,5 +306,4 @@ class _Reader:
 
 
 def _is_used(node: ast.Name, parent: ast.AST) -> bool:
-    """Return whether a name is called, or passed to something that may call it."""
     return isinstance(parent, (ast.Call, ast.keyword, ast.Assign, ast.List, ast.Tuple, ast.Dict, ast.Starred))

@@ -18,9 +18,7 @@ ON_POSTGRES = ("-p", "tests.on_postgres", "-m", "not (processes or browser or tr
 """Arguments for PostgreSQL. They leave out tests that start processes, because these choose their own database."""
 DEFAULT_ARGUMENTS = ("--durations=10", "-ra")
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-"""Arguments that run all tests of a file in the same worker, because they share fixtures."""
 OPTIONS_WITH_VALUES = ("-k", "-m", "-p", "-o", "-W", "--ways", "--changed", "--deselect", "--ignore", "--junitxml")
-"""Options of pytest whose values may look like paths to run."""
 OPTIONAL_PACKAGES = ("deepspeed", "ninja", "bitsandbytes")
 
 
@@ -84,7 +82,6 @@ def _names_paths(arguments: list[str]) -> bool:
 
 
 def _missing_packages(python: str) -> list[str]:
-    """Return the optional packages, needed by some tests, that the trainer's environment lacks."""
     code = f"import importlib.util as u; print(*(n for n in {OPTIONAL_PACKAGES} if u.find_spec(n) is None))"
     try:
         return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.split()
