@@ -59,7 +59,7 @@ async function ask() {
     if (!words) remember(hits.filter((hit) => hit.kind === "Recent").map((hit) => hit.address));
   } catch (error) {
     if (mine.signal.aborted) return;
-    show([], "The control plane doesn't answer, so nothing can be searched.");
+    show([], "The control plane isn't responding, so search is unavailable.");
   }
 }
 
