@@ -26,9 +26,9 @@ from runs.urls import websocket_urlpatterns  # noqa: E402
 
 
 class SameOrigin:
-    """Refuses websocket handshakes whose Origin differs from the requested address or port.
+    """ASGI middleware that refuses websocket handshakes whose Origin differs from the requested address or port.
 
-    With allowed hosts alone, a page on another port of this machine could use the session's cookie.
+    If only the host name were checked, a page on another port of this machine could use the session cookie.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -43,8 +43,8 @@ class SameOrigin:
         return await WebsocketDenier()(scope, receive, send)
 
 
-# Supervisors' lines and sockets share the interpreter with pages. A thread that renders a page releases it to a waiting
-# thread after this many seconds, and a line needs it some dozens of times on its way to a viewer. The default is 0.005.
+# Supervisors' lines and sockets share the interpreter with pages. A thread that renders a page yields it to a waiting
+# thread after this many seconds, and a line needs it dozens of times on its way to a viewer. The default is 0.005.
 sys.setswitchinterval(0.0005)
 
 application = ProtocolTypeRouter(
@@ -54,6 +54,6 @@ application = ProtocolTypeRouter(
     }
 )
 
-# Objects that are loaded by now stay: a full collection of them would stop every thread for 0.1 s.
+# Objects loaded by now are never freed, and a full collection of them would stop every thread for 0.1 s.
 gc.collect()
 gc.freeze()

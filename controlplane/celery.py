@@ -18,20 +18,20 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 # 35 MB, for results that it ignores.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-_WORKER = os.getpid()
-"""The worker process, which imports this module. Its beat is a fork."""
+_WORKER_PID = os.getpid()
+"""Process id of the worker, which imports this module. Its beat is a fork."""
 _STARTED, _STARTED_AT = time.monotonic(), datetime.now(UTC)
 
 
 class Every(schedule):  # type: ignore[misc]  # Celery has no types
-    """An interval by a monotonic clock, so that setting the clock back by an hour doesn't stop the tick for an hour."""
+    """An interval on a monotonic clock, so that setting the clock back by an hour doesn't stop the tick for an hour."""
 
     def now(self) -> datetime:
         return _STARTED_AT + timedelta(seconds=time.monotonic() - _STARTED)
 
     def remaining_estimate(self, last_run_at: datetime) -> timedelta:
-        """Return the time to the next run. Beat stores the last one in a file: a time in the future is from another
-        clock."""
+        """Return the time until the task is next due. Beat stores the last time in a file; if that is in the future, it
+        comes from another clock, and the task is due now."""
         now = self.now()
         if last_run_at > now:
             return timedelta(0)
@@ -74,9 +74,9 @@ app.autodiscover_tasks(["runs.housekeeping", "controlplane.catalogue", "runs.eng
 
 @beat_embedded_init.connect  # type: ignore[untyped-decorator]
 def _end_with_the_worker(**kwargs: object) -> None:
-    """End the beat with its worker.
+    """Make the beat die with its worker.
 
-    A worker that ends sends its beat one SIGTERM. A beat that has just been forked still has the worker's handler,
-    would ignore it, and would run forever without a worker.
+    A worker that ends sends its beat a single SIGTERM. A beat that has just been forked still has the worker's handler,
+    would ignore the signal, and would run forever without a worker.
     """
-    die_with_parent(_WORKER, signal.SIGKILL)
+    die_with_parent(_WORKER_PID, signal.SIGKILL)

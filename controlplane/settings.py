@@ -1,5 +1,5 @@
-"""Django settings. Everything that an installation can choose comes from the environment. The data folder
-(CONTROLPLANE_DATA, default .data beside manage.py) has the secret key, the database and the uploads."""
+"""Django settings. Everything that an installation can configure comes from environment variables. The data folder
+(CONTROLPLANE_DATA, by default .data next to manage.py) contains the secret key, the database and the uploads."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ DEBUG = False
 PUBLIC_HOSTS = [h for h in os.environ.get("CONTROLPLANE_HOSTS", "").split(",") if h]
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *PUBLIC_HOSTS]
 PUBLIC_URL = os.environ.get("CONTROLPLANE_URL", "").rstrip("/")
-"""The address that people use if the web runs alone behind a proxy, for links of `manage.py link`, W&B and MLflow."""
+"""Address that people use if the web runs alone behind a proxy, for links in `manage.py link`, W&B and MLflow."""
 
 INSTALLED_APPS = [
     "servestatic",
@@ -100,9 +100,9 @@ FORM_RENDERER = "controlplane.platform.http.form_renderer.Renderer"
 DATABASES = databases(DATA_DIR)
 
 REDIS_URL = encrypted_redis("REDIS_URL")
-"""`up` and `demo` set it for their children if they run the embedded Valkey."""
+"""Address of Redis. `up` and `demo` set it for their children if they run the embedded Valkey."""
 HOST_REDIS_URL = encrypted_redis("CONTROLPLANE_HOST_REDIS_URL", with_password=False)
-"""The address of the same Redis for hosts on other machines, each of which gets its own user. "": REDIS_URL."""
+"""Address of the same Redis for hosts on other machines, each with its own user; "" if it is that of REDIS_URL."""
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
@@ -111,15 +111,15 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 
 OIDC = oidc.from_environment()
-"""Sign-in at an OpenID provider beside local accounts. None: only local accounts."""
+"""Settings for sign-in at an OpenID provider, in addition to local accounts; None if there are only local accounts."""
 SOCIALACCOUNT_PROVIDERS = OIDC.for_allauth() if OIDC else {}
 SOCIALACCOUNT_ADAPTER = "controlplane.platform.accounts.oidc.OidcSignIn"
 ACCOUNT_EMAIL_VERIFICATION = "none"
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-# Cookies ignore ports: with the same name, two installations on one machine would sign each other's users out. The key
-# is unique per installation; the data folder's path is not, in containers.
+# Cookies ignore ports: with the same names, two installations on one machine would sign out each other's users. The
+# secret key is unique per installation; in containers, the data folder's path isn't.
 _MARK = hashlib.sha256(f"cookies of {SECRET_KEY}".encode()).hexdigest()[:8]
 SESSION_COOKIE_NAME = f"controlplane_session_{_MARK}"
 CSRF_COOKIE_NAME = f"controlplane_csrf_{_MARK}"
@@ -136,7 +136,7 @@ USE_TZ = True
 
 STATIC_ROOT = DATA_DIR / "static"
 STATIC_STAMP = ".collected"
-"""A file in STATIC_ROOT with the fingerprint of the collected files (controlplane.platform.staticfiles)."""
+"""Name of the file in STATIC_ROOT with the fingerprint of the collected files (controlplane.platform.staticfiles)."""
 _STAMP = STATIC_ROOT / STATIC_STAMP
 STATIC_VERSION = _STAMP.read_text()[:12] if _STAMP.exists() else ""
 STATIC_URL = f"/static/{STATIC_VERSION}/" if STATIC_VERSION else "/static/"
@@ -195,7 +195,7 @@ if LOG_AS == "json":
     LOGGING["loggers"]["uvicorn.error"] |= {"handlers": ["stderr"], "propagate": False}
 
 METRICS_TOKEN = token_of("CONTROLPLANE_METRICS_TOKEN_FILE")
-"""A token that Prometheus can send in place of a person's API token, which expires."""
+"""Token that Prometheus can send instead of a person's API token, which would expire."""
 
 EMAIL_HOST = os.environ.get("CONTROLPLANE_SMTP_HOST", "")
 EMAIL_PORT = whole("CONTROLPLANE_SMTP_PORT", 587)
@@ -205,50 +205,46 @@ _SMTP_SECURITY = one_of("CONTROLPLANE_SMTP_SECURITY", ("starttls", "tls", "none"
 EMAIL_USE_TLS, EMAIL_USE_SSL = _SMTP_SECURITY == "starttls", _SMTP_SECURITY == "tls"
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = os.environ.get("CONTROLPLANE_MAIL_FROM", "") or EMAIL_HOST_USER or "grpo@localhost"
-"""The sender of alerts by mail. The password is in a file, so that no process list or child's environment has it."""
+"""Sender of alert mails. The server's password is in a file, so that no process list or environment shows it."""
 
 DATASET_MAX_BYTES = whole("CONTROLPLANE_DATASET_MAX_MB", 4096) * 2**20
 ARCHIVES_MAX_BYTES = whole("CONTROLPLANE_ARCHIVES_MAX_GB", 200) * 10**9
-"""Total size of the archives of models, which are kept in the data folder for a day."""
+"""Limit on the total size of the models' archives, which are kept in the data folder for a day."""
 DELETED_KEPT_DAYS = whole("CONTROLPLANE_DELETED_KEPT_DAYS", 14)
-"""How long deleted objects can be restored."""
 DATASET_HUB_SILENCE_S = whole("CONTROLPLANE_DATASET_HUB_SILENCE_S", 10)
-"""Read time-out of a try in seconds. Failed requests are retried a few times."""
+"""Read timeout of a single attempt, in seconds. Failed requests are retried a few times."""
 DATASET_ROOTS = tuple(folder for folder in os.environ.get("CONTROLPLANE_DATASET_ROOTS", "").split(":") if folder)
-"""Folders of this machine from which operators may import datasets."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 DATA_UPLOAD_MAX_NUMBER_FILES = 4
 FILE_UPLOAD_HANDLERS = ["controlplane.platform.http.upload.LimitedUpload"]
 FILE_UPLOAD_TEMP_DIR = incoming(DATA_DIR)
 FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
-"""On the data folder's disk, because /tmp may be memory or another disk."""
+"""Folder of unfinished uploads, on the data folder's disk, because /tmp may be in memory or on another disk."""
 
 
 def _seconds(name: str, default: float) -> float:
-    """Return a deadline in seconds. Tests shorten it, and slow networks may need a longer one."""
     return float(os.environ.get(f"CONTROLPLANE_{name}", default))
 
 
 TICK_S = _seconds("TICK_S", 5)
 HOST_STALE_AFTER_S = _seconds("HOST_STALE_AFTER_S", 30)
-"""Hosts announce themselves every 10 s. A host without an announcement for this long gets no launches."""
+"""Seconds after which a host that hasn't announced itself gets no launches. Hosts announce themselves every 10 s."""
 SILENT_AFTER_S = _seconds("SILENT_AFTER_S", 30)
-"""When a supervisor counts as silent; its heartbeat comes every 2 s."""
+"""Seconds without a heartbeat after which a supervisor is considered silent. Heartbeats come every 2 s."""
 UNWATCHED_S = _seconds("UNWATCHED_S", 2)
-"""The interval at which the supervisor of an unwatched run sends its lines: storing many lines at once costs little
-more than one. A stop whose message is lost is delayed by as much."""
+"""Seconds between two deliveries of lines by the supervisor of an unwatched run, because storing many lines at once
+costs little more than one. If a stop message is lost, the stop is delayed by as much."""
 REAP_EVERY_S = _seconds("REAP_EVERY_S", 60)
-"""The interval of requests to a host about a silent attempt. It is longer than a reap, so that they don't pile up and
-delay launches."""
+"""Seconds between two requests to a host to reap a silent attempt: longer than a reap takes, so that requests don't
+pile up and delay launches."""
 LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
-"""When an unclaimed launch is sent again."""
 MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, minimum=0)
 MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
-"""A user's limits of active and queued runs, unless the Users page sets others. 0: no limit."""
+"""Limits on a user's active and queued runs, unless the Users page sets others; 0 for no limit."""
 API_PER_SECOND = whole("CONTROLPLANE_API_PER_SECOND", 20)
-"""Requests to /api/v1/ that a token, or an address without one, may send to each web process per second; five times as
-many at once. Requests for shared runs are limited in the same way by address."""
+"""Requests per second to /api/v1/ that a token, or an address without one, may send to each web process; bursts may be
+five times as large. Requests for shared runs are limited in the same way by address."""
 SHARE_MAX_DAYS = whole("CONTROLPLANE_SHARE_MAX_DAYS", 90, minimum=0)
-"""How long a link to a run may be valid. 0: no run can be shared."""
+"""Maximum number of days for which a link to a run may be valid; 0 if runs can't be shared."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
-"""How often an open websocket checks that its user is still signed in."""
+"""Seconds between two checks of an open websocket that its user is still signed in."""

@@ -1,4 +1,4 @@
-"""The URLs of the installation: those of runs and the catalogue included, those of the platform one by one."""
+"""The URLs of the installation: those of the platform, and the included URLs of runs and the catalogue."""
 
 from django.urls import include, path
 

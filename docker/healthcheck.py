@@ -30,9 +30,9 @@ def main(part: str) -> str:
 def answer(url: str) -> str:
     try:
         with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310  # an address of our own
-            return "" if response.status == 200 else f"{url} answers {response.status}"
+            return "" if response.status == 200 else f"{url} responded with status {response.status}"
     except urllib.error.HTTPError as error:
-        return f"{url} answers {error.code}: {error.read(4000).decode(errors='replace')}"
+        return f"{url} responded with status {error.code}: {error.read(4000).decode(errors='replace')}"
     except (urllib.error.URLError, OSError) as error:
         return f"{url}: {error}"
 

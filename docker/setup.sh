@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run before the first `docker compose up`: makes docker/.env with passwords and a first certificate. Changes no existing
-# file.
+# Run before the first `docker compose up`. Creates docker/.env with passwords, and a first certificate. Existing files are
+# not changed.
 #
 #     docker/setup.sh grpo.example.org
 set -eu
@@ -14,7 +14,7 @@ esac
 command -v openssl >/dev/null || { echo "openssl is needed: apt-get install openssl" >&2; exit 1; }
 
 if [ -e .env ]; then
-  echo ".env is there and stays as it is."
+  echo ".env already exists and was not changed."
 else
   sed -e "s/^GRPO_DOMAIN=\$/GRPO_DOMAIN=$domain/" \
     -e "s/^POSTGRES_PASSWORD=\$/POSTGRES_PASSWORD=$(openssl rand -hex 24)/" \
@@ -24,7 +24,7 @@ else
 fi
 
 if [ -e tls/fullchain.pem ]; then
-  echo "tls/fullchain.pem is there and stays as it is."
+  echo "tls/fullchain.pem already exists and was not changed."
 else
   mkdir -p tls
   # Our own root and a certificate signed by it. Browsers and hosts need the root until a public certificate replaces it.
@@ -39,5 +39,5 @@ else
   openssl x509 -req -in tls/request.pem -CA tls/root.pem -CAkey tls/root.key -days 397 -extfile tls/extensions -out tls/leaf.pem 2>/dev/null
   cat tls/leaf.pem tls/root.pem >tls/fullchain.pem
   rm -f tls/request.pem tls/extensions tls/leaf.pem
-  echo "Wrote tls/: a certificate by a root of its own, tls/root.pem. README.md, \"TLS\", puts a public one in its place."
+  echo "Wrote tls/: a certificate signed by a new root, tls/root.pem. To use a public certificate instead, see README.md, \"TLS\"."
 fi

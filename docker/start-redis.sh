@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts Valkey with users from a file: `default` is off, `controlplane` has the password of .env, and the users of hosts,
-# which the control plane creates, are kept. The password itself is in no file and no process list.
+# Starts Valkey with users from a file: `default` is off, `controlplane` has the password from .env, and the users of hosts,
+# which the control plane creates, are kept. The password itself is not in any file or process list.
 set -eu
 umask 077
 users=/data/users.acl

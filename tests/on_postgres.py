@@ -21,5 +21,5 @@ def pytest_unconfigure() -> None:
     """Idle connections, one of them to the server's own database, would be reported as forgotten."""
     from controlplane.platform.postgres import base
 
-    for shelf in base._shelves.values():
-        shelf.clear()
+    for pool in base._pools.values():
+        pool.clear()

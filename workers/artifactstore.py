@@ -1,7 +1,7 @@
-"""The client of an S3-compatible artifact store.
+"""Client of an S3-compatible artifact store.
 
-A checkpoint is complete once its manifest is stored, which lists its files with their SHA-256. An upload continues,
-file by file, where an earlier upload ended. A download is used only if all hashes are right.
+A checkpoint is complete once its manifest is stored, which lists its files with their SHA-256 hashes. An upload
+continues, file by file, where an interrupted one ended. A download is used only if all hashes match.
 """
 
 import hashlib
@@ -17,33 +17,31 @@ from typing import Any
 from workers.contract.wire.artifacts import Store
 
 MANIFEST = "manifest.json"
-LONGEST_MANIFEST = 4 << 20
+MAX_MANIFEST_BYTES = 4 << 20
 READ_S = 60.0
-"""The time limit for one answer of the store."""
 _CONNECT_S = 10.0
 _RETRIES = 2
-_PARTS_AT_ONCE = 4
-"""Concurrent parts of a large file; each takes 50 MiB of memory."""
-_FULL = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
-"""The codes of stores that are full; S3 itself never is."""
+_MAX_CONCURRENT_PARTS = 4
+"""Maximum number of parts of a large file that are sent at once; each takes 50 MiB of memory."""
+_FULL_CODES = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded"}
 _SHA256 = "sha256"
-"""The metadata of each stored file by which a later upload recognises it."""
+"""Metadata key of each stored file, by which a later upload recognises the file."""
 
 
 class StoreError(Exception):
-    """The store failed, or its content is wrong. The message is a sentence for people."""
+    """Error for a store that failed or has wrong content. The message is a sentence for people."""
 
 
 class Corrupted(StoreError):
-    """The store's content differs from what was stored, so it is not used."""
+    """Error for content that differs from what was stored and is therefore not used."""
 
 
 class FolderChanged(Exception):
-    """The checkpoint disappeared while it was read."""
+    """Error for a checkpoint that disappeared while it was being read."""
 
 
 class ArtifactStore:
-    """The client. Its methods wait for the store, and raise StoreError."""
+    """Client of one store. Its methods wait for the store, and raise StoreError."""
 
     def __init__(self, store: Store, *, read_s: float = READ_S) -> None:
         import s3fs
@@ -64,14 +62,14 @@ class ArtifactStore:
                 "s3": {"addressing_style": "path"},
                 **when_required,  # not every S3-compatible store knows the newer checksums
             },
-            max_concurrency=_PARTS_AT_ONCE,
+            max_concurrency=_MAX_CONCURRENT_PARTS,
             skip_instance_cache=True,
             use_listings_cache=False,
         )
         self._files.retries = _RETRIES
 
     def upload(self, folder: Path, name: str) -> str:
-        """Store a checkpoint's folder under `name`; return the SHA-256 of its manifest. Raises FolderChanged."""
+        """Store a checkpoint's folder under `name`, and return the SHA-256 of its manifest. Raises FolderChanged."""
         files = []
         for path in sorted(_files_in(folder)):
             try:
@@ -82,21 +80,21 @@ class ArtifactStore:
                 raise FolderChanged(str(error)) from error
             files.append({"path": relative, "size": size, "sha256": sha256})
         if not files:
-            raise FolderChanged(f"{folder} is empty or gone")
+            raise FolderChanged(f"{folder} is empty or missing")
         manifest = json.dumps({"files": files}, separators=(",", ":"), sort_keys=True).encode()
         with self._store_errors():
             self._files.pipe_file(f"{self._root}/{name}/{MANIFEST}", manifest)
         return hashlib.sha256(manifest).hexdigest()
 
     def download(self, name: str, target: Path, *, manifest_sha256: str) -> None:
-        """Fetch a checkpoint; `target` exists only once all of it is verified. Raises Corrupted."""
+        """Fetch a checkpoint into `target`, which exists only once everything is verified. Raises Corrupted."""
         manifest = f"{self._root}/{name}/{MANIFEST}"
         with self._store_errors():
-            if self._files.info(manifest)["size"] > LONGEST_MANIFEST:
-                raise Corrupted(f"{manifest} in the store is no manifest: it is too long.")
+            if self._files.info(manifest)["size"] > MAX_MANIFEST_BYTES:
+                raise Corrupted(f"{manifest} in the store is not a manifest: it is too long.")
             content = bytes(self._files.cat_file(manifest))
         if hashlib.sha256(content).hexdigest() != manifest_sha256:
-            raise Corrupted(f"{self._title} has a different manifest of {name} than was stored, so it is not used.")
+            raise Corrupted(f"{self._title} has a different manifest for {name} than was stored, so it is not used.")
         part = target.with_name(f"{target.name}.part")
         for file in json.loads(content)["files"]:
             self._get(f"{self._root}/{name}/{file['path']}", part / _checked_path(file["path"]), file["sha256"])
@@ -104,36 +102,36 @@ class ArtifactStore:
         part.replace(target)
 
     def put(self, path: Path, name: str, *, size: int, sha256: str) -> None:
-        """Store one file, unless the store has it."""
-        to = f"{self._root}/{name}"
+        """Store one file, unless the store already has it."""
+        target = f"{self._root}/{name}"
         with self._store_errors():
-            if self._has(to, size, sha256):
+            if self._has(target, size, sha256):
                 return
-            self._files.put_file(str(path), to, Metadata={_SHA256: sha256})
-            if not self._has(to, size, sha256):
-                raise StoreError(f"{self._title} doesn't hold {path.name} as it was sent.")
+            self._files.put_file(str(path), target, Metadata={_SHA256: sha256})
+            if not self._has(target, size, sha256):
+                raise StoreError(f"{self._title} doesn't contain {path.name} as it was sent.")
 
     def get(self, name: str, to: Path, *, sha256: str) -> None:
-        """Fetch one file; `to` exists only once it is verified. Raises Corrupted."""
+        """Fetch one file to the path `to`, which exists only once the file is verified. Raises Corrupted."""
         part = to.with_name(f"{to.name}.part")
         self._get(f"{self._root}/{name}", part, sha256)
         part.replace(to)
 
     def remove_file(self, name: str) -> None:
-        """Delete one file; a missing one is ignored."""
+        """Delete one file, if it exists."""
         key = f"{self._prefix}/{name}" if self._prefix else name
         with self._store_errors():
             self._files.call_s3("delete_object", Bucket=self._bucket, Key=key)
 
     def remove(self, name: str) -> None:
-        """Delete a checkpoint; a missing one is ignored."""
+        """Delete a checkpoint, if it exists."""
         with self._store_errors():
             if self._files.exists(f"{self._root}/{name}"):
                 self._files.rm(f"{self._root}/{name}", recursive=True)
 
-    def _has(self, to: str, size: int, sha256: str) -> bool:
+    def _has(self, name: str, size: int, sha256: str) -> bool:
         try:
-            return bool(self._files.info(to)["size"] == size and self._files.metadata(to).get(_SHA256) == sha256)
+            return bool(self._files.info(name)["size"] == size and self._files.metadata(name).get(_SHA256) == sha256)
         except FileNotFoundError:
             return False
 
@@ -149,7 +147,7 @@ class ArtifactStore:
 
     @contextmanager
     def _store_errors(self) -> Iterator[None]:
-        """Turn the libraries' errors into StoreError, except for a missing local file."""
+        """Convert the libraries' errors into StoreError, except for a missing local file."""
         try:
             yield
         except StoreError:
@@ -161,26 +159,26 @@ class ArtifactStore:
 
 
 def _sentence(error: Exception) -> str:
-    answer = getattr(error.__cause__ or error, "response", None)
-    answer = answer if isinstance(answer, dict) else {}
-    text = " ".join(str(answer.get("Error", {}).get("Message") or error).split())[:300] or type(error).__name__
-    text, name = text.rstrip("."), type(error).__name__
+    response = getattr(error.__cause__ or error, "response", None)
+    response = response if isinstance(response, dict) else {}
+    detail = " ".join(str(response.get("Error", {}).get("Message") or error).split())[:300] or type(error).__name__
+    detail, name = detail.rstrip("."), type(error).__name__
     if isinstance(error, PermissionError):
-        return f"refuses the keys: {text}. An admin can enter others under Settings, Secrets."
-    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    if status == HTTPStatus.INSUFFICIENT_STORAGE or answer.get("Error", {}).get("Code") in _FULL:
-        return f"is full: {text}. Free some space, or enlarge it."
+        return f"rejects the keys: {detail}. An admin can enter other keys under Settings, Secrets."
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if status == HTTPStatus.INSUFFICIENT_STORAGE or response.get("Error", {}).get("Code") in _FULL_CODES:
+        return f"is full: {detail}. Free some space, or enlarge it."
     if isinstance(error, FileNotFoundError):
-        return f"does not have the bucket or the file: {text}."
+        return f"doesn't have the bucket or the file: {detail}."
     if "Timeout" in name or isinstance(error, TimeoutError):
-        return f"did not answer in time: {text}."
+        return f"didn't respond in time: {detail}."
     if "EndpointConnection" in name or isinstance(error, ConnectionError):
-        return f"can't be reached: {text}."
-    return f"failed: {text}."
+        return f"can't be reached: {detail}."
+    return f"failed: {detail}."
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """List a checkpoint's files without links, whose targets are not part of the checkpoint."""
+    """List a checkpoint's files except links, whose targets are not part of the checkpoint."""
     paths = (Path(root) / name for root, _, names in os.walk(folder) for name in names)
     return [path for path in paths if not path.is_symlink()]
 
@@ -188,7 +186,7 @@ def _files_in(folder: Path) -> list[Path]:
 def _checked_path(path: str) -> PurePosixPath:
     relative = PurePosixPath(path)
     if relative.is_absolute() or ".." in relative.parts or not relative.parts:
-        raise Corrupted(f"The manifest names {path!r}, which is no path inside a checkpoint.")
+        raise Corrupted(f"The manifest names {path!r}, which is not a path inside a checkpoint.")
     return relative
 
 

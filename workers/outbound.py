@@ -1,13 +1,13 @@
 """HTTP requests to servers that users name: judges, webhooks, the model hub, vLLM. Each uses its own connection.
 
 Safeguards:
-- The address is http or https, ASCII without spaces, and has no user name or password.
+- The address uses http or https, is ASCII without spaces, and has no user name or password.
 - A name is looked up once. The caller's rule judges each IP address, and only an allowed address is connected to.
-- The certificate is for the name, and signed by an authority of this machine or of Mozilla's list.
-- One deadline covers look-up, connecting, TLS, request and answer, so that a slow server can't block the caller.
-- An answer is limited in bytes: its body to the caller's limit, and everything else to 64 KiB.
+- The certificate must be for the name, and signed by an authority of this machine or of Mozilla's list.
+- One deadline covers look-up, connecting, TLS, request and response, so that a slow server can't block the caller.
+- A response is limited in size: its body to the caller's limit, and everything else to 64 KiB.
 - Redirects are returned, not followed. A proxy is used only if the caller names one, as a tunnel for https.
-- Exceptions never contain the request's headers or the server's words.
+- Exceptions never contain the request's headers or text from the server.
 """
 
 import contextlib
@@ -28,32 +28,32 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 Rule = Callable[[str], str | None]
-"""A function that explains why no request may be sent to an IP address; None: it may."""
+"""Function that explains why no request may be sent to an IP address, or returns None if one may."""
 CONNECT_S = 5.0
-"""The limit for connecting to one IP address, which leaves time for the next."""
+"""Time limit for connecting to one IP address, in seconds, which leaves time to try the next one."""
 MAX_IPS = 4
 HEAD_LIMIT = 64 * 1024
 PIECE = 64 * 1024
 
 
 class OutboundError(Exception):
-    """The answer is missing or incomplete. The message is for people."""
+    """Error for a missing or incomplete response. The message is for people."""
 
 
 class AddressRefused(OutboundError):
-    """No request may be sent to the address."""
+    """Error for an address to which no request may be sent."""
 
 
 class Disconnected(OutboundError):
-    """The server could not be reached, or closed the connection. A later try may succeed."""
+    """Error for a server that can't be reached or closed the connection. A later attempt may succeed."""
 
 
 class TimedOut(OutboundError):
-    """The deadline passed before the answer was complete."""
+    """Error for a response that wasn't complete by the deadline."""
 
 
 class TooLong(OutboundError):
-    """The body exceeds its limit."""
+    """Error for a body that exceeds its limit."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,11 @@ class Response:
     status: int
     headers: HTTPMessage
     start: bytes
-    """The body, or the part of it that was received within the limits."""
     problem: OutboundError | None = None
-    """Why `start` is not the whole body."""
+    """Why `start` is not the whole body; None if it is."""
 
     def whole(self) -> bytes:
-        """Return the whole body. Raises OutboundError if it is incomplete."""
+        """Return the complete body. Raises OutboundError if it is incomplete."""
         if self.problem is not None:
             raise self.problem
         return self.start
@@ -83,15 +82,15 @@ def send(
     rule: Rule | None = None,
     proxy: str = "",
 ) -> Response:
-    """Send a request within `seconds`. Raises OutboundError. `limit`: the largest body in bytes. Without a `rule` every
-    IP address is allowed."""
+    """Send a request and return the response within `seconds`. `limit`: the maximum size of the body in bytes. Without
+    a `rule` every IP address is allowed. Raises OutboundError."""
     if why := problem(url):
         raise AddressRefused(why)
     end = time.monotonic() + seconds
     to, via = urlsplit(url), urlsplit(proxy or url)
     if proxy and (to.scheme, via.scheme) != ("https", "http"):
         raise OutboundError("Only https requests can use a proxy, and only a proxy with an http:// address.")
-    with _outbound_errors(seconds), _connected(via.hostname or "", _port(via), end, rule) as plain:
+    with _outbound_errors(seconds), _connect(via.hostname or "", _port(via), end, rule) as plain:
         if proxy:
             _open_tunnel(plain, end, to, via)
         plain.settimeout(_remaining(end))
@@ -104,7 +103,7 @@ def send(
 
 
 def problem(url: str) -> str:
-    """Explain what is wrong with the form of an address, as a sentence for people; "" if nothing is."""
+    """Explain to people why an address isn't well-formed; return "" if it is."""
     try:
         address = urlsplit(url)
         _port(address)
@@ -133,12 +132,12 @@ def _outbound_errors(seconds: float) -> Iterator[None]:
     try:
         yield
     except TimeoutError:
-        raise TimedOut(f"No answer within {seconds:.3g} s.") from None
+        raise TimedOut(f"No response within {seconds:.3g} s.") from None
     except ssl.SSLError as error:
         why = getattr(error, "verify_message", "") or error.reason or type(error).__name__
         raise OutboundError(f"TLS failed: {why.rstrip('.')}.") from None
     except (http.client.RemoteDisconnected, http.client.IncompleteRead):
-        raise Disconnected("The connection failed: the server closed it before the answer was complete.") from None
+        raise Disconnected("The connection failed: the server closed it before the response was complete.") from None
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         raise Disconnected(f"The connection failed: {why}.") from None
@@ -146,12 +145,12 @@ def _outbound_errors(seconds: float) -> Iterator[None]:
         raise OutboundError(f"The request could not be written: {type(error).__name__}.") from None
 
 
-def _connected(host: str, port: int, end: float, rule: Rule | None) -> socket.socket:
+def _connect(host: str, port: int, end: float, rule: Rule | None) -> socket.socket:
     addresses = _look_up(host, port, end)
     refusals = [rule(str(address[0])) if rule else None for *_, address in addresses]
     allowed = [entry for entry, why in zip(addresses, refusals, strict=True) if why is None][:MAX_IPS]
     if not allowed:
-        raise AddressRefused(f"No request is sent there: {refusals[0]}.")
+        raise AddressRefused(f"No request may be sent there: {refusals[0]}.")
     failure = Disconnected("")
     for family, kind, protocol, _, address in allowed:
         connection = socket.socket(family, kind, protocol)
@@ -163,23 +162,23 @@ def _connected(host: str, port: int, end: float, rule: Rule | None) -> socket.so
         except OSError as error:
             connection.close()
             _remaining(end)
-            failure = Disconnected(f"The connection failed: {error.strerror or f'no answer within {CONNECT_S:g} s'}.")
+            failure = Disconnected(f"The connection failed: {error.strerror or f'no response within {CONNECT_S:g} s'}.")
     raise failure
 
 
 def _look_up(host: str, port: int, end: float) -> list[Any]:
-    """Look up a name in a thread, because the resolver has no deadline."""
-    answer: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
+    """Look up a name and return its addresses. A thread does the work, because the resolver has no deadline."""
+    results: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
 
     def look_up() -> None:
         try:
-            answer.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            results.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         except (OSError, ValueError, OverflowError) as error:
-            answer.put(error)
+            results.put(error)
 
     threading.Thread(target=look_up, name="look-up", daemon=True).start()
     try:
-        addresses = answer.get(timeout=_remaining(end))
+        addresses = results.get(timeout=_remaining(end))
     except queue.Empty:
         raise TimeoutError from None
     if isinstance(addresses, Exception) or not addresses:
@@ -199,7 +198,8 @@ def _authorities() -> ssl.SSLContext:
 
 
 class _BoundedStream(io.RawIOBase):
-    """A connection for http.client: each operation may take the remaining time, and at most `room` bytes are read."""
+    """A connection for http.client in which each operation may take the remaining time, and at most `room` bytes are
+    read in total."""
 
     def __init__(self, connection: socket.socket, end: float, room: int) -> None:
         self._connection = connection
@@ -223,7 +223,7 @@ class _BoundedStream(io.RawIOBase):
         count = self._connection.recv_into(buffer)
         self._room -= count
         if self._room < 0:
-            raise OutboundError("The answer's headers or its framing are too long.")
+            raise OutboundError("The response's headers or its framing are too long.")
         return count
 
 
@@ -238,7 +238,7 @@ def _exchange(stream: Any, method: str, target: str, body: bytes | None, headers
 
 def _read(response: HTTPResponse, limit: int, seconds: float) -> Response:
     if response.getheader("Content-Encoding", "identity").lower() != "identity":
-        raise OutboundError("It answered in an encoding that was not requested.")
+        raise OutboundError("The server responded in an encoding that was not requested.")
     body = bytearray()
     problem: OutboundError | None = None
     try:
@@ -247,7 +247,7 @@ def _read(response: HTTPResponse, limit: int, seconds: float) -> Response:
             while len(body) <= limit and (piece := response.read(min(PIECE, limit + 1 - len(body)))):
                 body += piece
             if len(body) > limit:
-                raise TooLong(f"The answer has more than {limit:,} bytes.")
+                raise TooLong(f"The response has more than {limit:,} bytes.")
             if response.length:
                 raise http.client.IncompleteRead(b"")
     except OutboundError as error:
@@ -264,4 +264,4 @@ def _open_tunnel(connection: socket.socket, end: float, to: SplitResult, proxy: 
         headers["Proxy-Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
     status = _exchange(_BoundedStream(connection, end, HEAD_LIMIT), "CONNECT", target, None, headers).status
     if status != http.client.OK:
-        raise OutboundError(f"The proxy answered {status}.")
+        raise OutboundError(f"The proxy responded with status {status}.")

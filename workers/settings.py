@@ -1,7 +1,7 @@
-"""A host's settings: its name, folders, programs, and all deadlines.
+"""A host's settings: its name, folders and programs, and all deadlines.
 
-Deadlines are settings so that tests can scale them. The launcher passes the settings to the supervisor through the
-environment (`as_env`), without any variable of the worker's own that could contain a secret.
+Deadlines are settings so that tests can scale them. The launcher passes the settings to the supervisor as environment
+variables (`as_env`), without any of the worker's own variables that could contain a secret.
 """
 
 import dataclasses
@@ -21,25 +21,24 @@ from workers.contract.wire.names import EndReason
 
 
 class SettingsError(ValueError):
-    """The environment is invalid for a host; the message names the variable."""
+    """Error for an invalid environment of a host; the message names the variable."""
 
 
 class AtStop(StrEnum):
-    """The action on a host's runs when the host's program stops."""
+    """What happens to a host's runs when the host's program stops."""
 
     LEAVE = "leave"
-    """Runs continue to train; the host finds them at its next start."""
+    """Runs keep training; the host finds them at its next start."""
     END = "end"
     SAVE = "save"
-    """Runs save a checkpoint, then end."""
 
 
 class StopReason(StrEnum):
-    """The end reason of runs that end because the host's program stops."""
+    """End reason of runs that end because the host's program stops."""
 
     HOST_SHUTDOWN = EndReason.HOST_SHUTDOWN
     HOST_PREEMPTED = EndReason.HOST_PREEMPTED
-    """A cluster takes the machine back, for another job or because its time is up."""
+    """The cluster takes the machine back, for another job or because its time is up."""
 
 
 @dataclass(frozen=True)
@@ -52,127 +51,120 @@ class HostSettings:
     host_name: str = ""
     host_token_file: Path | None = None
     ca_file: Path | None = None
-    """Certificates (PEM) that vouch for the control plane, if no public authority does."""
+    """Certificates (PEM) of the control plane's authority, if that isn't a public one."""
 
     trainer_python: str = sys.executable
     trainer_pythonpath: str = ""
     trainer_command: tuple[str, ...] = ()
-    """Argument list in place of `trainer_python -m workers.trainer` (tests)."""
+    """Argument list that replaces `trainer_python -m workers.trainer`, for tests."""
     supervisor_command: tuple[str, ...] = (sys.executable, "-m", "workers.supervisor")
     vllm_command: tuple[str, ...] = ()
-    """Argument list before `serve`; default: trainer_python -m workers.trainer.vllm, vLLM's own command line."""
+    """Argument list before `serve`, by default trainer_python -m workers.trainer.vllm, vLLM's own command line."""
     fetch_command: tuple[str, ...] = ()
-    """Argument list before the model's name; default: trainer_python -m workers.trainer.fetch."""
+    """Argument list before the model's name, by default trainer_python -m workers.trainer.fetch."""
 
     lm_eval_python: str = ""
-    """The interpreter with lm-eval; "": .venv-lm-eval next to the source, built at the first benchmark."""
+    """Interpreter with lm-eval; "" means .venv-lm-eval next to the source, which the first benchmark builds."""
     atropos_python: str = ""
-    """The interpreter with atroposlib; "": .venv-atropos next to the source, built at the first run that needs it."""
+    """Interpreter with atroposlib; "" means .venv-atropos next to the source, which the first run that needs it
+    builds."""
     sinks_python: str = ""
-    """The interpreter with TensorBoard, wandb, trackio and MLflow; "": .venv-sinks next to the source, built at the
-    first run with sinks."""
+    """Interpreter with TensorBoard, wandb, trackio and MLflow; "" means .venv-sinks next to the source, which the first
+    run with sinks builds."""
     sinks_command: tuple[str, ...] = ()
-    """Argument list in place of `python -m workers.sinks` (tests)."""
     lm_eval_tasks: Path | None = None
-    """A folder with further tasks as lm-eval's YAML files."""
 
     environments_python: str = ""
-    """The interpreter with reasoning-gym, TextArena and OpenEnv; "": .venv-environments next to the source, built
-    when a run first needs it."""
+    """Interpreter with reasoning-gym, TextArena and OpenEnv; "" means .venv-environments next to the source, which the
+    first run that needs it builds."""
 
     llama_cpp_dir: Path | None = None
-    """A checkout of llama.cpp, whose script converts models to GGUF; None: this host converts none."""
+    """Checkout of llama.cpp, whose script converts models to GGUF; None if this host converts none."""
 
     at_stop: AtStop = AtStop.LEAVE
-    """`end` or `save` in a container, because all its processes end with it."""
+    """What happens to runs when the host's program stops: `end` or `save` in a container, which ends all processes."""
     stop_reason: StopReason = StopReason.HOST_SHUTDOWN
     stop_notice_s: float = 0.0
-    """The time from the host's program's SIGTERM until everything on the host is killed. The time that remains after
-    saving is for uploads to the artifact store. 0: unknown."""
+    """Seconds from SIGTERM to the host's program until everything on the host is killed; 0 if unknown. The time that
+    remains after saving is used for uploads to the artifact store."""
     leave_after_s: float = 0.0
-    """The time without a run after which a lent machine leaves the control plane permanently; it also leaves when its
-    program stops. 0: it never leaves."""
+    """Seconds without a run after which a lent machine leaves the control plane permanently, as it does when its
+    program stops; 0 if it never leaves."""
     gpus: str = ""
-    """The indexes of the GPUs that runs may use, separated by commas; "": all that the driver shows."""
+    """Indexes of the GPUs that runs may use, separated by commas; "" for all that the driver reports."""
 
     model_roots: tuple[Path, ...] = ()
     """Folders that may contain local models; the data folder's models/ is always included if it exists."""
     hf_token_file: Path | None = None
-    """A file with this host's token for the model hub, mode 0600; read for each inspection and download, and passed to
-    nothing else."""
+    """File with this host's token for the model hub, mode 0600. It is read for each inspection and download, and passed
+    to nothing else."""
     dataset_cache_dir: Path | None = None
-    """The cache of datasets, by checksum; default: dataset-cache next to runs_dir."""
+    """Cache of datasets, by checksum; by default dataset-cache next to runs_dir."""
     dataset_cache_mib: int = 20_480
-    """The cache's size limit; the least recently used datasets are removed first. 0: no cache."""
+    """Size limit of the dataset cache, which removes the least recently used datasets first; 0 for no cache."""
     compile_cache_dir: Path | None = None
-    """The cache of kernels that vLLM, torch and Triton compile; default: compile-cache next to runs_dir."""
+    """Cache of kernels that vLLM, torch and Triton compile; by default compile-cache next to runs_dir."""
     compile_cache_mib: int = 20_480
-    """The compile cache's size limit; the least recently used folders are removed first. 0: each program uses its own
-    default."""
+    """Size limit of the compile cache, which removes the least recently used folders first; 0 if each program uses its
+    own default folder."""
     cpu_slots: int = 0
-    """Concurrent runs on the CPU; 0: half the cores."""
+    """Maximum number of concurrent runs on the CPU; 0 for half the cores."""
     port_range: tuple[int, int] = (21000, 21999)
     """Ports for vLLM servers, below the kernel's own ephemeral range."""
 
     announce_s: float = 10.0
     announce_watched_s: float = 2.0
-    """The interval while the host's page is open."""
     http_timeout_s: float = 10.0
     lock_wait_s: float = 5.0
-    """The launcher's wait for the supervisor's lock."""
     claim_deadline_s: float = 600.0
     dataset_deadline_s: float = 900.0
     download_silence_s: float = 900.0
-    """The time without progress after which a download counts as hung."""
     side_by_side: bool = True
-    """True: a trainer starts while its vLLM servers start, if they have other GPUs; False: once they are ready."""
+    """True if a trainer starts at the same time as its vLLM servers, provided they use other GPUs; False if it starts
+    once they are ready."""
     tick_s: float = 0.05
     tick_watched_s: float = 0.02
     tree_scan_s: float = 1.0
     sample_s: float = 2.0
     heartbeat_s: float = 2.0
     heartbeat_chat_s: float = 0.2
-    """The interval while the chat of a served model is open: the answers to heartbeats bring new turns."""
+    """Seconds between heartbeats while the chat of a served model is open: their responses bring new turns."""
     batch_s: float = 1.0
-    """The time for which lines are batched while no one watches the run."""
     batch_watched_s: float = 0.1
     backoff_max_s: float = 15.0
     log_batch_s: float = 10.0
     log_batch_watched_s: float = 0.5
     log_cap_bytes: int = 50_000_000
-    """Bytes of each log's head, and of its tail, to send."""
+    """Number of bytes of each log's head, and of its tail, that are sent."""
     log_live_bytes: int = 50_000_000
-    """Bytes of each log that may be sent between head and tail while someone watches."""
+    """Number of bytes of each log that may be sent between head and tail while somebody is watching."""
     save_deadline_s: float = 120.0
     term_grace_s: float = 0.0
-    """The time between SIGTERM and SIGKILL. SIGTERM never saves, so waiting gains nothing."""
+    """Seconds between SIGTERM and SIGKILL. SIGTERM never saves, so there is nothing to wait for."""
     kill_deadline_s: float = 30.0
-    """The time after SIGKILL at which a remaining process is reported as a survivor."""
+    """Seconds after SIGKILL after which a remaining process is reported as a survivor."""
     gpu_free_deadline_s: float = 15.0
     gpu_free_margin_mib: int = 300
     gpu_busy_mib: int = 1024
-    """The memory in use before the start above which a leased GPU is busy with another program."""
+    """Memory in use before the start above which a leased GPU is considered busy with another program."""
     sinks_end_s: float = 5.0
-    """The sinks' time, after the trainer's end, to send the remaining figures before they are ended too."""
+    """Seconds that the sinks have after the trainer's end to send the remaining metrics, before they are ended too."""
     settle_s: float = 1.0
-    """The wait, after a trainer's failure, for a vLLM server's failure that may be its cause."""
+    """Seconds to wait after a trainer's failure for a vLLM server's failure that may be the cause."""
     attached_watch_s: float = 2.0
-    """The interval of health polls of a vLLM server that is ready."""
     attached_silence_s: float = 60.0
-    """The time without an answer after which an external server counts as gone."""
     server_silence_s: float = 600.0
-    """The time for which a vLLM server with requests may generate no tokens, or not answer, while the trainer is silent
-    too: long, because the first request to a cold server compiles kernels for minutes."""
+    """Seconds for which a vLLM server with requests may generate no tokens, or not respond, while the trainer is silent
+    too: many, because the first request to a cold server compiles kernels for minutes."""
     stall_s: float = 900.0
-    """The time of the first training step after which it is reported as a hang."""
+    """Duration of the first training step, in seconds, after which a hang is reported."""
     hang_least_s: float = 60.0
-    """The shortest time between steps that can count as a hang, however short steps usually are."""
+    """Minimum number of seconds between steps for a hang to be reported, however short steps usually are."""
     drain_deadline_s: float = 86_400.0
-    """The supervisor's time, after the end, to deliver unconfirmed data. The rest is left to the reaper."""
+    """Seconds that a supervisor has after the end to deliver unconfirmed data; the rest is left to the reaper."""
     store_deadline_s: float = 3600.0
-    """The time, after the end, for uploads of checkpoints to the artifact store."""
     refused_deadline_s: float = 60.0
-    """The time, after the end, for which a control plane that doesn't know the attempt is retried."""
+    """Seconds after the end for which requests are retried if the control plane doesn't know the attempt."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> "HostSettings":
@@ -189,15 +181,15 @@ class HostSettings:
             values["model_roots"] = tuple(dict.fromkeys((*embedded_roots, *values["model_roots"])))
         for name in ("runs_dir", "control_url"):
             if name not in values:
-                raise SettingsError(f"{variable(name)} is not set: a host cannot work without it")
+                raise SettingsError(f"{variable(name)} is not set, but a host can't work without it")
         if not values["runs_dir"].is_absolute():
             raise SettingsError(f"{variable('runs_dir')} must be an absolute path")
         if not re.fullmatch(r"(\d+(,\d+)*)?", values.get("gpus", "")):
-            raise SettingsError(f"{variable('gpus')} must be indexes with commas, such as 0,1")
+            raise SettingsError(f"{variable('gpus')} must be indexes separated by commas, such as 0,1")
         return cls(**values)
 
     def as_env(self) -> dict[str, str]:
-        """Write the settings as environment variables for a supervisor, without the host's token."""
+        """Return the settings as environment variables for a supervisor, without the file with the host's token."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "host_token_file"}
         return {variable(name): _encode(value) for name, value in values.items() if value not in (None, "", ())}
 
@@ -207,7 +199,7 @@ class HostSettings:
 
     @property
     def own_gpus(self) -> frozenset[int] | None:
-        """The GPUs that runs may use; None: all."""
+        """Indexes of the GPUs that runs may use; None for all."""
         return frozenset(int(text) for text in self.gpus.split(",")) if self.gpus else None
 
     @property
@@ -229,13 +221,15 @@ class HostSettings:
 
     @property
     def control_url_file(self) -> Path:
-        """The file with the control plane's address, rewritten at each start of the worker in case it moved."""
+        """File with the control plane's address, rewritten at each start of the worker in case the address changed."""
         return self.runs_dir / "control_url"
 
     def host_token(self) -> str:
         """Read the host's token. Raises SettingsError and OSError."""
         if self.host_token_file is None:
-            raise SettingsError(f"{variable('host_token_file')} is not set: the control plane would not know this host")
+            raise SettingsError(
+                f"{variable('host_token_file')} is not set, so the control plane would not know this host"
+            )
         return self.host_token_file.read_text().strip()
 
 
@@ -244,7 +238,6 @@ def variable(field_name: str) -> str:
 
 
 def _embedded_layout(source: Mapping[str, str]) -> dict[str, Any]:
-    """Find the paths that apply when the control plane and this host share a data folder."""
     data = source.get("CONTROLPLANE_DATA", "")
     if not data:
         return {}
@@ -265,7 +258,7 @@ def _decode(hint: Any, text: str, name: str) -> Any:
         if hint == tuple[int, int]:
             first, last = text.split("-")
             return int(first), int(last)
-        # A further path is absolute for the supervisor, which has another working directory.
+        # Optional paths are made absolute for the supervisor, which has another working directory.
         return Path(text) if hint is Path else Path(text).absolute()
     except (ValueError, TypeError) as error:
         raise SettingsError(f"{name}: {text!r} is not a valid value ({error})") from None

@@ -11,25 +11,25 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from controlplane.platform.environment import EnvironmentUnusable, whole
 from controlplane.platform.plaintext import refuse_open_postgresql
 
-URL = "CONTROLPLANE_DATABASE_URL"
-CONNECTIONS = "CONTROLPLANE_DATABASE_CONNECTIONS"
-WAIT = "CONTROLPLANE_DATABASE_WAIT_S"
-SHAPE = "postgresql://user:password@host:port/name"
+URL_VARIABLE = "CONTROLPLANE_DATABASE_URL"
+CONNECTIONS_VARIABLE = "CONTROLPLANE_DATABASE_CONNECTIONS"
+WAIT_VARIABLE = "CONTROLPLANE_DATABASE_WAIT_S"
+URL_FORMAT = "postgresql://user:password@host:port/name"
 
 CONNECTION_WAIT_S = 3
-"""Short, because supervisors and browsers should retry later rather than wait."""
+"""Seconds to wait for a connection: few, because supervisors and browsers should retry later rather than wait."""
 LOCK_WAIT_S = 20
-"""Longer, because a lock is held only briefly."""
+"""Seconds to wait for a lock: more, because a lock is held only briefly."""
 MAX_CONNECTIONS = 16
 LOG_PAGES = 16_000
-"""Pages in SQLite's log after which a commit copies them into the database: see platform.sqlite.checkpoints."""
+"""Pages in SQLite's write-ahead log after which a commit copies them into the database (sqlite.checkpoints)."""
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 PARTS = ("host", "port", "user", "password")
-"""Also allowed in the query, which is the only place for the folder of a Unix socket."""
+"""Parts of the address that its query may contain too; a Unix socket's folder can only be given there."""
 OPTIONS: dict[str, Any] = {
     "application_name": "controlplane",
     "connect_timeout": CONNECTION_WAIT_S,
-    # After a power failure a server answers nothing: without these a request would wait for a quarter of an hour.
+    # After a power failure a server doesn't respond: without these a request would wait for a quarter of an hour.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -42,12 +42,12 @@ CHOICES = (*SSL, *OPTIONS)
 
 
 class DatabaseUnusable(EnvironmentUnusable):
-    """A CONTROLPLANE_DATABASE_URL that can't be used. The message never has the address, which includes a password."""
+    """Error for an unusable CONTROLPLANE_DATABASE_URL. The message never contains the address, which has a password."""
 
 
 def databases(data: Path) -> dict[str, dict[str, Any]]:
-    """Return Django's DATABASES."""
-    url = os.environ.get(URL, "")
+    """Return the value of Django's DATABASES setting. Raises DatabaseUnusable."""
+    url = os.environ.get(URL_VARIABLE, "")
     return {"default": _postgresql(url) if url else _sqlite(data)}
 
 
@@ -61,7 +61,7 @@ def _sqlite(data: Path) -> dict[str, Any]:
         "CONN_MAX_AGE": 60,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
-            "timeout": whole(WAIT, LOCK_WAIT_S),
+            "timeout": whole(WAIT_VARIABLE, LOCK_WAIT_S),
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON; "
             f"PRAGMA wal_autocheckpoint={LOG_PAGES};",
         },
@@ -73,10 +73,10 @@ def _postgresql(url: str) -> dict[str, Any]:
     options = _query(parts)
     name = unquote(parts.path.removeprefix("/"))
     if not name or "/" in name:
-        raise DatabaseUnusable(f"{URL} names no database: {SHAPE}.")
+        raise DatabaseUnusable(f"{URL_VARIABLE} doesn't name a database. It should look like {URL_FORMAT}.")
     host = options.pop("host", unquote(parts.hostname or ""))
     password = options.pop("password", unquote(parts.password or ""))
-    refuse_open_postgresql(URL, host, password, options)
+    refuse_open_postgresql(URL_VARIABLE, host, password, options)
     return {
         "ENGINE": "controlplane.platform.postgres",
         "NAME": name,
@@ -84,28 +84,30 @@ def _postgresql(url: str) -> dict[str, Any]:
         "PASSWORD": password,
         "HOST": host,
         "PORT": options.pop("port", str(parts.port or "")),
-        # The last two are for controlplane.platform.postgres: most connections per process, and the wait for one.
+        # The last two are for controlplane.platform.postgres: the connections per process, and the wait for one.
         "OPTIONS": {
             **OPTIONS,
             **options,
-            "most": whole(CONNECTIONS, MAX_CONNECTIONS),
-            "wait_s": whole(WAIT, CONNECTION_WAIT_S),
+            "most": whole(CONNECTIONS_VARIABLE, MAX_CONNECTIONS),
+            "wait_s": whole(WAIT_VARIABLE, CONNECTION_WAIT_S),
         },
     }
 
 
 def _split(url: str) -> SplitResult:
-    """Parse the address. Its errors are our own: the library's quote the text, which may be half a password."""
+    """Parse the address. Raises errors of our own: the library's quote the input, which may contain half a password."""
     try:
         parts = urlsplit(url)
-        readable = parts.port is None or parts.port > 0
+        is_valid = parts.port is None or parts.port > 0
     except ValueError:
-        readable = False
-    if not readable or parts.fragment:
+        is_valid = False
+    if not is_valid or parts.fragment:
         hint = "In a password, write @ : / ? # and % as %40 %3A %2F %3F %23 and %25."
-        raise DatabaseUnusable(f"{URL} can't be read. It looks like {SHAPE}. {hint}")
+        raise DatabaseUnusable(f"{URL_VARIABLE} can't be parsed. It should look like {URL_FORMAT}. {hint}")
     if parts.scheme not in ("postgresql", "postgres"):
-        raise DatabaseUnusable(f"{URL} must begin with postgresql://. Leave it out for SQLite in the data folder.")
+        raise DatabaseUnusable(
+            f"{URL_VARIABLE} must begin with postgresql://. Unset it to use SQLite in the data folder."
+        )
     return parts
 
 
@@ -113,5 +115,5 @@ def _query(parts: SplitResult) -> dict[str, str]:
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if set(options) - {*PARTS, *CHOICES}:
         names = ", ".join((*PARTS, *CHOICES))
-        raise DatabaseUnusable(f"{URL} has an option after its ? that is not known here. Known are: {names}.")
+        raise DatabaseUnusable(f"{URL_VARIABLE} has an unknown option after the ?. Known options: {names}.")
     return options

@@ -7,22 +7,23 @@ from pathlib import Path
 
 
 class DataFolderUnusable(Exception):
-    """A data folder that can't be created, read or written."""
+    """Error for a data folder that can't be created, read, written or upgraded."""
 
 
 def data_folder(base: Path) -> Path:
-    """Return CONTROLPLANE_DATA, or .data next to manage.py. Create it with mode 0700. Raises DataFolderUnusable."""
+    """Return the folder CONTROLPLANE_DATA, by default .data next to manage.py, and create it with mode 0700 if it is
+    missing. Raises DataFolderUnusable."""
     folder = Path(os.environ.get("CONTROLPLANE_DATA") or base / ".data").resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise DataFolderUnusable(f"The data folder {folder} can't be made: {error.strerror}. {_ELSEWHERE}") from None
+        raise DataFolderUnusable(f"The data folder {folder} can't be created: {error.strerror}. {_ELSEWHERE}") from None
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise DataFolderUnusable(f"The data folder {folder} can't be read and written. {_ELSEWHERE}")
+        raise DataFolderUnusable(f"The data folder {folder} isn't readable and writable. {_ELSEWHERE}")
     return folder
 
 
-_ELSEWHERE = "Set CONTROLPLANE_DATA to a folder of yours."
+_ELSEWHERE = "Set CONTROLPLANE_DATA to a folder that you can write to."
 
 
 def incoming(folder: Path) -> Path:
@@ -31,7 +32,7 @@ def incoming(folder: Path) -> Path:
 
 
 def secret_key(folder: Path) -> str:
-    """Return the installation's secret key, created once with mode 0600. Processes that start together agree on it."""
+    """Return the installation's secret key. The first process creates it with mode 0600; concurrent ones use it."""
     path = folder / "secret_key"
     try:
         return path.read_text()
@@ -46,14 +47,14 @@ def secret_key(folder: Path) -> str:
     except FileExistsError:
         pass
     except OSError:
-        _take_turns(draft, path)
+        _move_under_lock(draft, path)
     finally:
         draft.unlink(missing_ok=True)
     return path.read_text()
 
 
-def _take_turns(draft: Path, path: Path) -> None:
-    """Move the draft into place on a file system without hard links: under a lock, if there is no key yet."""
+def _move_under_lock(draft: Path, path: Path) -> None:
+    """Move the draft into place under a lock, unless there is already a key: for file systems without hard links."""
     with (path.parent / ".secret_key.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():

@@ -14,20 +14,19 @@ ModelT = TypeVar("ModelT", bound=models.Model)
 
 
 class Kept(models.Manager[ModelT]):
-    """Manager without deleted rows."""
+    """Manager that leaves out deleted rows."""
 
     def get_queryset(self) -> models.QuerySet[ModelT]:
         return super().get_queryset().filter(deleted_at=None)
 
 
 class Deletable(models.Model):
-    """A model whose rows can be deleted and restored. It has `objects`, a Kept, and `every`, with deleted rows as
-    well."""
+    """Base of models whose rows can be deleted and restored. `objects` omits deleted rows; `every` includes them."""
 
     deleted_at = models.DateTimeField(null=True)
     deleted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     purge_at = models.DateTimeField(null=True, db_index=True)
-    """When the row is deleted permanently. Until then it can be restored."""
+    """When the row will be deleted permanently; until then it can be restored."""
 
     class Meta:
         abstract = True
@@ -37,15 +36,15 @@ class Deletable(models.Model):
 
 
 def unique_name(name: str) -> models.UniqueConstraint:
-    """Return a constraint of unique names. The name of a deleted row is free."""
+    """Return a constraint that makes names unique among rows that aren't deleted."""
     return models.UniqueConstraint(fields=["name"], condition=Q(deleted_at=None), name=name)
 
 
 def set_archived(row: models.Model, archived: bool, *, subject: models.Model | None = None, act: str) -> bool:
-    """Archive or unarchive a row with `archived_at`. False: nothing changed.
+    """Archive or unarchive a row with `archived_at`, and return whether anything changed.
 
-    An archived row is no longer offered; whatever uses it keeps working. Recorded as `act` on `subject`, by default the
-    row.
+    An archived row is no longer offered; whatever uses it keeps working. The change is recorded as `act` on `subject`,
+    by default the row.
     """
     rows = type(row)._default_manager.filter(pk=row.pk, archived_at__isnull=archived)
     return recorded(rows.update(archived_at=timezone.now() if archived else None), subject or row, act)

@@ -6,22 +6,22 @@ Standard library only: the settings and manage.py use it before Django is loaded
 import os
 from pathlib import Path
 
-SHORTEST_TOKEN = 20
+MIN_TOKEN_LENGTH = 20
 
 
 class EnvironmentUnusable(Exception):
-    """An environment variable with an invalid value; the message names it."""
+    """Error for an environment variable with an invalid value; the message names the variable."""
 
 
 def whole(variable: str, default: int, *, minimum: int = 1) -> int:
     value = os.environ.get(variable, "")
     if value and (not value.isdecimal() or int(value) < minimum):
-        raise EnvironmentUnusable(f"{variable} must be a whole number from {minimum} on.")
+        raise EnvironmentUnusable(f"{variable} must be a whole number of at least {minimum}.")
     return int(value or default)
 
 
 def one_of(variable: str, choices: tuple[str, ...]) -> str:
-    """Return the variable's value; by default the first choice."""
+    """Return the variable's value, by default the first choice. Raises EnvironmentUnusable for any other value."""
     value = os.environ.get(variable, "") or choices[0]
     if value not in choices:
         raise EnvironmentUnusable(f"{variable} must be one of: {', '.join(choices)}.")
@@ -29,7 +29,7 @@ def one_of(variable: str, choices: tuple[str, ...]) -> str:
 
 
 def password_of(variable: str) -> str:
-    """Return the content of the file that a variable names, without its last line break; "" if it is unset."""
+    """Return the content of the file that a variable names, without trailing line breaks; "" if it is unset."""
     path = os.environ.get(variable, "")
     if not path:
         return ""
@@ -40,8 +40,11 @@ def password_of(variable: str) -> str:
 
 
 def token_of(variable: str) -> str:
-    """Return the token in the file that a variable names; "" if it is unset. Refuses a token that is too short."""
+    """Return the token in the file that a variable names; "" if the variable is unset. Raises EnvironmentUnusable if
+    the token is too short."""
     token = password_of(variable).strip()
-    if os.environ.get(variable, "") and len(token) < SHORTEST_TOKEN:
-        raise EnvironmentUnusable(f"{variable} must name a file with a token of at least {SHORTEST_TOKEN} characters.")
+    if os.environ.get(variable, "") and len(token) < MIN_TOKEN_LENGTH:
+        raise EnvironmentUnusable(
+            f"{variable} must name a file that contains a token of at least {MIN_TOKEN_LENGTH} characters."
+        )
     return token

@@ -1,6 +1,6 @@
-"""Reads strict JSON with comments and trailing commas, as in configs of other tools.
+"""Parser of strict JSON with comments and trailing commas, as in other tools' configs.
 
-No duplicate keys, no NaN, no unpaired surrogates, at most MAX_LEVELS levels. Syntax errors name the line.
+It refuses duplicate keys, NaN, unpaired surrogates and more than MAX_LEVELS levels. Syntax errors name the line.
 """
 
 import json
@@ -8,15 +8,15 @@ import re
 from typing import Any
 
 MAX_LEVELS = 32
-_TEXT = r'"(?:[^"\\\n]|\\.)*"?'
-"""A string. The closing quote may be missing, as may the end of a comment, so that matching takes linear time."""
-_TOKEN = re.compile(_TEXT + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
-_COMMA = re.compile(_TEXT + r"|,(?=\s*[}\]])")
-_BRACKET = re.compile(_TEXT + r"|[{}\[\]]")
+_STRING = r'"(?:[^"\\\n]|\\.)*"?'
+"""Pattern of a string. The closing quote and the end of a comment are optional, so that matching takes linear time."""
+_TOKEN = re.compile(_STRING + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_COMMA = re.compile(_STRING + r"|,(?=\s*[}\]])")
+_BRACKET = re.compile(_STRING + r"|[{}\[\]]")
 
 
 class JsonRefused(ValueError):
-    """A document that can't be accepted; the message says where and why."""
+    """Error for a document that can't be accepted; the message says where and why."""
 
 
 def load(text: str) -> Any:
@@ -28,14 +28,16 @@ def load(text: str) -> Any:
     except json.JSONDecodeError as error:
         raise JsonRefused(f"Line {error.lineno}, column {error.colno}: {error.msg}.") from error
     except UnicodeEncodeError as error:
-        raise JsonRefused("It has an unpaired surrogate.") from error
+        raise JsonRefused("It contains an unpaired surrogate.") from error
     except ValueError as error:
-        raise error if isinstance(error, JsonRefused) else JsonRefused("It has a number that is too long.") from error
+        raise (
+            error if isinstance(error, JsonRefused) else JsonRefused("It contains a number that is too long.")
+        ) from error
     return value
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Replace a comment or comma by spaces, so that lines and columns stay. Strings stay as they are."""
+    """Replace a comment or trailing comma with spaces, which keeps lines and columns; return a string unchanged."""
     token = match[0]
     open_ended = token.startswith("/*") and (len(token) < 4 or not token.endswith("*/"))
     return token if token.startswith('"') or open_ended else re.sub(r"[^\n]", " ", token)

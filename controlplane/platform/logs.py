@@ -1,8 +1,8 @@
-"""Log records: as JSON lines with the id of the run that they concern (CONTROLPLANE_LOG=json), and filters that mask
-the tokens of one-time links and shared runs and drop the tracebacks of refusals.
+"""Formatting and filtering of log records: JSON lines with the id of the run concerned (CONTROLPLANE_LOG=json), and
+filters that mask the tokens of one-time links and shared runs and drop the tracebacks of refusals.
 
-Readers of logs must not be able to use those links, and Django logs the path of refused and failed requests. Loaded
-with the settings, so no models here.
+People who read logs must not be able to use those links, and Django logs the paths of refused and failed requests. The
+settings load this module, so it can't import models.
 """
 
 import json
@@ -54,7 +54,7 @@ class RunsInLogs:
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponse], args: Any, kwargs: dict[str, Any]
     ) -> None:
-        _current.set(_named([kwargs.get("run_id"), kwargs.get("attempt_id")]))
+        _current.set(_run_id_in([kwargs.get("run_id"), kwargs.get("attempt_id")]))
 
 
 class MaskLinkTokens(logging.Filter):
@@ -72,7 +72,7 @@ class MaskLinkTokens(logging.Filter):
 
 
 class NoTracebackOfRefusals(logging.Filter):
-    """Filter that drops the traceback of records about answers below 500."""
+    """Filter that drops the traceback of records about responses with a status below 500."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "status_code", 500) < 500:
@@ -85,11 +85,10 @@ def _masked(text: str) -> str:
 
 
 def _run_of(record: logging.LogRecord) -> str:
-    """Return the run's id from the record's `extra` or arguments, otherwise that of the current view."""
     arguments = record.args if isinstance(record.args, tuple) else ()
-    return str(getattr(record, "run", "")) or _named(arguments) or _current.get()
+    return str(getattr(record, "run", "")) or _run_id_in(arguments) or _current.get()
 
 
-def _named(values: Iterable[object]) -> str:
+def _run_id_in(values: Iterable[object]) -> str:
     matches = (_RUN_OR_ATTEMPT.fullmatch(value) for value in values if isinstance(value, str))
     return next((match[1] for match in matches if match), "")

@@ -1,4 +1,4 @@
-"""Settings of sign-in by OpenID Connect: the provider, and the roles of its groups.
+"""Settings for sign-in with OpenID Connect: the provider, and the roles of its groups.
 
 Standard library only: the settings use it before Django is loaded.
 """
@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from controlplane.platform.environment import EnvironmentUnusable, one_of, password_of
 
 PROVIDER = "oidc"
-"""The provider's key in allauth's settings and in the rows of accounts."""
 
 
 @dataclass(frozen=True)
@@ -20,22 +19,21 @@ class Oidc:
     client_id: str
     secret: str
     name: str
-    """Label of the sign-in button."""
     scopes: tuple[str, ...]
     groups_claim: str
     groups: dict[str, frozenset[str]]
-    """The groups with each role, the highest role first."""
+    """Groups by the role that they give, the highest role first."""
     default_role: str
-    """The role of people in none of these groups; "refuse": they may not sign in."""
+    """Role of people in none of these groups; "refuse" if they may not sign in."""
 
     def role_of(self, groups: Iterable[str]) -> str | None:
-        """Return the highest role of these groups; None: they may not sign in."""
+        """Return the highest role that these groups give, or None if their members may not sign in."""
         theirs = frozenset(groups)
         highest = next((role for role, named in self.groups.items() if named & theirs), self.default_role)
         return None if highest == "refuse" else highest
 
     def for_allauth(self) -> dict[str, object]:
-        """Return the value of allauth's setting SOCIALACCOUNT_PROVIDERS."""
+        """Return the value of allauth's SOCIALACCOUNT_PROVIDERS setting."""
         app = {
             "provider_id": PROVIDER,
             "name": self.name,
@@ -51,7 +49,7 @@ class Oidc:
 
 
 def from_environment() -> Oidc | None:
-    """Return the settings, or None without an issuer. Raises EnvironmentUnusable."""
+    """Return the settings, or None if no issuer is set. Raises EnvironmentUnusable."""
     issuer = os.environ.get("CONTROLPLANE_OIDC_ISSUER", "")
     if not issuer:
         return None

@@ -1,4 +1,4 @@
-"""Serves selected files of installed packages as static files, and nothing else of these packages."""
+"""Static file finders that serve selected files of installed packages, and nothing else of these packages."""
 
 import json
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage
 
 
-def located(package: str) -> Path:
-    """Return an installed package's folder, without importing it, which may be slow."""
+def package_folder(package: str) -> Path:
+    """Return an installed package's folder without importing the package, which may be slow."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise RuntimeError(f"The {package} package is not installed.")
@@ -22,9 +22,7 @@ def located(package: str) -> Path:
 
 class PackageFinder(BaseFinder):
     inside: Path
-    """The folder inside the package that is served."""
     folder: str
-    """The prefix of the served names."""
     files: tuple[str, ...]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -47,22 +45,22 @@ NODE_MODULES = settings.BASE_DIR / "frontend" / "node_modules"
 
 
 def plotly(node_modules: Path) -> tuple[Path, str]:
-    """Return the folder of Plotly's script, and its path in URLs.
+    """Return the folder of Plotly's script and the script's path in URLs.
 
-    That of the basic build (lines, bars and pies), a quarter of the size, if `npm ci --prefix frontend` has installed
-    it; otherwise the full build of the plotly wheel.
+    If `npm ci --prefix frontend` has installed it, this is the basic build (lines, bars and pies), a quarter of the
+    size; otherwise it is the full build in the plotly wheel.
     """
     basic = node_modules / "plotly.js-basic-dist-min"
     if (basic / "plotly-basic.min.js").is_file():
         return basic, f"plotly-basic/{json.loads((basic / 'package.json').read_text())['version']}/plotly-basic.min.js"
-    return located("plotly") / "package_data", f"plotly/{version('plotly')}/plotly.min.js"
+    return package_folder("plotly") / "package_data", f"plotly/{version('plotly')}/plotly.min.js"
 
 
 PLOTLY_INSIDE, PLOTLY = plotly(NODE_MODULES)
 
 
 class PlotlyFinder(PackageFinder):
-    """Plotly's script alone: the wheel's data includes sample datasets."""
+    """Finder of Plotly's script alone, because the wheel's data includes sample datasets."""
 
     inside = PLOTLY_INSIDE
     folder, _, _file = PLOTLY.rpartition("/")
@@ -72,16 +70,16 @@ class PlotlyFinder(PackageFinder):
 ACE_FOLDER = f"ace/{version('django-ace')}"
 ACE, ACE_STYLES = "ace.js", "css/ace.css"
 ACE_IMAGES = tuple(f"css/main-{n}.{'svg' if n in (*range(5, 13), 25) else 'png'}" for n in range(1, 27))
-"""All images of the style sheet; a test checks that none is missing."""
+"""All images that the style sheet uses; a test checks that none is missing."""
 
 
 class AceFinder(PackageFinder):
-    """The Ace code editor from the django-ace wheel, with the Python mode alone.
+    """Finder of the Ace code editor in the django-ace wheel, with only the Python mode.
 
     The style sheet is linked: the page's policy refuses the <style> elements that Ace would insert.
     """
 
-    inside = located("django_ace") / "static/django_ace/ace"
+    inside = package_folder("django_ace") / "static/django_ace/ace"
     folder = ACE_FOLDER
     files = (ACE, ACE_STYLES, *ACE_IMAGES, "mode-python.js", "ext-searchbox.js")
 
@@ -90,14 +88,14 @@ FONT = "fonts/geist/Geist[wght].ttf"
 
 
 class FontFinder(PackageFinder):
-    """The typeface: one file with all weights, without italics, because the browser slants text itself."""
+    """Finder of the typeface: one file with all weights and no italics, because the browser slants text itself."""
 
-    inside = located("fontpkg_geist") / "files"
+    inside = package_folder("fontpkg_geist") / "files"
     folder = "fonts/geist"
     files = ("Geist[wght].ttf",)
 
 
 class MonoFontFinder(PackageFinder):
-    inside = located("fontpkg_geist_mono") / "files"
+    inside = package_folder("fontpkg_geist_mono") / "files"
     folder = "fonts/geist-mono"
     files = ("GeistMono[wght].ttf",)

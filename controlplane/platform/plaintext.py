@@ -1,4 +1,4 @@
-"""Refuses addresses of servers without encryption or without a password.
+"""Refusal of server addresses without encryption or without a password.
 
 Standard library only: the settings and manage.py use it before Django is loaded.
 """
@@ -12,15 +12,16 @@ from controlplane.platform.environment import EnvironmentUnusable, one_of
 from workers.contract.wire.joining import is_loopback
 
 ALLOW = "CONTROLPLANE_PLAINTEXT"
-REDIS_SHAPE = "rediss://user:password@host:6379/0"
+REDIS_URL_FORMAT = "rediss://user:password@host:6379/0"
 ENCRYPTED = frozenset({"require", "verify-ca", "verify-full"})
 
 
 def encrypted_redis(variable: str, *, with_password: bool = True) -> str:
-    """Return the variable's address of Redis. Raises EnvironmentUnusable if others on the network could use or read it.
+    """Return the Redis address in a variable. Raises EnvironmentUnusable if others on the network could use the server
+    or read its traffic.
 
-    `with_password`: whether it needs a password: the control plane's own. To the hosts' address each host adds its
-    user.
+    `with_password`: whether the address needs a password, as the control plane's own does. Each host adds its own user
+    to the hosts' address.
     """
     url = os.environ.get(variable, "")
     try:
@@ -28,40 +29,40 @@ def encrypted_redis(variable: str, *, with_password: bool = True) -> str:
         host = parts.hostname or ""
         password = bool(parts.password) or "ssl_certfile" in parse_qs(parts.query)
     except ValueError:
-        raise EnvironmentUnusable(f"{variable} can't be read. It looks like {REDIS_SHAPE}.") from None
+        raise EnvironmentUnusable(f"{variable} can't be parsed. It should look like {REDIS_URL_FORMAT}.") from None
     schemes = ("rediss", "redis", *(["unix"] if with_password else []))
     if url and parts.scheme not in schemes:
         raise EnvironmentUnusable(f"{variable} must begin with {' or '.join(f'{name}://' for name in schemes)}.")
     if not url or parts.scheme == "unix" or is_loopback(host or "localhost"):
         return url
-    lacks = [] if parts.scheme == "rediss" else ["TLS"]
+    missing = [] if parts.scheme == "rediss" else ["TLS"]
     if with_password and not password:
-        lacks.append("a password")
-    _refuse(variable, host, lacks, "Use rediss:// with a password")
+        missing.append("a password")
+    _refuse(variable, host, missing, "Use rediss:// with a password")
     return url
 
 
 def refuse_open_postgresql(variable: str, host: str, password: str, options: Mapping[str, object]) -> None:
-    """Raise EnvironmentUnusable if others on the network could use or read a PostgreSQL server.
+    """Raise EnvironmentUnusable if others on the network could use a PostgreSQL server or read its traffic.
 
     `options`: libpq's options in the address.
     """
-    far = [part for part in host.split(",") if part and not part.startswith("/") and not is_loopback(part)]
-    if not far:
+    remote = [part for part in host.split(",") if part and not part.startswith("/") and not is_loopback(part)]
+    if not remote:
         return
     sslmode = str(options.get("sslmode") or os.environ.get("PGSSLMODE", ""))
-    lacks = [] if sslmode in ENCRYPTED else ["TLS"]
+    missing = [] if sslmode in ENCRYPTED else ["TLS"]
     # Where libpq looks for a password itself.
     file = os.environ.get("PGPASSFILE") or Path.home() / ".pgpass"
     libpq_has_one = bool(os.environ.get("PGPASSWORD")) or Path(file).exists()
     if not (password or "sslcert" in options or libpq_has_one):
-        lacks.append("a password")
-    _refuse(variable, far[0], lacks, "Add ?sslmode=verify-full (and sslrootcert) and a password")
+        missing.append("a password")
+    _refuse(variable, remote[0], missing, "Add ?sslmode=verify-full (and sslrootcert) and a password")
 
 
-def _refuse(variable: str, host: str, lacks: list[str], fix: str) -> None:
-    if lacks and one_of(ALLOW, ("refuse", "allow")) != "allow":
+def _refuse(variable: str, host: str, missing: list[str], fix: str) -> None:
+    if missing and one_of(ALLOW, ("refuse", "allow")) != "allow":
         raise EnvironmentUnusable(
-            f"{variable} leads to {host} without {' and '.join(lacks)}: others on that network can read and change "
+            f"{variable} leads to {host} without {' and '.join(missing)}: others on that network can read and change "
             f"what runs on the hosts. {fix}. If the network is private and you accept this, set {ALLOW}=allow."
         )

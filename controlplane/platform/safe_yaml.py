@@ -1,7 +1,7 @@
-"""A small, strict YAML: mappings, lists, text, numbers, true, false and null.
+"""Parser and writer of a small, strict subset of YAML: mappings, lists, strings, numbers, true, false and null.
 
-No anchors, aliases or tags, no duplicate keys, no second document, by default at most 64 KiB, and 8 levels. Dates,
-sexagesimal numbers, `yes` and `off` are text, as in YAML 1.2.
+It refuses anchors, aliases, tags, duplicate keys, a second document, more than 8 levels, and by default more than
+64 KiB. Dates, sexagesimal numbers, `yes` and `off` are strings, as in YAML 1.2.
 """
 
 import re
@@ -30,12 +30,12 @@ _SCALARS: tuple[tuple[str, str, str], ...] = (
 
 
 class YamlRefused(ValueError):
-    """A document that can't be accepted; the message says where and why."""
+    """Error for a document that can't be accepted; the message says where and why."""
 
 
 def load(content: bytes, limit: int = MAX_BYTES) -> Any:
     if len(content) > limit:
-        raise YamlRefused(f"It is larger than {size_in_words(limit)}, the most that is read here.")
+        raise YamlRefused(f"It is larger than {size_in_words(limit)}, the limit here.")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -52,7 +52,8 @@ def load(content: bytes, limit: int = MAX_BYTES) -> Any:
 
 
 def document(request: HttpRequest, limit: int) -> bytes:
-    """Read a document from the field `file` or `text`, one byte beyond `limit` to detect that there is more.
+    """Read a document from the field `file` or `text`: up to one byte beyond `limit`, so that too large ones are
+    noticed.
 
     Raises YamlRefused.
     """
@@ -68,12 +69,12 @@ def document(request: HttpRequest, limit: int) -> bytes:
 
 
 def dump(value: dict[str, Any], keys: tuple[str, ...]) -> str:
-    """Return these keys of a mapping as YAML, in order."""
+    """Return a mapping as YAML with these keys, in this order."""
     return yaml.dump({key: value[key] for key in keys}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def short(value: Any) -> str:
-    """Return the value for an error message, in at most 80 characters."""
+    """Return the value for an error message, truncated to 80 characters."""
     text = str(value)
     return text if len(text) <= 80 else text[:79] + "…"
 
@@ -88,9 +89,11 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise yaml.MarkedYAMLError(problem="anchors and aliases are not taken", problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(problem="anchors and aliases are not supported", problem_mark=event.start_mark)
         if getattr(event, "tag", None) is not None:
-            raise yaml.MarkedYAMLError(problem=f"the tag {event.tag[:60]} is not taken", problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem=f"the tag {event.tag[:60]} is not supported", problem_mark=event.start_mark
+            )
         self.levels += 1
         if self.levels > MAX_LEVELS:
             raise yaml.MarkedYAMLError(
@@ -105,7 +108,7 @@ class _Loader(yaml.SafeLoader):
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
-                raise yaml.MarkedYAMLError(problem="a key must be text", problem_mark=key_node.start_mark)
+                raise yaml.MarkedYAMLError(problem="a key must be a string", problem_mark=key_node.start_mark)
             if key in mapping:
                 raise yaml.MarkedYAMLError(problem=f"{key[:60]!r} occurs twice", problem_mark=key_node.start_mark)
             mapping[key] = self.construct_object(value_node, deep=True)
@@ -131,7 +134,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writer of YAML that quotes text which this loader or one for YAML 1.1 would not read as text."""
+    """Writer of YAML that quotes strings which this loader or one for YAML 1.1 would not read as strings."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Encryption of small secrets at rest with a key derived from the installation's, which is not in the database."""
+"""Encryption of small secrets at rest, with a key derived from the installation's key, which is not in the database."""
 
 import base64
 from functools import lru_cache
@@ -25,7 +25,7 @@ def unseal(sealed: str) -> str:
 
 
 def _keys() -> tuple[str, ...]:
-    """Return the keys: the first encrypts, the others only decrypt older secrets."""
+    """Return the encryption keys: the first encrypts, the others only decrypt older secrets."""
     return (settings.SECRET_KEY, *map(str, settings.SECRET_KEY_FALLBACKS))
 
 

@@ -1,7 +1,7 @@
-"""Static files: collected with a compressed copy of each, and served by a synchronous middleware.
+"""Static files, collected with a compressed copy of each and served by synchronous middleware.
 
-Every address has the version of the collected files, so browsers keep them until another version is collected.
-The package's own middleware is async and would cost each request two more thread switches.
+Every address contains the version of the collected files, so browsers keep the files until a new version is collected.
+The servestatic package's own middleware is async and would cost each request two more thread switches.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ GetResponse = Callable[[HttpRequest], HttpResponseBase]
 def static_files(get_response: GetResponse) -> GetResponse:
     package = Files(_unreachable)
 
-    def answer(request: HttpRequest) -> HttpResponseBase:
+    def respond(request: HttpRequest) -> HttpResponseBase:
         # With this version's prefix: a page that was opened with an earlier version still loads its files.
         file = package.files.get(_VERSIONED.sub(settings.STATIC_URL, request.path_info))
         if file is None:
@@ -37,29 +37,27 @@ def static_files(get_response: GetResponse) -> GetResponse:
         response: HttpResponseBase = async_to_sync(package.aserve)(file, request)
         return response
 
-    return answer
+    return respond
 
 
 class Files(ServeStaticMiddleware):  # type: ignore[misc]  # servestatic has no types
     def immutable_file_test(self, path: str, url: str) -> bool:
-        """Return True for every file if static URLs are versioned. By default, servestatic looks for a hash in the file
-        name."""
+        """Return True for every file if static URLs are versioned, instead of looking for a hash in the name."""
         return bool(settings.STATIC_VERSION)
 
 
 def collect(report: Callable[[str], None]) -> None:
-    """Collect the files if they have changed. Programs that start later use the new version."""
+    """Collect the static files if they have changed. Programs that start later use the new version."""
     stamp = Path(settings.STATIC_ROOT) / settings.STATIC_STAMP
-    now = _fingerprint()
-    if stamp.exists() and stamp.read_text() == now:
+    fingerprint = _fingerprint()
+    if stamp.exists() and stamp.read_text() == fingerprint:
         return
     report("Collecting static files …")
     call_command("collectstatic", verbosity=0, interactive=False)
-    stamp.write_text(now)
+    stamp.write_text(fingerprint)
 
 
 def _fingerprint() -> str:
-    """Return a fingerprint of our own files by size and time, and of the packages' files by their lock."""
     base: Path = settings.BASE_DIR
     digest = hashlib.sha256((base / "controlplane/setup/bootstrap/locks/web.lock").read_bytes())
     digest.update((base / "controlplane" / "settings.py").read_bytes())
@@ -76,13 +74,13 @@ async def _unreachable(request: HttpRequest) -> HttpResponseBase:
 
 
 class StaticStorage(CompressedStaticFilesStorage):  # type: ignore[misc]  # servestatic has no types
-    """A storage that compresses only changed files: every start collects, and Plotly (4.8 MB) takes a second."""
+    """Storage that compresses only changed files: every start collects, and Plotly (4.8 MB) takes a second."""
 
     def post_process(self, paths: dict[str, Any], dry_run: bool = False, **options: Any) -> Iterator[Any]:
-        changed = {name: entry for name, entry in paths.items() if not self._compressed(name)}
+        changed = {name: entry for name, entry in paths.items() if not self._is_compressed(name)}
         yield from super().post_process(changed, dry_run=dry_run, **options)
 
-    def _compressed(self, name: str) -> bool:
+    def _is_compressed(self, name: str) -> bool:
         file = Path(self.path(name))
         copy = file.with_name(f"{file.name}.gz")
         return copy.exists() and copy.stat().st_mtime >= file.stat().st_mtime

@@ -65,7 +65,7 @@ class Bearer(HttpBearer):
     def authenticate(self, request: HttpRequest, token: str) -> ApiToken:
         row = api_tokens.find(token.strip())
         if row is None:
-            api_throttle.refused(str(request.META.get("REMOTE_ADDR", "")))
+            api_throttle.count_refusal(str(request.META.get("REMOTE_ADDR", "")))
             raise unauthorized("This token is unknown, expired or revoked.")
         request.user = api_tokens.acting(row)
         request.auth = row  # type: ignore[attr-defined]  # before the check, because refused requests are audited too

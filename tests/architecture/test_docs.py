@@ -41,7 +41,7 @@ def test_help_serves_every_page_of_the_product() -> None:
 
 
 def test_the_readme_calls_the_tabs_of_a_runs_page_as_the_page_does() -> None:
-    opened = (ROOT / "README.md").read_text().partition("The run page opens")[2].partition("On the list")[0]
+    opened = (ROOT / "README.md").read_text().partition("The run page opens")[2].partition("In the list")[0]
     named = re.findall(r"\*\*(\w+)\*\*", opened)
     assert named
     assert set(named) <= set(TABS.values())

@@ -85,7 +85,7 @@ def test_a_folder_of_somebody_else_that_lacks_what_is_needed_is_named_not_delete
     installer: FakeInstaller, environment: PythonEnvironment
 ) -> None:
     (environment.folder / "precious").mkdir(parents=True)
-    with pytest.raises(Failed, match="was not made by manage"):
+    with pytest.raises(Failed, match="was not created by manage"):
         build(environment)
     assert (environment.folder / "precious").exists()
 
@@ -162,7 +162,7 @@ def test_cuda_is_used_where_a_gpu_with_a_recent_driver_answers(
     monkeypatch: pytest.MonkeyPatch, gpus: bool, driver: int | None, usable: bool
 ) -> None:
     monkeypatch.setattr(torch, "has_gpu", lambda: gpus)
-    monkeypatch.setattr(torch, "driver", lambda: driver)
+    monkeypatch.setattr(torch, "driver_version", lambda: driver)
     assert torch.gpu_usable() is usable
 
 

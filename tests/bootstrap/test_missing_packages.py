@@ -10,7 +10,7 @@ from controlplane.setup.management.commands import test as command
 
 
 def test_optional_packages_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "OPTIONAL", ("json", "no_such_package"))
+    monkeypatch.setattr(command, "OPTIONAL_PACKAGES", ("json", "no_such_package"))
     assert command._missing_packages(sys.executable) == ["no_such_package"]
 
 

@@ -172,7 +172,7 @@ def test_a_refusal_of_the_server_keeps_the_file(site: Stack, page: Page, tmp_pat
 
 def test_what_is_too_large_to_be_sent_is_still_there_on_the_way_back(site: Stack, page: Page) -> None:
     page.goto(f"{site.url}/datasets/rows/")
-    text = "x" * (body_limit.SMALL + 1)
+    text = "x" * (body_limit.DEFAULT_LIMIT + 1)
     page.locator("[name=rows]").fill(text)
     page.get_by_role("button", name="Check", exact=True).click()
     expect(page.get_by_role("heading", name="Too large")).to_be_visible()

@@ -31,4 +31,4 @@ def test_what_a_page_is_for_is_said_where_its_rows_will_be(subtests: pytest.Subt
 
 def test_a_page_without_javascript_says_what_stays_empty() -> None:
     page = admin().get("/runs/").content.decode()
-    assert re.search(r"<noscript>.*JavaScript is off: .*</noscript>", page)
+    assert re.search(r"<noscript>.*JavaScript is off. .*</noscript>", page)

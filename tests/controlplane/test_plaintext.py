@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.platform import plaintext
-from controlplane.platform.database import URL, databases
+from controlplane.platform.database import URL_VARIABLE, databases
 from controlplane.platform.environment import EnvironmentUnusable
 from workers.contract.wire.names import broker_url
 
@@ -24,7 +24,7 @@ REDIS = {
     "redis://10.0.0.5/0": "without TLS and a password:",
     "redis://0.0.0.0/0": "without TLS and a password:",
     "http://redis.example": "must begin with",
-    "redis://[::1/0": "can't be read",
+    "redis://[::1/0": "can't be parsed",
 }
 POSTGRESQL = {
     "postgresql:///grpo": "",
@@ -58,11 +58,11 @@ def test_an_open_redis_is_refused(url: str, why: str, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("url", "why"), POSTGRESQL.items())
 def test_an_open_postgresql_is_refused(url: str, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(URL, url)
+    monkeypatch.setenv(URL_VARIABLE, url)
     if not why:
         assert databases(tmp_path)
         return
-    with pytest.raises(EnvironmentUnusable, match=f"{URL} .*{why}") as raised:
+    with pytest.raises(EnvironmentUnusable, match=f"{URL_VARIABLE} .*{why}") as raised:
         databases(tmp_path)
     assert "pw" not in str(raised.value)
 
@@ -70,7 +70,7 @@ def test_an_open_postgresql_is_refused(url: str, why: str, monkeypatch: pytest.M
 def test_who_says_it_twice_may(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(plaintext.ALLOW, "allow")
     monkeypatch.setenv("REDIS_URL", "redis://redis/0")
-    monkeypatch.setenv(URL, "postgresql://db/grpo")
+    monkeypatch.setenv(URL_VARIABLE, "postgresql://db/grpo")
     assert plaintext.encrypted_redis("REDIS_URL") == "redis://redis/0"
     assert databases(tmp_path)["default"]["HOST"] == "db"
 

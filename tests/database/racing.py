@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from controlplane.platform.database import URL
+from controlplane.platform.database import URL_VARIABLE
 from tests import migrated
 from tests.stack import Shell
 
@@ -49,7 +49,7 @@ class Racers:
         environment = {**os.environ, "CONTROLPLANE_DATA": str(data), "DJANGO_SETTINGS_MODULE": "controlplane.settings"}
         file = data / "controlplane.sqlite3"
         if url:
-            environment |= {URL: url}
+            environment |= {URL_VARIABLE: url}
         elif not file.exists() and (made := migrated.file()):
             data.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(made, file)

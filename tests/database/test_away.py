@@ -16,14 +16,14 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from controlplane.platform.database import URL, WAIT
+from controlplane.platform.database import URL_VARIABLE, WAIT_VARIABLE
 from tests.faults import invariants
 from tests.faults.harness import ARun, Product
 from tests.postgres import Postgres
 
 pytestmark = pytest.mark.processes
 
-SCALED = {WAIT: "1", "GRPO_HTTP_TIMEOUT_S": "10"}
+SCALED = {WAIT_VARIABLE: "1", "GRPO_HTTP_TIMEOUT_S": "10"}
 """A supervisor waits for the answer, so that it is a 503 and not its own time-out that it lives with."""
 SLOW_COMMITS = """
 CREATE FUNCTION linger() RETURNS trigger AS 'BEGIN PERFORM pg_sleep(0.1); RETURN NULL; END' LANGUAGE plpgsql;
@@ -36,7 +36,7 @@ COMMITTING = "SELECT pid FROM pg_stat_activity WHERE datname = 'away' AND state 
 
 @pytest.fixture(scope="module")
 def shared(postgres: Postgres) -> Iterator[Product]:
-    with Product.running(1, **{URL: postgres.url("away")}, **SCALED) as product:
+    with Product.running(1, **{URL_VARIABLE: postgres.url("away")}, **SCALED) as product:
         yield product
 
 
@@ -133,7 +133,7 @@ def test_a_database_that_is_gone_for_a_while(product: Product, postgres: Postgre
         grows(run, 80)
         answers = [client.get(page), client.get("/runs/"), client.get("/runs/", headers={"Accept": "application/json"})]
         assert [answer.status_code for answer in answers] == [503, 503, 503]
-        assert "The database is away" in answers[0].text
+        assert "The database is unavailable" in answers[0].text
         assert client.get("/healthz").status_code == 503
         assert "cannot be reached" in (run.folder / "logs" / "supervisor.log").read_text()
         postgres.start()

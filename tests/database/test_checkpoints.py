@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.platform.sqlite import checkpoints
-from controlplane.platform.sqlite.checkpoints import CHANGES, Checkpointer
+from controlplane.platform.sqlite.checkpoints import MAX_CHANGES, Checkpointer
 
 PAGE = 4096
 
@@ -35,7 +35,7 @@ def write(writer: sqlite3.Connection, pages: int) -> None:
 def test_commits_of_many_rows_are_copied_without_their_writer(writer: sqlite3.Connection, tmp_path: Path) -> None:
     write(writer, 100)
     beside = Checkpointer(threading.Lock())
-    beside.changed(str(tmp_path / "store"), CHANGES - 1)
+    beside.changed(str(tmp_path / "store"), MAX_CHANGES - 1)
     assert (tmp_path / "store").stat().st_size < 100 * PAGE
     beside.changed(str(tmp_path / "store"), 1)
     end = time.monotonic() + 30

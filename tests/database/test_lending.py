@@ -14,8 +14,8 @@ import pytest
 from django.db import OperationalError
 from django.db.utils import ConnectionHandler
 
-from controlplane.platform.database import CONNECTIONS, URL, WAIT, databases
-from controlplane.platform.postgres.base import Loan, Shelf
+from controlplane.platform.database import CONNECTIONS_VARIABLE, URL_VARIABLE, WAIT_VARIABLE, databases
+from controlplane.platform.postgres.base import Pool, Slot
 from tests.postgres import Postgres
 
 pytestmark = pytest.mark.django_db
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def handler(postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ConnectionHandler]:
     """Two connections at most, and a second's wait for one."""
-    monkeypatch.setenv(URL, postgres.url("lending"))
-    monkeypatch.setenv(CONNECTIONS, "2")
-    monkeypatch.setenv(WAIT, "1")
+    monkeypatch.setenv(URL_VARIABLE, postgres.url("lending"))
+    monkeypatch.setenv(CONNECTIONS_VARIABLE, "2")
+    monkeypatch.setenv(WAIT_VARIABLE, "1")
     handler = ConnectionHandler(databases(tmp_path))
     yield handler
     handler["default"].close()
@@ -130,13 +130,13 @@ def test_a_server_that_refuses_costs_no_place(handler: ConnectionHandler, postgr
 
 
 def test_a_loan_that_is_forgotten_while_somebody_takes_a_place_waits_for_nobody() -> None:
-    shelf = Shelf(1)
-    loan = Loan(shelf, 0)
-    with shelf._slots._cond:  # type: ignore[attr-defined]  # as whoever takes a place holds it
-        del loan
-    Loan(shelf, 0).end()
-    assert shelf.acquire(0)
-    assert not shelf.acquire(0)
+    pool = Pool(1)
+    slot = Slot(pool, 0)
+    with pool._slots._cond:  # type: ignore[attr-defined]  # as whoever takes a place holds it
+        del slot
+    Slot(pool, 0).end()
+    assert pool.acquire(0)
+    assert not pool.acquire(0)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # other tests of the process may have left threads

@@ -57,7 +57,7 @@ def test_a_page_says_so_and_comes_back_by_itself(signed_in: Client) -> None:
         "5",
         "no-store",
     )
-    assert "The database is away" in text
+    assert "The database is unavailable" in text
     assert "Runs keep training" in text
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controlplane.platform import plaintext
-from controlplane.platform.database import CONNECTIONS, URL, DatabaseUnusable, databases
+from controlplane.platform.database import CONNECTIONS_VARIABLE, URL_VARIABLE, DatabaseUnusable, databases
 from controlplane.platform.environment import EnvironmentUnusable, whole
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
@@ -46,7 +46,7 @@ def address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setenv(plaintext.ALLOW, "allow")
 
     def read(url: str) -> dict[str, Any]:
-        monkeypatch.setenv(URL, url)
+        monkeypatch.setenv(URL_VARIABLE, url)
         return databases(tmp_path)["default"]
 
     return read
@@ -66,7 +66,7 @@ def test_an_address_is_taken_apart(address: Any, subtests: pytest.Subtests) -> N
 def test_an_address_that_cannot_be_used_is_named_and_never_shown(address: Any, subtests: pytest.Subtests) -> None:
     for url in UNUSABLE:
         with subtests.test(url=url):
-            with pytest.raises(DatabaseUnusable, match=URL) as raised:
+            with pytest.raises(DatabaseUnusable, match=URL_VARIABLE) as raised:
                 address(url)
             assert SECRET not in str(raised.value)
             assert raised.value.__cause__ is None
@@ -78,10 +78,10 @@ def test_options_of_the_address_come_before_ours(address: Any) -> None:
 
 
 def test_the_most_connections_of_a_process_can_be_chosen(address: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CONNECTIONS, "3")
+    monkeypatch.setenv(CONNECTIONS_VARIABLE, "3")
     assert address("postgresql://db/grpo")["OPTIONS"]["most"] == 3
-    monkeypatch.setenv(CONNECTIONS, "0")
-    with pytest.raises(EnvironmentUnusable, match=CONNECTIONS):
+    monkeypatch.setenv(CONNECTIONS_VARIABLE, "0")
+    with pytest.raises(EnvironmentUnusable, match=CONNECTIONS_VARIABLE):
         address("postgresql://db/grpo")
 
 
@@ -98,22 +98,22 @@ def test_a_start_with_a_limit_that_is_no_number_is_one_clear_line(variable: str,
     chosen = {variable: given, "CONTROLPLANE_DATA": str(tmp_path), "CONTROLPLANE_BOOTSTRAP": "off"}
     argv = [sys.executable, "manage.py", "check"]
     done = subprocess.run(argv, cwd=ROOT, env={**os.environ, **chosen}, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, f"{variable} must be a whole number from 0 on.\n")
+    assert (done.returncode, done.stderr) == (1, f"{variable} must be a whole number of at least 0.\n")
 
 
 def test_a_start_with_an_unusable_address_is_one_clear_line(tmp_path: Path) -> None:
-    chosen = {URL: f"postgresql://ann:{SECRET}@db:port/grpo", "CONTROLPLANE_DATA": str(tmp_path)}
+    chosen = {URL_VARIABLE: f"postgresql://ann:{SECRET}@db:port/grpo", "CONTROLPLANE_DATA": str(tmp_path)}
     argv = [sys.executable, "manage.py", "check"]
     env = {**os.environ, **chosen, "CONTROLPLANE_BOOTSTRAP": "off"}
     done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.startswith(URL)
+    assert done.stderr.startswith(URL_VARIABLE)
     assert "Traceback" not in done.stderr
     assert SECRET not in done.stderr
 
 
 def test_a_start_without_its_database_is_one_clear_line(tmp_path: Path) -> None:
-    chosen = {URL: f"postgresql://ann:{SECRET}@/grpo?host={tmp_path}", "CONTROLPLANE_DATA": str(tmp_path)}
+    chosen = {URL_VARIABLE: f"postgresql://ann:{SECRET}@/grpo?host={tmp_path}", "CONTROLPLANE_DATA": str(tmp_path)}
     argv = [sys.executable, "manage.py", "up", "--port", "0"]
     env = {**os.environ, **chosen, "CONTROLPLANE_BOOTSTRAP": "off"}
     done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True)

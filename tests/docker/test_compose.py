@@ -75,7 +75,7 @@ def test_a_gpu_host_is_given_the_time_that_its_runs_need_to_save_and_end() -> No
     minutes = re.fullmatch(r"(\d+)m", SERVICES["host"]["stop_grace_period"])
     assert minutes is not None
     settings = HostSettings(runs_dir=Path("/data/runs"), control_url="")
-    assert int(minutes[1]) * 60 > shutdown.longest_s(settings, save=True)
+    assert int(minutes[1]) * 60 > shutdown.max_duration_s(settings, save=True)
 
 
 def test_what_a_container_mounts_from_here_exists_or_is_made_by_the_setup() -> None:

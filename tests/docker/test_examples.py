@@ -84,5 +84,5 @@ def test_the_setup_writes_passwords_and_a_certificate_and_changes_nothing_later(
     leaf, root = tmp_path / "tls" / "fullchain.pem", tmp_path / "tls" / "root.pem"
     verify = ["openssl", "verify", "-CAfile", root, "-verify_hostname", "grpo.example.org", leaf]
     assert subprocess.run(verify, capture_output=True).returncode == 0
-    assert "stays as it is" in subprocess.run(argv, capture_output=True, text=True).stdout
+    assert "was not changed" in subprocess.run(argv, capture_output=True, text=True).stdout
     assert (tmp_path / ".env").read_text() == written

@@ -118,6 +118,6 @@ def test_slurm_tells_the_hosts_program_alone_and_never_shows_the_code(
 def test_a_job_leaves_its_runs_the_time_to_save() -> None:
     (before,) = re.findall(r"^#SBATCH --signal=B:TERM@(\d+)$", JOB.read_text(), re.M)
     settings = HostSettings(runs_dir=Path("/srv/grpo/runs"), control_url="")
-    assert int(before) > shutdown.longest_s(settings, save=True)
+    assert int(before) > shutdown.max_duration_s(settings, save=True)
     (notice,) = re.findall(r"GRPO_STOP_NOTICE_S:-(\d+)", JOB.read_text())
     assert int(notice) == int(before) - slurm.NOTICE_SPARE_S

@@ -37,4 +37,4 @@ def test_runs_outlive_the_service(unit: Path) -> None:
 def test_a_host_that_saves_its_runs_is_given_the_time() -> None:
     (line,) = [line for line in UNITS[0].read_text().splitlines() if line.startswith("TimeoutStopSec=")]
     settings = HostSettings(runs_dir=Path("/srv/grpo/runs"), control_url="")
-    assert int(line.partition("=")[2]) > shutdown.longest_s(settings, save=True)
+    assert int(line.partition("=")[2]) > shutdown.max_duration_s(settings, save=True)

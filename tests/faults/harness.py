@@ -241,7 +241,7 @@ class Product:
         return {int(name.partition(":")[2]) for name in self.stack.django(HELD) if name.startswith("gpu:")}
 
     def _answers(self) -> bool:
-        return self.stack.installation.page_answers() and self.stack.django(HOST_FRESH)
+        return self.stack.installation.web_responds() and self.stack.django(HOST_FRESH)
 
 
 FORGET = """

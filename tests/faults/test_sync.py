@@ -99,7 +99,7 @@ def test_many_thousand_lines_wait_for_a_web_that_is_away(product: Product) -> No
     product.kill("web")
     run.open_gate("supervisor")
     wait(AttemptFolder(run.folder).has_ended_line, run.why)
-    assert not product.stack.installation.page_answers()
+    assert not product.stack.installation.web_responds()
     row = invariants.check(run, status="succeeded", reason="completed")
     assert row["step"] == MANY
 

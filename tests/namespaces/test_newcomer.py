@@ -199,7 +199,7 @@ def test_uploads_have_a_limit_of_their_own(team: Team) -> None:
 
 
 def test_a_backup_brings_everything_back(team: Team) -> None:
-    backup, restore = blocks("Backup of such a machine")
+    backup, restore = blocks("Backing up the control plane's machine")
     team.control.run(f"cd /root\n{backup}")
     made_later = _post(team.admin, "/settings/tokens/", {"name": "later", "scope": "read", "days": "30"})
     assert made_later.status_code == 302

@@ -42,7 +42,7 @@ def test_runs_outlive_a_ctrl_c_and_a_kill_and_stop_runs_ends_them(data: Path, ma
     until(lambda: "CPU slot" in shell.django(LOOK, run=waits)["waits"])
 
     first.interrupt()
-    assert "1 run left training" in first.text
+    assert "Left training: 1 run." in first.text
     assert any("workers.supervisor" in p.cmdline() for p in processes_of(data))
     before = shell.django(LOOK, run=trains)
     assert before["status"] == "running"
@@ -67,7 +67,7 @@ def test_runs_outlive_a_ctrl_c_and_a_kill_and_stop_runs_ends_them(data: Path, ma
 
 
 def goes_on(shell: Stack, up: Command, run: str, before: dict[str, Any]) -> None:
-    up.wait_for("1 run kept training")
+    up.wait_for("Still training from an earlier start: 1 run")
     until(lambda: shell.django(LOOK, run=run)["rows"] > before["rows"])
 
 

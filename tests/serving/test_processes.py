@@ -29,11 +29,11 @@ def test_a_child_that_dies_is_reported_and_started_again(tmp_path: Path) -> None
     fleet = Fleet(report=said.append, clock=lambda: now[0])
     fleet.start(python("one", "raise SystemExit(7)", tmp_path))
     until(lambda: fleet.tick() or said)
-    assert "one ended with code 7" in said[0]
+    assert "one exited with code 7" in said[0]
     assert "in 1 s" in said[0]
     now[0] = 1.5
     fleet.tick()
-    assert said[1] == "one started again"
+    assert said[1] == "one restarted"
     until(lambda: fleet.tick() or len(said) == 3)
     assert "in 2 s" in said[2]
     fleet.stop()
@@ -51,7 +51,7 @@ def test_a_child_that_dies_again_and_again_shows_why(tmp_path: Path) -> None:
 def test_a_child_that_ends_before_it_serves_shows_the_end_of_its_log(tmp_path: Path) -> None:
     fleet = Fleet(report=print)
     fleet.start(python("one", "raise SystemExit('no port for me')", tmp_path, ready=lambda: False))
-    with pytest.raises(NotReady, match=r"(?s)one ended with code 1.*no port for me"):
+    with pytest.raises(NotReady, match=r"(?s)one exited with code 1.*no port for me"):
         fleet.wait_ready(["one"])
 
 

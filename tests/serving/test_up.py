@@ -42,7 +42,7 @@ def test_a_second_one_on_the_same_data_says_so_and_a_dead_web_comes_back(data: P
 
     web = next(p for p in processes_of(data) if "uvicorn" in p.cmdline())
     web.kill()
-    up.wait_for("web started again")
+    up.wait_for("web restarted")
     # The socket is ours, so nobody was refused meanwhile.
     assert httpx.get(url + "/healthz", timeout=60).status_code == 200
     # Ctrl-C while a part is away: no different.
@@ -83,4 +83,4 @@ def test_beyond_this_machine_it_wants_a_password_first(manage: Start) -> None:
 def test_a_redis_that_does_not_answer_is_named(manage: Start) -> None:
     up = manage("up", "--port", "0", REDIS_URL="redis://127.0.0.1:1/0")
     assert up.process.wait(60) == 1
-    assert "REDIS_URL does not answer" in up.text
+    assert "REDIS_URL isn't responding" in up.text

@@ -7,7 +7,7 @@ import pytest
 
 from controlplane.platform.accounts.models import Role
 from controlplane.setup.serving.embedded import Installation
-from controlplane.setup.serving.preparing import OPEN_FILES, raise_file_limit
+from controlplane.setup.serving.preparing import MAX_OPEN_FILES, raise_file_limit
 from controlplane.setup.serving.welcome import show_address
 from tests.controlplane.people import make_user
 
@@ -38,7 +38,7 @@ def test_a_client_with_a_thousand_connections_takes_not_all_files():
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, soft), hard))
         raise_file_limit()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(hard, OPEN_FILES)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= min(hard, MAX_OPEN_FILES)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

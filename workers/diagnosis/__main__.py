@@ -1,4 +1,4 @@
-"""python3 -m workers.diagnosis FOLDER_OR_LOG [--json]: why a run failed, and what to do."""
+"""python3 -m workers.diagnosis FOLDER_OR_LOG [--json]: explains why a run failed, and what to do."""
 
 import argparse
 import json
@@ -11,13 +11,16 @@ from workers.diagnosis.judging import Diagnosis, Report
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m workers.diagnosis", description=__doc__)
-    parser.add_argument("path", type=Path, help="a run's or an attempt's folder, or a log")
+    parser.add_argument("path", type=Path, help="a run's folder, an attempt's folder, or a log")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args(argv)
     try:
         report = diagnose(options.path)
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}. Expected a run's folder, an attempt's, or a log.", file=sys.stderr)
+        print(
+            f"{error.filename}: {error.strerror}. Expected the folder of a run or an attempt, or a log.",
+            file=sys.stderr,
+        )
         return 2
     except NothingToRead as error:
         print(error, file=sys.stderr)
@@ -27,10 +30,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def in_words(report: Report) -> str:
-    """Format a report for a terminal."""
+    """Format a report as plain text for a terminal."""
     parts = [_paragraph(diagnosis) for diagnosis in report.diagnoses]
     if not parts:
-        parts = ["No cause is known for this failure."]
+        parts = ["The cause of this failure is unknown."]
     if report.first_errors and not report.diagnoses:
         errors = "\n".join(f"  {line.file}:{line.number}: {line.text}" for line in report.first_errors)
         parts.append(f"The first error of each process:\n{errors}")

@@ -1,4 +1,4 @@
-"""The catalogue of causes: catalogue.toml, read and checked once."""
+"""The catalogue of causes, read from catalogue.toml and checked once."""
 
 import functools
 import re
@@ -13,15 +13,13 @@ TABLE = Path(__file__).with_name("catalogue.toml")
 
 
 class Confidence(StrEnum):
-    """The confidence of a diagnosis."""
-
     CERTAIN = "certain"
     LIKELY = "likely"
     POSSIBLE = "possible"
 
     @property
     def rank(self) -> int:
-        """The position in the order of confidence; 0 for certain."""
+        """Position in the order of confidence, 0 for certain."""
         return list(Confidence).index(self)
 
     def lowered(self, steps: int = 1) -> "Confidence":
@@ -29,63 +27,58 @@ class Confidence(StrEnum):
 
 
 class BadCatalogue(ValueError):
-    """An entry is invalid; the message names it."""
+    """Error for an invalid entry; the message names the entry."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change of a run's settings that fixes a cause."""
+    """A change to a run's settings that fixes a cause."""
 
     field: str
-    """A field of the New run form."""
     how: str
-    """halve | double | set | at_most | profile; `profile`: another hardware profile must be chosen."""
+    """halve | double | set | at_most | profile; `profile` means that another hardware profile must be chosen."""
     why: str
     value: str = ""
-    """The value for `set` and `at_most`; may name a group of the pattern in braces."""
+    """Value for `set` and `at_most`, which may refer to a group of the pattern in braces."""
 
 
 @dataclass(frozen=True)
 class CatalogueEntry:
-    """A cause of failure."""
+    """A cause of failure, with the evidence for it and its fix."""
 
     id: str
     title: str
-    """A few words, as a heading."""
     cause: str
-    """One or two sentences; may name groups of the pattern in braces."""
+    """One or two sentences, which may refer to groups of the pattern in braces."""
     fix: str
     patterns: tuple[re.Pattern[str], ...] = ()
-    """Patterns of a line, without its prefixes (time, rank, level)."""
     where: tuple[str, ...] = ()
-    """The processes that write the line, `vllm` for every server; () for any process."""
+    """Processes that write the line, with `vllm` for all servers; () for any process."""
     when: str = ""
-    """start | training; "" for any time."""
+    """When the cause occurs: "start", "training", or "" for any time."""
     near: tuple[re.Pattern[str], ...] = ()
-    """Patterns of which one must match in the lines around the match, such as a frame of the traceback."""
+    """Patterns one of which must match in the lines around the match, such as a frame of the traceback."""
     confidence: Confidence = Confidence.CERTAIN
-    """The highest confidence of a match."""
     follows: tuple[str, ...] = ()
-    """Entries of which this is a consequence: if one of them matches, this is not shown. `*`: any other entry."""
+    """Entries of which this cause is a consequence. If one matches, this isn't shown; `*` means any other entry."""
     reasons: tuple[str, ...] = ()
-    """End reasons that prove this cause, alone or with one of `exits` if there are any."""
+    """End reasons that prove this cause; if `exits` is not empty, one of its codes must occur as well."""
     exits: tuple[int, ...] = ()
-    """Exit codes that suggest this cause if nothing else matches."""
     events: tuple[str, ...] = ()
     """Kinds of events in the outbox that prove this cause; their data must match `patterns` if there are any."""
     figures: bool = False
-    """True if the trainer's lines of figures are searched too."""
+    """True if the trainer's lines of metrics are searched too."""
     anywhere: bool = False
-    """True if a match is certain on any line; otherwise only on a line where an error is raised or logged."""
+    """True if a match on any line is reliable; otherwise only on a line that raises or logs an error."""
     changes: tuple[Change, ...] = ()
 
-    def filled(self, text: str, values: dict[str, str]) -> str:
-        """Fill in a text's groups with the values of a match."""
-        return _MatchFormatter().vformat(text, (), values)
+    def filled(self, template: str, values: dict[str, str]) -> str:
+        """Return a template with its groups replaced by the values of a match."""
+        return _MatchFormatter().vformat(template, (), values)
 
 
 class _MatchFormatter(string.Formatter):
-    """A formatter with the groups of a match; a group that did not take part becomes an ellipsis."""
+    """A formatter that inserts the groups of a match, and an ellipsis for a group that matched nothing."""
 
     def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
         return kwargs.get(str(key)) or "…"
@@ -95,13 +88,13 @@ class _MatchFormatter(string.Formatter):
 class Catalogue:
     entries: tuple[CatalogueEntry, ...]
     noise: tuple[re.Pattern[str], ...] = ()
-    """Patterns of lines that mention errors but report none."""
+    """Patterns for lines that mention errors but report none."""
     by_id: dict[str, CatalogueEntry] = field(default_factory=dict)
 
 
 @functools.cache
 def catalogue() -> Catalogue:
-    """Read the catalogue, once. Raises BadCatalogue."""
+    """Read and check the catalogue, once per process, and return it. Raises BadCatalogue."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     all_entries = tuple(_entry(row) for row in table["entry"])
     by_id = {entry.id: entry for entry in all_entries}
@@ -110,12 +103,12 @@ def catalogue() -> Catalogue:
     for entry in all_entries:
         unknown = set(entry.follows) - set(by_id) - {"*"}
         if unknown:
-            raise BadCatalogue(f"{entry.id} follows {', '.join(sorted(unknown))}, which are no entries")
+            raise BadCatalogue(f"{entry.id} follows {', '.join(sorted(unknown))}, which are not entries")
     return Catalogue(all_entries, tuple(re.compile(pattern) for pattern in table["noise"]), by_id)
 
 
 def entries() -> dict[str, CatalogueEntry]:
-    """Map id -> entry, in the catalogue's order."""
+    """Return the entries by id, in the catalogue's order."""
     return catalogue().by_id
 
 

@@ -9,37 +9,36 @@ from typing import Any
 from workers.diagnosis.judging import Facts, Log, Report, judge
 
 EVIDENCE_KINDS = frozenset({"reward_failed", "metrics_left_out", "hang"})
-"""Kinds of events that may be evidence of a cause."""
-LONGEST_LINE = 1 << 20
+MAX_LINE_BYTES = 1 << 20
 _CONTINUES = re.compile(r": training (continues|goes on)\.")
-"""The end of a note after a hang, in present and earlier versions."""
+"""Pattern for a note that training continues after a hang, in this and earlier versions."""
 
 
 class NothingToRead(Exception):
-    """There is no log; the message says where logs were expected."""
+    """Error for a path without logs; the message says where logs were expected."""
 
 
 def diagnose(path: Path, limit: int | None = None) -> Report:
-    """Diagnose a log, an attempt's folder, or the newest attempt of a run's folder. `limit`: bytes to read of each log.
-    Raises NothingToRead, and OSError for a path that can't be read."""
+    """Diagnose a log, an attempt's folder, or the newest attempt in a run's folder, and return the report. `limit`: the
+    number of bytes to read of each log. Raises NothingToRead, and OSError for a path that can't be read."""
     if path.is_file():
         return judge([Log(role_of(path), path)], Facts(), limit)
     attempts = [inner for inner in path.iterdir() if inner.is_dir() and inner.name.isdecimal()]
     folder = max(attempts, key=lambda inner: int(inner.name)) if attempts else path
     logs = _logs(folder)
     if not logs:
-        raise NothingToRead(f"{path} has no logs: expected a log file, or a folder with logs/trainer.log and the like.")
+        raise NothingToRead(f"{path} has no logs. Expected a log, or a folder with logs such as logs/trainer.log.")
     return judge(logs, facts_of(folder), limit)
 
 
 def role_of(path: Path) -> str:
-    """Infer the process that wrote a log from the file's name; "" for an unknown name."""
+    """Infer from a log's file name which process wrote it; return "" for an unknown name."""
     stem = path.stem
     return stem if path.suffix == ".log" and stem.partition("-")[0] in ("trainer", "vllm", "download") else ""
 
 
 def facts_of(folder: Path) -> Facts:
-    """Read the facts in the outbox of an attempt's folder, as far as they can be read."""
+    """Collect the facts that can be read from the outbox in an attempt's folder."""
     exits: dict[str, int] = {}
     events: list[tuple[str, str]] = []
     reason, trained, has_events = "", False, False
@@ -70,10 +69,9 @@ def _logs(folder: Path) -> list[Log]:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events. Lines of metrics, which are most of the file, are not parsed."""
     try:
         with path.open("rb") as file:
-            while line := file.readline(LONGEST_LINE):
+            while line := file.readline(MAX_LINE_BYTES):
                 if b'"kind":"train"' in line or b'"kind":"system"' in line or b'"kind":"vllm"' in line:
                     continue
                 try:

@@ -1,4 +1,4 @@
-"""Judgement of the lines that match entries of the catalogue, and a ranking of the causes by likelihood."""
+"""Judgement of the log lines that match entries of the catalogue, and ranking of the causes by likelihood."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from typing import Any
 
 from workers.diagnosis.catalogue import CatalogueEntry, Change, Confidence, catalogue
 from workers.diagnosis.scanning import (
-    LONG,
+    MAX_LINE_BYTES,
     LineFacts,
     LogLine,
     around,
@@ -21,38 +21,34 @@ from workers.diagnosis.scanning import (
     step_of,
 )
 
-SHOWN = 400
-"""The longest line of evidence, in characters."""
+MAX_EVIDENCE_LENGTH = 400
 MAX_EVIDENCE = 4
 MAX_SHAPES = 200_000
-"""The largest number of shapes (lines without their digits) in a log; beyond it, only lines that raise an error are
-matched."""
+"""Maximum number of shapes (lines without their digits) remembered per log; beyond it, only lines that raise an error
+are matched."""
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)")
 
 
 @dataclass(frozen=True)
 class Log:
     role: str
-    """trainer, vllm, ...; "" if unknown."""
     path: Path
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about a failed attempt besides its logs."""
+    """Facts about a failed attempt in addition to its logs."""
 
     reason: str = ""
-    """The run's end reason."""
     exits: dict[str, int] = field(default_factory=dict)
-    """Role -> exit code, in the order of the exits."""
     events: tuple[tuple[str, str], ...] = ()
     """(kind, data as JSON) of the events that may be evidence."""
     trained: bool | None = None
-    """True if training had begun; None: unknown."""
+    """True if training had begun, None if that is unknown."""
 
     @property
     def first_role(self) -> str:
-        """The process that failed first; "" if none did."""
+        """Role of the process that failed first; "" if none did."""
         return next((role for role, code in self.exits.items() if code not in (0, 143, -15)), "")
 
 
@@ -67,21 +63,18 @@ class Diagnosis:
     confidence: Confidence
     lines: tuple[LogLine, ...] = ()
     facts: tuple[str, ...] = ()
-    """Evidence other than lines, as sentences."""
+    """Evidence other than log lines, as sentences."""
     values: dict[str, str] = field(default_factory=dict)
-    """The pattern's groups."""
     changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True)
 class Report:
     diagnoses: tuple[Diagnosis, ...]
-    """The likeliest first; () if no cause is known."""
     first_errors: tuple[LogLine, ...]
-    """The first error of each process."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Convert the parts to send; the texts are in the catalogue."""
+        """Return what is sent to the control plane, without the texts, which are in the catalogue."""
         return {
             "diagnoses": [
                 {
@@ -105,10 +98,8 @@ class _Match:
     lines: list[LogLine]
     facts: list[str] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)
-    at: float = 0.0
-    """The position in the log, from 0 to 1."""
-    mild: bool = False
-    """True if the evidence is no more than a warning."""
+    position: float = 0.0
+    is_mild: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,7 +119,7 @@ class Scan:
         self.matches: dict[str, _Match] = {}
         self.first_error: LogLine | None = None
         self._latest: dict[str, int] = {}
-        """Entry -> the offset of the last line that it matches."""
+        """Offset of the last matching line, by entry."""
         self._progress_at = -1
         self._hits: dict[str, list[tuple[_Position, re.Match[str]]]] = {}
         self._entries = [entry for entry in catalogue().entries if entry.patterns and _is_written_by(entry, log.role)]
@@ -142,9 +133,9 @@ class Scan:
             shape = shape_of(raw)
             result = shapes.get(shape)
             if result is None:
-                full = len(shapes) >= MAX_SHAPES
-                result = self._match(offset, number, raw, only_raised=full)
-                if not full:
+                is_full = len(shapes) >= MAX_SHAPES
+                result = self._match(offset, number, raw, only_raised=is_full)
+                if not is_full:
                     shapes[shape] = result
             matched, progress = result
             if progress and (bar := step_of(raw)) != step:
@@ -153,18 +144,18 @@ class Scan:
                 self._latest[id_] = offset
 
     def _match(self, offset: int, number: int, raw: bytes, *, only_raised: bool) -> tuple[list[str], bool]:
-        """Match a line of a new shape: the ids of the entries that it matches, and whether it shows progress."""
+        """Match a line of a new shape. Return the ids of the entries that it matches, and whether it shows progress."""
         line = read(raw)
-        if line is None or (only_raised and not line.raised):
-            return [], is_progress(clean(raw)[0]) if len(raw) < LONG else False
+        if line is None or (only_raised and not line.is_raised):
+            return [], is_progress(clean(raw)[0]) if len(raw) < MAX_LINE_BYTES else False
         if any(pattern.search(line.text) for pattern in catalogue().noise):
             return [], False
         position = _Position(offset, number, line)
-        if self.first_error is None and line.raised and not line.figures and not _TRACEBACK.match(line.text):
-            self.first_error = self._shown(position)
+        if self.first_error is None and line.is_raised and not line.has_metrics and not _TRACEBACK.match(line.text):
+            self.first_error = self._evidence_line(position)
         matched = []
         for entry in self._entries:
-            if line.figures and not entry.figures:
+            if line.has_metrics and not entry.figures:
                 continue
             if hit := next((match for pattern in entry.patterns if (match := pattern.search(line.text))), None):
                 self._hits.setdefault(entry.id, []).append((position, hit))
@@ -183,28 +174,29 @@ class Scan:
             if not hits:
                 continue
             # A line that raises is better evidence, and a match with more groups; of equals, the first.
-            position, best = min(hits, key=lambda hit: (not hit[0].line.raised, hit[1].groups().count(None)))
+            position, best = min(hits, key=lambda hit: (not hit[0].line.is_raised, hit[1].groups().count(None)))
             line, confidence = position.line, entry.confidence
-            if not (line.raised or entry.anywhere or (line.figures and entry.figures)):
-                confidence = confidence.lowered(2 if line.mild else 1)
-            if self._latest[entry.id] < self._progress_at and not line.figures:
+            if not (line.is_raised or entry.anywhere or (line.has_metrics and entry.figures)):
+                confidence = confidence.lowered(2 if line.is_mild else 1)
+            if self._latest[entry.id] < self._progress_at and not line.has_metrics:
                 confidence = Confidence.POSSIBLE  # the process continued after this line
             values = {name: value for name, value in best.groupdict().items() if value}
-            lines = list(dict.fromkeys(self._shown(hit) for hit, _ in [(position, best), *hits]))[:MAX_EVIDENCE]
+            lines = list(dict.fromkeys(self._evidence_line(hit) for hit, _ in [(position, best), *hits]))[:MAX_EVIDENCE]
             match = _Match(entry, self.log.role, confidence, lines, [], values, position.offset / size)
-            match.mild = line.mild and not entry.anywhere
+            match.is_mild = line.is_mild and not entry.anywhere
             self.matches[entry.id] = match
 
     def _is_near(self, entry: CatalogueEntry, offset: int, texts: dict[int, str]) -> bool:
         text = texts.get(offset) or texts.setdefault(offset, around(self.log.path, offset))
         return any(pattern.search(text) for pattern in entry.near)
 
-    def _shown(self, position: _Position) -> LogLine:
-        return LogLine(self.log.path.name, position.number, position.line.text[:SHOWN])
+    def _evidence_line(self, position: _Position) -> LogLine:
+        return LogLine(self.log.path.name, position.number, position.line.text[:MAX_EVIDENCE_LENGTH])
 
 
 def judge(logs: Sequence[Log], facts: Facts, limit: int | None = None) -> Report:
-    """Diagnose a failure by the facts, and by the logs as far as they can be read. `limit`: bytes of each log."""
+    """Diagnose a failure from the facts and the readable logs, and return the report. `limit`: the number of bytes to
+    read of each log."""
     scans: list[Scan] = []
     for log in logs:
         try:
@@ -215,20 +207,20 @@ def judge(logs: Sequence[Log], facts: Facts, limit: int | None = None) -> Report
     matches += _from_facts(facts, {match.entry.id: match for match in matches})
     matches = _without_consequences(_merged(matches))
     for match in matches:
-        _weigh(match, facts)
+        _adjust_confidence(match, facts)
     if any(match.confidence is not Confidence.POSSIBLE for match in matches):
-        matches = [match for match in matches if not match.mild]
+        matches = [match for match in matches if not match.is_mild]
     matches = matches or _from_exits(facts)
     matches.sort(key=lambda match: _rank(match, facts))
     for match in matches[1:]:
         if match.confidence is Confidence.CERTAIN:
-            match.confidence = Confidence.LIKELY  # two causes are not both certain
+            match.confidence = Confidence.LIKELY  # two causes can't both be certain
     errors = tuple(scan.first_error for scan in scans if scan.first_error is not None)
     return Report(tuple(_diagnosis(match) for match in matches), errors)
 
 
 def _is_written_by(entry: CatalogueEntry, role: str) -> bool:
-    # A log of an unknown process may be from any.
+    # A log of unknown origin may be from any process.
     return not entry.where or not role or role.partition("-")[0] in entry.where
 
 
@@ -255,7 +247,7 @@ def _evidence_in_facts(entry: CatalogueEntry, facts: Facts) -> tuple[list[str], 
         if kind in entry.events:
             hit = next((match for pattern in entry.patterns if (match := pattern.search(data))), None)
             if hit or not entry.patterns:
-                sentences.append(_event_sentence(kind, data)[:SHOWN])
+                sentences.append(_event_sentence(kind, data)[:MAX_EVIDENCE_LENGTH])
                 values |= {name: value for name, value in (hit.groupdict() if hit else {}).items() if value}
     return list(dict.fromkeys(sentences))[:MAX_EVIDENCE], values
 
@@ -267,7 +259,6 @@ def _event_sentence(kind: str, data: str) -> str:
 
 
 def _from_exits(facts: Facts) -> list[_Match]:
-    """Match exit codes alone, when the logs have no evidence."""
     return [
         _Match(entry, role, Confidence.POSSIBLE, [], [f"{role} exited with {code}."], {}, 1.0)
         for role, code in facts.exits.items()
@@ -277,7 +268,6 @@ def _from_exits(facts: Facts) -> list[_Match]:
 
 
 def _merged(matches: Iterable[_Match]) -> list[_Match]:
-    """Merge the matches of each entry, beginning with the log of the highest confidence."""
     by_id: dict[str, _Match] = {}
     for match in sorted(matches, key=lambda match: match.confidence.rank):
         first = by_id.setdefault(match.entry.id, match)
@@ -287,15 +277,15 @@ def _merged(matches: Iterable[_Match]) -> list[_Match]:
 
 
 def _without_consequences(matches: list[_Match]) -> list[_Match]:
-    """Leave out entries that follow from another entry with at least the same confidence."""
+    """Return the matches without those that are consequences of another entry with at least the same confidence."""
     by_id = catalogue().by_id
-    sure = {match.entry.id: match.confidence.rank for match in matches}
+    ranks = {match.entry.id: match.confidence.rank for match in matches}
 
     def is_consequence(match: _Match) -> bool:
         follows = match.entry.follows
         causes = [
             rank
-            for id_, rank in sure.items()
+            for id_, rank in ranks.items()
             if id_ != match.entry.id and (id_ in follows or ("*" in follows and "*" not in by_id[id_].follows))
         ]
         return any(rank <= Confidence.LIKELY.rank or rank <= match.confidence.rank for rank in causes)
@@ -303,19 +293,19 @@ def _without_consequences(matches: list[_Match]) -> list[_Match]:
     return [match for match in matches if not is_consequence(match)]
 
 
-def _weigh(match: _Match, facts: Facts) -> None:
+def _adjust_confidence(match: _Match, facts: Facts) -> None:
     when = match.entry.when
-    another_time = facts.trained is not None and when and (when == "training") != facts.trained
+    is_another_time = facts.trained is not None and when and (when == "training") != facts.trained
     # If another process failed first, this error may be a consequence.
-    another_process = facts.first_role and match.role and match.role != facts.first_role
+    is_another_process = facts.first_role and match.role and match.role != facts.first_role
     if not match.facts:
-        match.confidence = match.confidence.lowered(bool(another_time) + bool(another_process))
+        match.confidence = match.confidence.lowered(bool(is_another_time) + bool(is_another_process))
 
 
 def _rank(match: _Match, facts: Facts) -> tuple[int, int, int, float]:
-    general = 1 if "*" in match.entry.follows else 0
-    elsewhere = 1 if facts.first_role and match.role != facts.first_role else 0
-    return match.confidence.rank, general, elsewhere, match.at
+    is_general = 1 if "*" in match.entry.follows else 0
+    is_elsewhere = 1 if facts.first_role and match.role != facts.first_role else 0
+    return match.confidence.rank, is_general, is_elsewhere, match.position
 
 
 def _diagnosis(match: _Match) -> Diagnosis:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workers.environments.entry import ToolDescription
-from workers.sandbox.requirements.syntax import DEEPEST, NamedFunction, deeper, is_generator, parsed
+from workers.sandbox.requirements.syntax import MAX_BRACKET_DEPTH, NamedFunction, is_generator, is_too_deep, parsed
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 """Pattern of tool names that every chat format supports."""
@@ -57,8 +57,8 @@ def problem(source: str) -> str:
 
 
 def _function(source: str) -> ast.FunctionDef:
-    if deeper(source):
-        raise NotATool(f"it has more than {DEEPEST} brackets within each other")
+    if is_too_deep(source):
+        raise NotATool(f"it has more than {MAX_BRACKET_DEPTH} brackets within each other")
     tree = parsed(source)
     if isinstance(tree, str):
         raise NotATool(tree)

@@ -1,7 +1,7 @@
-"""Reports the host's inventory to the control plane: every 10 s, and every 2 s while somebody watches.
+"""Announcements of the host's inventory to the control plane, every 10 s, or every 2 s while somebody is watching.
 
-The Celery worker's own process reports, so a silent host is one that launches can't reach. A subprocess queries the
-trainer's interpreter for its capabilities: importing TRL takes ten seconds, and this program never imports it.
+The Celery worker's own process announces, so a silent host is one that launches can't reach. A subprocess queries the
+trainer's interpreter for its capabilities, because importing TRL takes ten seconds and this program never imports it.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ DESCRIBE_TIMEOUT_S = 300
 SANDBOX_TIMEOUT_S = 120
 ANNOUNCED = ".announced"
 SANDBOX_EVERY_S = 600
-"""Packages and kernel settings that a sandbox needs may change while a host runs."""
+"""Seconds between two self-tests of the sandbox, whose packages and kernel settings may change while a host runs."""
 VERSIONS = (
     "torch", "trl", "transformers", "peft", "accelerate", "vllm", "deepspeed", "bitsandbytes", "flash-attn",
     "liger-kernel",
 )  # fmt: skip
-_ASK_VERSIONS = """
+_VERSIONS_CODE = """
 import importlib.metadata, json, sys
 versions = {"python": sys.version.split()[0]}
 for name in sys.argv[1:]:
@@ -49,15 +49,15 @@ for name in sys.argv[1:]:
         pass
 print(json.dumps(versions))
 """
-_ASK_CUDA = """
+_CUDA_CODE = """
 import json, torch
 print(json.dumps({"built_for": torch.version.cuda or "", "usable": torch.cuda.is_available()}))
 """
-"""No CUDA context is left behind: the process ends, and is_available creates none."""
+"""Code that leaves no CUDA context behind: its process ends, and is_available creates none."""
 
 
 class TrainerProbe:
-    """Facts about the trainer's interpreter, queried in a thread and cached by the versions of its packages."""
+    """A probe of the trainer's interpreter, which runs in a thread and caches facts by the versions of packages."""
 
     def __init__(self, settings: HostSettings) -> None:
         self._settings = settings
@@ -66,21 +66,20 @@ class TrainerProbe:
         self.versions: dict[str, str] = {}
         self.schema: dict[str, Any] | None = None
         self.sandbox: dict[str, Any] | None = None
-        """{"backend": its name or None, "tried": {backend: why it doesn't work, or ""}}; None: not known yet."""
+        """{"backend": its name or None, "tried": {backend: why it doesn't work, or ""}}; None until known."""
         self._sandbox_due = float("-inf")
         self.packages: dict[str, str] | None = None
-        """Versions of the optional packages that have an interpreter of their own (environments, Atropos, sinks)."""
+        """Versions of the optional packages that have their own interpreters (environments, Atropos, sinks)."""
         self.driver = ""
-        """The GPU driver's version as last read; "" without GPUs."""
         self.cuda: dict[str, Any] | None = None
-        """{"built_for": torch's CUDA version, "usable": whether torch can use the GPUs}; None: not known."""
+        """{"built_for": torch's CUDA version, "usable": whether torch can use the GPUs}; None if unknown."""
         self._cuda_key: tuple[str, str] | None = None
-        """The versions of driver and torch that `cuda` is about."""
 
     def tick(self, now: float) -> float:
-        """Query the interpreter again, since packages are installed and upgraded while a host runs."""
-        argv = [self._settings.trainer_python, "-c", _ASK_VERSIONS, *VERSIONS]
-        versions = {str(name): str(value) for name, value in (self._ask(argv, timeout_s=60) or {}).items()}
+        """Query the interpreter again, because packages may be installed and upgraded while a host runs. Return the
+        seconds until the next query."""
+        argv = [self._settings.trainer_python, "-c", _VERSIONS_CODE, *VERSIONS]
+        versions = {str(name): str(value) for name, value in (self._run_query(argv, timeout_s=60) or {}).items()}
         if "trl" not in versions:
             self.state, self.versions, self.schema = "missing", versions, None
         elif versions != self.versions or self.state != "ready":
@@ -102,7 +101,7 @@ class TrainerProbe:
             (self._settings.atropos_python or python_of(gateway.ENVIRONMENT), (gateway.ATROPOSLIB,)),
             (self._settings.sinks_python or python_of(sinks.ENVIRONMENT), tuple(sinks.DISTRIBUTIONS.values())),
         ):
-            versions = self._ask([python, "-c", _ASK_VERSIONS, *names], timeout_s=60) or {}
+            versions = self._run_query([python, "-c", _VERSIONS_CODE, *names], timeout_s=60) or {}
             self.packages |= {name: str(versions[name]) for name in names if name in versions}
 
     def _describe(self, versions: dict[str, str]) -> None:
@@ -114,7 +113,7 @@ class TrainerProbe:
         if schema is None:
             self.state = "checking"
             argv = [self._settings.trainer_python, "-m", "workers.trainer.describe"]
-            schema = self._ask(argv, timeout_s=DESCRIBE_TIMEOUT_S)
+            schema = self._run_query(argv, timeout_s=DESCRIBE_TIMEOUT_S)
             if schema is not None:
                 file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 _replace(file, json.dumps(schema))
@@ -122,25 +121,24 @@ class TrainerProbe:
         self.state = "missing" if schema is None else "ready"
 
     def _query_cuda(self, torch: str) -> None:
-        argv = [self._settings.trainer_python, "-c", _ASK_CUDA]
-        self.cuda = self._ask(argv, timeout_s=DESCRIBE_TIMEOUT_S, gpus=True)
+        argv = [self._settings.trainer_python, "-c", _CUDA_CODE]
+        self.cuda = self._run_query(argv, timeout_s=DESCRIBE_TIMEOUT_S, gpus=True)
         self._cuda_key = (self.driver, torch) if self.cuda is not None else None
 
     def _test_sandbox(self, now: float) -> None:
-        """Run the sandbox's self-test: it attacks itself, which takes a second."""
         argv = [self._settings.trainer_python, "-m", "workers.sandbox", "--json"]
-        report = self._ask(argv, timeout_s=SANDBOX_TIMEOUT_S, fails_with=1)
+        report = self._run_query(argv, timeout_s=SANDBOX_TIMEOUT_S, fails_with=1)
         self.sandbox = report or {
             "backend": None,
-            "tried": {"self-test": "it gave no answer; the worker's log has more"},
+            "tried": {"self-test": "it reported nothing; see the worker's log"},
         }
         self._sandbox_due = now + (SANDBOX_EVERY_S if report else 60.0)
 
-    def _ask(
+    def _run_query(
         self, argv: list[str], *, timeout_s: float, fails_with: int = 0, gpus: bool = False
     ) -> dict[str, Any] | None:
-        """Return the last line of a program's output as a JSON object. `fails_with`: an exit code besides 0 with which
-        the output counts. None: there is no such object."""
+        """Run a program, and return the last line of its output as a JSON object, or None if there is none.
+        `fails_with`: an exit code other than 0 with which the output is valid too."""
         environment = trainer_tool_environment(self._settings, os.environ, gpus=gpus)
         try:
             completed = subprocess.run(
@@ -154,16 +152,16 @@ class TrainerProbe:
             )
             if completed.returncode not in (0, fails_with):
                 completed.check_returncode()
-            answer = json.loads(completed.stdout.splitlines()[-1])
+            result = json.loads(completed.stdout.splitlines()[-1])
         except FileNotFoundError:
             return None  # not installed yet
         except subprocess.CalledProcessError as error:
             log.warning("%s failed: %s", argv[1:3], error.stderr.decode(errors="replace")[-2000:])
             return None
         except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
-            log.warning("%s gave no answer: %s", argv[1:3], error)
+            log.warning("%s reported nothing: %s", argv[1:3], error)
             return None
-        return answer if isinstance(answer, dict) else None
+        return result if isinstance(result, dict) else None
 
 
 def _read_object(file: Path) -> dict[str, Any] | None:
@@ -175,7 +173,7 @@ def _read_object(file: Path) -> dict[str, Any] | None:
 
 
 class Announcer:
-    """Sends the inventory, and what has changed of the trainer's schema and the runs' sizes."""
+    """Sender of the inventory, and of the trainer's schema and the runs' sizes when they have changed."""
 
     def __init__(
         self,
@@ -193,7 +191,6 @@ class Announcer:
         self._sent_schema: dict[str, Any] | None = None
         self._sent_sizes: dict[str, int] | None = None
         self._failing = ""
-        """The last error, so that each is logged once."""
 
     def tick(self, now: float) -> float:
         schema = self._probe.schema
@@ -204,7 +201,7 @@ class Announcer:
         if sizes is not self._sent_sizes:
             body["run_sizes"] = sizes
         try:
-            answer = self._control.announce(body)
+            response = self._control.announce(body)
         except ControlError as error:
             if str(error) != self._failing:
                 log.warning("this host could not announce itself: %s", error)
@@ -213,20 +210,21 @@ class Announcer:
             return self._settings.announce_s if refused else min(2.0, self._settings.announce_s)
         self._failing = ""
         with contextlib.suppress(OSError):
-            # A container's health check reads the file's age: when the control plane last answered this host.
+            # A container's health check reads the file's age: the time since the control plane last responded.
             (self._settings.runs_dir / ANNOUNCED).touch()
-        self._sent_schema = None if answer.get("want_schema") else schema
+        self._sent_schema = None if response.get("want_schema") else schema
         self._sent_sizes = sizes
-        if answer.get("want_schema") and schema is not None:
+        if response.get("want_schema") and schema is not None:
             return 0.5
-        # Sooner while a form or a page waits for it.
-        soon = schema is None or bool(answer.get("watched"))
-        return min(self._settings.announce_watched_s, self._settings.announce_s) if soon else self._settings.announce_s
+        # Sooner while a form or a page is waiting for the next announcement.
+        is_urgent = schema is None or bool(response.get("watched"))
+        watched_s = min(self._settings.announce_watched_s, self._settings.announce_s)
+        return watched_s if is_urgent else self._settings.announce_s
 
     def inventory(self) -> dict[str, Any]:
-        """Return the host's resources, and the facts about its programs that are known so far."""
+        """Return the host's resources and what is known so far about its programs."""
         probe = self._probe
-        resources = self._inventory.take()
+        resources = self._inventory.read()
         probe.driver = resources["driver"]
         facts = {"sandbox": probe.sandbox, "cuda": probe.cuda, "packages": probe.packages}
         facts = {name: fact for name, fact in facts.items() if fact is not None}
@@ -234,12 +232,12 @@ class Announcer:
 
 
 _loops: list[Loop] = []
-_guard = threading.Lock()
+_lock = threading.Lock()
 
 
 def start(settings: HostSettings) -> None:
-    """Start announcing, and write the control plane's address for supervisors."""
-    with _guard:
+    """Start announcing, and write the control plane's address to a file for supervisors."""
+    with _lock:
         if _loops:
             return
         quiet_http_log()
@@ -257,7 +255,7 @@ def start(settings: HostSettings) -> None:
 
 
 def stop() -> None:
-    with _guard:
+    with _lock:
         for loop in _loops:
             loop.stop()
         _loops.clear()
@@ -275,5 +273,5 @@ def _replace(file: Path, text: str) -> None:
 
 
 def quiet_http_log() -> None:
-    """Keep httpx from logging every heartbeat."""
+    """Stop httpx from logging every heartbeat."""
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -1,9 +1,9 @@
-"""The host's Celery app: receives short commands from the control plane and runs the announcements.
+"""The host's Celery app, which receives short commands from the control plane and runs the announcements.
 
     celery -A workers.host.celery worker -Q host.<name> -n host@<name>
 
-Prefork, because the launcher must spawn from a main thread, where a pool child runs its tasks.
-"""
+It uses the prefork pool, because the launcher must spawn processes from a main thread, in which a pool child runs
+tasks."""
 
 import os
 import socket

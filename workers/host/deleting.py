@@ -1,4 +1,4 @@
-"""Deletes a folder on this host: one checkpoint of an attempt, or the whole folder of an attempt that has ended."""
+"""Deletion of a folder on this host: one checkpoint of an attempt, or the whole folder of an attempt that has ended."""
 
 import os
 import shutil
@@ -12,31 +12,31 @@ from workers.supervisor.reports.control import Control
 
 
 class NotDeleted(Exception):
-    """The folder could not or must not be deleted. The message is a sentence for people."""
+    """Error for a folder that can't or mustn't be deleted. The message is a sentence for people."""
 
 
 def delete_and_report(folder: str, token: str, settings: HostSettings) -> bool:
     """Delete <run>/<attempt>/checkpoints/checkpoint-N or <run>/<attempt>, and report the result to the control plane.
-    `token`: the attempt's token. Returns whether the folder is gone; deleting a missing folder succeeds. Raises
+    Return whether the folder is gone; deleting a missing folder succeeds. `token`: the attempt's token. Raises
     ValueError for any other folder."""
-    named = CHECKPOINT_FOLDER.fullmatch(folder) or ATTEMPT_FOLDER.fullmatch(folder)
-    if named is None:
+    match = CHECKPOINT_FOLDER.fullmatch(folder) or ATTEMPT_FOLDER.fullmatch(folder)
+    if match is None:
         raise ValueError(f"{folder!r} is not the folder of a checkpoint or an attempt")
-    path = named.groupdict().get("path", "")
+    path = match.groupdict().get("path", "")
     problem = ""
     try:
         if not path:
-            attempt = AttemptFolder.of(settings.runs_dir, named["run"], int(named["attempt"]))
+            attempt = AttemptFolder.of(settings.runs_dir, match["run"], int(match["attempt"]))
             if Lock(attempt).is_held():
                 raise NotDeleted(f"A process of the run is still using {attempt.path}.")
         delete(folder, settings.runs_dir)
         if not path:
             with suppress(OSError):
-                (settings.runs_dir / named["run"]).rmdir()  # with its last attempt
+                (settings.runs_dir / match["run"]).rmdir()  # with its last attempt
     except NotDeleted as error:
         problem = str(error)
     with closing(Control.of(settings, token)) as control:
-        control.send_deleted(f"{named['run']}-{named['attempt']}", path=path, problem=problem)
+        control.send_deleted(f"{match['run']}-{match['attempt']}", path=path, problem=problem)
     return not problem
 
 
@@ -44,7 +44,7 @@ def delete(folder: str, runs_dir: Path) -> None:
     """Delete a folder below `runs_dir`. Raises NotDeleted."""
     path = runs_dir / folder
     if os.path.realpath(path) != os.path.join(os.path.realpath(runs_dir), folder):
-        raise NotDeleted(f"{path} is a link or lies below one. The control plane does not delete what links lead to.")
+        raise NotDeleted(f"{path} is a link or is below one. The control plane doesn't delete the targets of links.")
     renamed = path.with_name(f"deleted-{path.name}")
     try:
         if path.is_dir():

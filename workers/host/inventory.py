@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 MAX_PORTS = 500
 FOLDER_ID = ".folder-id"
 SHM = Path("/dev/shm")  # noqa: S108  # ranks and vLLM's processes exchange tensors there
-GPU_PATIENCE_S = 3.0
-"""The wait for a driver that may never answer; without an answer the announcement has no GPUs."""
+GPU_TIMEOUT_S = 3.0
+"""Seconds to wait for a driver that may never respond; without a response the announcement has no GPUs."""
 
 
 class Inventory:
@@ -43,12 +43,12 @@ class Inventory:
         self._gpus = Gpus(read_gpus, read_links, own=settings.own_gpus)
         psutil.cpu_percent(None)  # the first call has nothing to compare with
 
-    def take(self) -> dict[str, Any]:
-        """Read the host's present state. Sizes are in MiB."""
+    def read(self) -> dict[str, Any]:
+        """Return the host's current state. Sizes are in MiB."""
         settings = self._settings
         memory = psutil.virtual_memory()
         disk = shutil.disk_usage(settings.runs_dir)
-        entries, error = self._gpus.take()
+        entries, error = self._gpus.read()
         models = stored_models(settings.model_roots)
         return {
             "boot_id": procfs.boot_id(),
@@ -77,7 +77,8 @@ class Inventory:
 
 
 def folder_id(runs_dir: Path) -> str:
-    """Return the random id stored in RUNS_DIR: hosts with the same id share the folder. "": it can't be stored."""
+    """Return the random id stored in `runs_dir`, and create it if it is missing. Hosts with the same id share the
+    folder. Return "" if the id can't be stored."""
     path = runs_dir / FOLDER_ID
     try:
         with suppress(FileExistsError), tempfile.NamedTemporaryFile("w", dir=runs_dir, prefix=FOLDER_ID) as new:
@@ -97,7 +98,7 @@ def _has_gguf_script(settings: HostSettings) -> bool:
 
 
 class Gpus:
-    """The GPUs that runs may use, and why others are missing."""
+    """Reader of the GPUs that runs may use, and of the reasons why others can't be used."""
 
     def __init__(
         self,
@@ -111,12 +112,12 @@ class Gpus:
         self._read_links = read_links
         self._links: dict[int, list[Link]] = {}
         self._linked: tuple[str, ...] | None = None
-        """The GPUs whose links are known: cabling doesn't change while a host runs."""
+        """UUIDs of the GPUs whose links are known; cabling doesn't change while a host runs."""
         self._job: BackgroundCall[list[GpuReading]] | None = None
         self._last_error = ""
 
-    def take(self) -> tuple[list[dict[str, Any]], str]:
-        """Return the usable GPUs, and why others can't be used; "" if none is missing."""
+    def read(self) -> tuple[list[dict[str, Any]], str]:
+        """Return the usable GPUs, and why others can't be used, or "" if all can."""
         entries, error = self._query()
         if error and error != self._last_error:
             log.warning("GPUs: %s", error)
@@ -124,13 +125,13 @@ class Gpus:
         return entries, error
 
     def _query(self) -> tuple[list[dict[str, Any]], str]:
-        fresh = self._job is None
+        is_new = self._job is None
         job = self._job = self._job or BackgroundCall("gpus", self._read)
-        if not job.wait(GPU_PATIENCE_S if fresh else 0.0):
-            return [], "NVML does not answer."  # retried later, but not by a second thread
+        if not job.wait(GPU_TIMEOUT_S if is_new else 0.0):
+            return [], "NVML isn't responding."  # retried later, but not by a second thread
         self._job = None
         if job.error is not None:
-            return [], f"NVML does not answer: {job.error}"
+            return [], f"NVML isn't responding: {job.error}"
         readings = job.value()
         trouble = [f"GPU {gpu.index}: {gpu.trouble}" for gpu in readings if gpu.trouble]
         return [self._entry(gpu) for gpu in readings if not gpu.trouble], "; ".join(trouble)

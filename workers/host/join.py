@@ -1,10 +1,10 @@
-"""Makes this machine a host of a control plane, and runs its worker.
+"""The command that makes this machine a host of a control plane, and runs its worker.
 
     python3 -m workers.host.join https://control.example CODE     the first time
     python3 -m workers.host.join                                  later
 
-Like manage.py, this needs nothing but python3 and pip: it builds `.venv` and `.venv-train` if they are missing. It
-stays in the foreground, for systemd or a container to run. SIGTERM ends it; runs on this host continue.
+Like manage.py, it needs nothing but python3 and pip: it builds `.venv` and `.venv-train` if they are missing. It stays
+in the foreground, for systemd or a container. SIGTERM ends it; runs on this host continue.
 """
 
 import argparse
@@ -20,11 +20,11 @@ def main() -> None:
     parser = _parser()
     parsed = parser.parse_args()
     if parsed.url and not (parsed.code or parsed.code_file):
-        parser.error("A join code is needed too. The Hardware page of the control plane makes one.")
+        parser.error("A join code is required too. “Add a host” on the control plane's Hardware page creates one.")
     if not parsed.url and not (parsed.data / "host.json").exists():
         parser.error(
-            f"This machine has joined no control plane yet: {parsed.data} has no host.json. “Add a host” on the "
-            "Hardware page of the control plane makes the command."
+            f"This machine hasn't joined a control plane: {parsed.data} contains no host.json. “Add a host” on the "
+            "control plane's Hardware page shows the command to run here."
         )
     ensure(["-m", "workers.host.join", *sys.argv[1:]])
 
@@ -50,13 +50,17 @@ def _parser() -> argparse.ArgumentParser:
         prog="python3 -m workers.host.join", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("url", nargs="?", default="", help="the control plane's address")
-    parser.add_argument("code", nargs="?", default="", help="a one-time code from its Hardware page")
-    parser.add_argument("--code-file", type=Path, help="a file with the code, in place of CODE")
-    parser.add_argument("--name", default="", help="this host's name; default: the code's, else the machine's")
+    parser.add_argument("code", nargs="?", default="", help="a one-time code from the control plane's Hardware page")
+    parser.add_argument("--code-file", type=Path, help="a file with the code, instead of CODE")
+    parser.add_argument(
+        "--name", default="", help="this host's name; default: the one in the code, or else the machine's"
+    )
     parser.add_argument("--data", type=Path, default=SOURCE / ".host", help="this host's folder; default: %(default)s")
-    parser.add_argument("--ca-file", type=Path, help="certificates (PEM) that vouch for the control plane and Redis")
+    parser.add_argument(
+        "--ca-file", type=Path, help="certificates (PEM) of the authority of the control plane and Redis"
+    )
     parser.add_argument("--plaintext", action="store_true", help="allow http:// and redis:// beyond this machine")
-    parser.add_argument("--only-join", action="store_true", help="store the credentials, and don't start the worker")
+    parser.add_argument("--only-join", action="store_true", help="store the credentials without starting the worker")
     return parser
 
 

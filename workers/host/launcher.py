@@ -1,4 +1,4 @@
-"""Launches an attempt: its folder, its spec, a detached supervisor and its lock. Repeated deliveries change nothing."""
+"""Launch of an attempt: folder, spec, detached supervisor and lock. A repeated delivery changes nothing."""
 
 import dataclasses
 import logging
@@ -24,16 +24,17 @@ log = logging.getLogger(__name__)
 class Launch(StrEnum):
     STARTED = "started"
     RUNNING = "running"
-    """An earlier delivery's supervisor or the reaper holds the lock."""
+    """The supervisor of an earlier delivery, or the reaper, holds the lock."""
     ENDED = "ended"
     LOST = "lost"
-    """A supervisor was allowed to start here and is gone: the reaper cleans up the folder."""
+    """A supervisor was started here earlier and is gone; the reaper will clean up the folder."""
     FAILED = "failed"
-    """No supervisor took the lock in time; the supervisor's log says why."""
+    """No supervisor acquired the lock in time; the supervisor's log says why."""
 
 
 def launch_and_report(document: Mapping[str, Any], token: str, settings: HostSettings) -> Launch:
-    """Launch an attempt, and report a failure to the control plane, which would otherwise only see a missing claim."""
+    """Launch an attempt and return the outcome. Report a failure to the control plane, which would otherwise only see a
+    missing claim."""
     try:
         outcome = launch(document, token, settings)
     except (ContractError, ValueError) as error:
@@ -46,7 +47,7 @@ def launch_and_report(document: Mapping[str, Any], token: str, settings: HostSet
         folder = AttemptFolder.of(settings.runs_dir, document["run"]["run_id"], document["number"])
         lines = last_lines(folder.log("supervisor"), whole=False)
         output = next((line.decode(errors="replace").strip()[:400] for line in reversed(lines) if line.strip()), "")
-        detail = f"No supervisor took the attempt's lock within {settings.lock_wait_s:g} s. {output}"
+        detail = f"No supervisor acquired the attempt's lock within {settings.lock_wait_s:g} s. {output}"
         _report(document, token, settings, detail.strip(), final=False)
     return outcome
 
@@ -54,7 +55,7 @@ def launch_and_report(document: Mapping[str, Any], token: str, settings: HostSet
 def launch(
     document: Mapping[str, Any], token: str, settings: HostSettings, *, environment: Mapping[str, str] | None = None
 ) -> Launch:
-    """Launch an attempt from its spec as JSON. Raises ContractError, ValueError or OSError."""
+    """Launch an attempt from its spec as JSON, and return the outcome. Raises ContractError, ValueError or OSError."""
     spec = from_dict(AttemptSpec, document)
     if spec.resume_from is not None:
         # The control plane names a checkpoint by run and attempt; only the host knows the path.
@@ -92,7 +93,7 @@ def _wait_for_lock(folder: AttemptFolder, lock: Lock, seconds: float) -> Launch:
         if folder.has_ended():
             return Launch.ENDED
         time.sleep(0.01)
-    log.error("no supervisor took the lock of %s in %g s", folder.path, seconds)
+    log.error("no supervisor acquired the lock of %s within %g s", folder.path, seconds)
     return Launch.FAILED
 
 
@@ -102,5 +103,5 @@ def _report(document: Mapping[str, Any], token: str, settings: HostSettings, det
         with closing(Control.of(settings, token, follow=True)) as control:
             control.send_not_launched(attempt_id, detail[:2000], final=final)
     except ControlError as error:
-        # The control plane notices the missing claim and sends the launch again.
-        log.error("%s was not launched, which could not be reported: %s", attempt_id, error)
+        # The control plane notices the missing claim and resends the launch.
+        log.error("%s was not launched, and this could not be reported: %s", attempt_id, error)

@@ -19,7 +19,7 @@ Report = Callable[[str], None]
 
 
 class NotAMember(Exception):
-    """This machine has not joined; the message says why."""
+    """Error for a machine that hasn't joined or can't join; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -33,39 +33,41 @@ class JoinArguments:
 
 @dataclass(frozen=True)
 class Membership:
-    """The content of host.json in the host's folder. Its mode is 0600: the address of Redis holds a password."""
+    """The content of host.json in the host's folder, with mode 0600 because Redis's address contains a password."""
 
     control_url: str
     name: str
     redis_url: str
     ca_file: str = ""
     code_sha256: str = ""
-    """The hash of the code that was used, by which a service that restarts with the same command knows that it has
-    joined."""
+    """Hash of the code that was used to join, by which a service that restarts with the same command knows that it has
+    already joined."""
 
 
 def join(arguments: JoinArguments, data: Path, *, report: Report) -> None:
-    """Exchange the code for credentials and store them, unless this code was used here before. Raises NotAMember."""
+    """Exchange the code for credentials and store them, unless this code was already used here. Raises NotAMember."""
     url = _checked_url(arguments)
     digest = hashlib.sha256(arguments.code.encode()).hexdigest()
-    before = _stored(data)
-    if before is not None and before.code_sha256 == digest:
-        report(f"This machine has already joined {before.control_url} with this code, as {before.name}.")
-        if before.control_url != url:
-            _write(data, replace(before, control_url=url))
+    previous = _stored(data)
+    if previous is not None and previous.code_sha256 == digest:
+        report(f"This machine has already joined {previous.control_url} with this code, as {previous.name}.")
+        if previous.control_url != url:
+            _write(data, replace(previous, control_url=url))
         return
     _make_folders(data)
     ca_file = arguments.ca_file.absolute() if arguments.ca_file else None
-    answer = _exchange(arguments, url, ca_file)
-    redis_url = str(answer["redis_url"])
+    response = _exchange(arguments, url, ca_file)
+    redis_url = str(response["redis_url"])
     parts = urlsplit(redis_url)
     if parts.scheme != "rediss" and not is_loopback(parts.hostname or "") and not arguments.plaintext:
-        report(f"Commands from Redis at {parts.hostname} are not encrypted: the control plane is set up this way.")
-    member = Membership(url, str(answer["name"]), redis_url, str(ca_file or ""), digest)
-    _write_private(data / "host_token", str(answer["token"]))
+        report(
+            f"Commands from Redis at {parts.hostname} are not encrypted, because the control plane is set up this way."
+        )
+    member = Membership(url, str(response["name"]), redis_url, str(ca_file or ""), digest)
+    _write_private(data / "host_token", str(response["token"]))
     _write(data, member)
     report(f"Joined {url} as {member.name}. This host's files are in {data}.")
-    _report_skew(answer, report)
+    _report_skew(response, report)
 
 
 def read(data: Path) -> Membership:
@@ -73,8 +75,8 @@ def read(data: Path) -> Membership:
     stored = _stored(data)
     if stored is None:
         raise NotAMember(
-            f"This machine has joined no control plane yet: {data} has no host.json. “Add a host” on the Hardware page "
-            "of the control plane makes the command."
+            f"This machine hasn't joined a control plane: {data} contains no host.json. “Add a host” on the control "
+            "plane's Hardware page shows the command to run here."
         )
     return stored
 
@@ -90,7 +92,7 @@ def _checked_url(arguments: JoinArguments) -> str:
         raise NotAMember(f"{url} is not an address such as https://control.example:8443.")
     if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not arguments.plaintext:
         raise NotAMember(
-            f"{url} is not encrypted: anybody on the network could take this host's token. Use https, or pass "
+            f"{url} is not encrypted, so anybody on the network could steal this host's token. Use https, or pass "
             "--plaintext if the network is private."
         )
     return url.rstrip("/")
@@ -102,24 +104,25 @@ def _exchange(arguments: JoinArguments, url: str, ca_file: Path | None) -> dict[
     body = {"code": arguments.code, "name": arguments.name, "hostname": socket.gethostname(), "version": VERSION}
     try:
         with closing(Control(url=url, token="", timeout_s=TIMEOUT_S, ca_file=ca_file)) as control:
-            answer = control.join(body)
+            response = control.join(body)
     except ControlRefused as error:
-        raise NotAMember(f"{url} doesn't let this machine join: {error.text}") from None
+        raise NotAMember(f"{url} refused to let this machine join: {error.text}") from None
     except ControlError as error:
         raise NotAMember(f"This machine could not join: {error}") from None
-    missing = [name for name in ("name", "token", "redis_url") if not isinstance(answer.get(name), str)]
+    missing = [name for name in ("name", "token", "redis_url") if not isinstance(response.get(name), str)]
     if missing:
-        raise NotAMember(f"{url} answers, but not as a control plane: its answer has no {missing[0]}.")
-    return answer
+        raise NotAMember(f"{url} responded, but not as a control plane: its response has no {missing[0]}.")
+    return response
 
 
-def _report_skew(answer: dict[str, object], report: Report) -> None:
-    theirs = answer.get("time")
-    skew = time.time() - theirs if isinstance(theirs, int | float) else 0.0
+def _report_skew(response: dict[str, object], report: Report) -> None:
+    control_time = response.get("time")
+    skew = time.time() - control_time if isinstance(control_time, int | float) else 0.0
     if abs(skew) > TOLERATED_SKEW_S:
-        how = "ahead of" if skew > 0 else "behind"
+        direction = "ahead of" if skew > 0 else "behind"
         report(
-            f"This machine's clock is {abs(skew):.0f} s {how} the control plane's. Nothing depends on it, but set it."
+            f"This machine's clock is {abs(skew):.0f} s {direction} the control plane's. Runs don't depend on it, but "
+            "please correct it."
         )
 
 
@@ -146,7 +149,6 @@ def _write(data: Path, member: Membership) -> None:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file with mode 0600 atomically."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

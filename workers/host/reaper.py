@@ -1,11 +1,11 @@
-"""The reaper: cleans up after a silent supervisor that is no longer alive, and proves that nothing is left.
+"""The reaper, which cleans up after a supervisor that is no longer alive, and proves that nothing is left.
 
-It takes the lock first; while somebody else holds it, nothing is touched. Processes to kill are identified by pid *and*
-start time within the same boot, or by a working directory in the attempt's folder, even a removed one; never by name,
-and never by a pid that may be reused.
+It acquires the lock first; while another process holds it, nothing is touched. Processes to kill are identified by pid
+*and* start time within the same boot, or by a working directory in the attempt's folder, even a removed one; never by
+name, and never by a pid that may have been reused.
 
 An attempt is reaped because it was claimed, so a missing or empty folder proves nothing: the reaper always searches for
-processes, and proves that GPUs and ports are free.
+processes and proves that GPUs and ports are free.
 """
 
 import dataclasses
@@ -40,16 +40,16 @@ from workers.supervisor.reports.trainerlines import dropped_lines_note, trainer_
 
 log = logging.getLogger(__name__)
 
-LINES_WITH_THE_REPORT = 1000
-"""Remaining outbox lines up to this number are sent in the report itself; earlier ones go ahead in sync requests."""
+MAX_LINES_IN_REPORT = 1000
+"""Maximum number of outbox lines sent in the report itself; earlier lines are sent ahead in sync requests."""
 
 LOST = "A line was lost on the host's disk."
-LOST_LINES = 1000
-"""The largest gap that a disk may have caused by losing lines."""
+MAX_LOST_LINES = 1000
+"""Maximum number of lines in a gap that a disk may have caused by losing lines."""
 
 FILES_DEADLINE_S = 60.0
 _REMOVED = " (deleted)"
-"""The kernel's suffix for a deleted working directory."""
+"""Suffix that the kernel adds to a deleted working directory."""
 
 
 def reap(
@@ -61,7 +61,8 @@ def reap(
     *,
     read_gpus: ReadGpus = gpus.read,
 ) -> bool:
-    """Clean up an attempt's remains. Returns False, and does nothing, while its lock is held."""
+    """Clean up what is left of an attempt, and report to the control plane. Return False without cleaning up if the
+    attempt's lock is held."""
     folder = AttemptFolder.of(settings.runs_dir, run_id, number)
     control = Control.of(settings, token, alive=False)
     lock = Lock(folder)
@@ -78,14 +79,14 @@ def reap(
 
 
 def leftovers(folder: AttemptFolder) -> list[Process]:
-    """Find the processes of an attempt without a supervisor, and their descendants."""
+    """Find the remaining processes of an attempt whose supervisor is gone, and their descendants."""
     rows = procfs.table()
     recorded = folder.recorded()
     path = os.path.realpath(folder.path)
     own_pids = _own_lineage(rows)
-    roots = [row for row in rows if row.pid not in own_pids and (row.identity in recorded or _works_in(row, path))]
-    below = procfs.descendants([row.pid for row in roots], rows)
-    return [*roots, *(row for row in below if row.pid not in own_pids)]
+    roots = [row for row in rows if row.pid not in own_pids and (row.identity in recorded or _is_working_in(row, path))]
+    descendants = procfs.descendants([row.pid for row in roots], rows)
+    return [*roots, *(row for row in descendants if row.pid not in own_pids)]
 
 
 class _Report:
@@ -135,34 +136,34 @@ def _clean_up(
     else:
         receipt = _first_receipt(folder, receipt)
         folder.write_if_possible(FileName.REAPED, to_json(receipt))
-        lines, trouble = _remaining_lines(folder, spec, report)
-        report.send(receipt=receipt, lines=lines, detail=f"{_sentence(receipt)} {trouble}".strip())
+        lines, problem = _remaining_lines(folder, spec, report)
+        report.send(receipt=receipt, lines=lines, detail=f"{_sentence(receipt)} {problem}".strip())
     _hand_over_files(folder, settings, report)
 
 
 def _remaining_lines(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[Line], str]:
-    """Return the lines not yet confirmed, and why others are missing. No fault in the lines may withhold the receipt,
-    without which the GPUs stay reserved."""
-    trouble = ""
+    """Return the lines that are not confirmed yet, and why others are missing. No error in the lines may hold back the
+    receipt, without which the GPUs stay reserved."""
+    problem = ""
     try:
         with closing(Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)) as outbox:
             acked = _acked(folder, outbox, report)
             try:
                 if not folder.has_ended_line():
-                    trouble = _recover_metrics(folder, outbox, acked)
+                    problem = _recover_metrics(folder, outbox, acked)
                     _diagnose(folder, outbox)
             except OSError as error:
-                trouble = f"The trainer's last lines could not be read: {error}."
-            return _hand_over(outbox, report, acked), trouble
+                problem = f"The trainer's last lines could not be read: {error}."
+            return _hand_over(outbox, report, acked), problem
     except ControlError:
-        raise  # the report could not be sent now either: the next reap retries
+        raise  # the report couldn't be sent now either, and the next reap retries
     except Exception as error:
         log.exception("the lines of %s can't be handed over", folder.path)
         return [], f"Its last lines could not be handed over: {type(error).__name__}: {error}."[:500]
 
 
 def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
-    """Prefer the receipt of an earlier reap whose report was lost: a repeated reap finds nothing."""
+    """Return the receipt of an earlier reap if its report was lost, because a repeated reap finds nothing."""
     earlier = folder.read_json(FileName.REAPED)
     try:
         first = from_dict(Receipt, earlier) if earlier else receipt
@@ -189,14 +190,14 @@ def _tear_down(
     )
     while (receipt := teardown.tick(time.monotonic())) is None:
         time.sleep(settings.tick_watched_s)
-    # Unknown resources can't be proved free.
+    # Resources that are unknown can't be proved free.
     return receipt if placement else dataclasses.replace(receipt, free=False)
 
 
 def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
-    """Return the baseline of each leased GPU in MiB: 0 if none was recorded. {} if the supervisor started no process,
-    because the memory in use then isn't the attempt's. Before its first child a supervisor writes pids.json and opens
-    the child's log."""
+    """Return the baseline of each leased GPU in MiB, 0 where none was recorded. Return {} if the supervisor started no
+    process, because then the memory in use isn't the attempt's. (A supervisor writes pids.json and opens the log of its
+    first child before it starts that.)"""
     logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
     has_pids = os.path.lexists(folder / FileName.PIDS)
     if folder.was_started() and not has_pids and logs == {folder.log("supervisor").name}:
@@ -207,12 +208,12 @@ def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
 
 
 def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
-    """Store the lines that the supervisor hadn't read when it died; return a note about broken ones.
+    """Add the trainer's lines that the supervisor hadn't read when it died. Return a note about invalid ones, or "".
 
-    The trainer's lines are in the outbox in order, so they are counted; timestamps can't be used, since clocks change.
-    The control plane may have more lines than the disk: some were sent from memory while the disk was full, or were
-    lost with the host's power. As many of the trainer's lines may be among those, so they are skipped: no line may be
-    stored twice.
+    The trainer's lines are in the outbox in order, so they are counted; timestamps can't be used, because clocks
+    change. The control plane may have more lines than the disk, if some were sent from memory while the disk was full,
+    or were lost in a power failure. The same number of the trainer's lines is skipped, because all of these may be
+    among them, and no line may be stored twice.
     """
     stored = outbox.count(TRAINER_KINDS) + outbox.skip_to(acked)
     tail = Tail(folder / FileName.METRICS, trainer_line)
@@ -239,36 +240,34 @@ def _diagnose(folder: AttemptFolder, outbox: Outbox) -> None:
 
 
 def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[Line]:
-    """Return the last lines that the control plane has not confirmed, after sending earlier ones ahead."""
     offset = outbox.offset_after(acked)
     waiting: list[Line] = []
     while True:
         lines, after = outbox.read_after(offset, max_bytes=1 << 20)
-        fresh = _without_gaps([line for line in lines if line.seq > acked], acked)
-        waiting += fresh
+        unconfirmed = _without_gaps([line for line in lines if line.seq > acked], acked)
+        waiting += unconfirmed
         if after == offset:
             return waiting
         # Lines that a full disk keeps in memory follow each read that reaches the file's end.
-        offset, acked = after, fresh[-1].seq if fresh else acked
-        if len(waiting) > LINES_WITH_THE_REPORT:
+        offset, acked = after, unconfirmed[-1].seq if unconfirmed else acked
+        if len(waiting) > MAX_LINES_IN_REPORT:
             deliver(report.control, report.attempt_id, waiting)
             waiting = []
 
 
 def _without_gaps(lines: list[Line], acked: int) -> list[Line]:
-    """Fill gaps with notes for lines that the disk lost: the control plane accepts no line after a gap."""
-    whole: list[Line] = []
+    """Return the lines with notes in gaps of lost lines, because the control plane accepts no line after a gap."""
+    filled: list[Line] = []
     for line in lines:
-        for seq in range(acked + 1, min(line.seq, acked + 1 + LOST_LINES)):
+        for seq in range(acked + 1, min(line.seq, acked + 1 + MAX_LOST_LINES)):
             note = event_line(EventKind.NOTE, {"text": LOST, "level": "warning"}, t=line.t)
-            whole += filter(None, [line_of(numbered(note, seq))])
-        whole.append(line)
+            filled += filter(None, [line_of(numbered(note, seq))])
+        filled.append(line)
         acked = line.seq
-    return whole
+    return filled
 
 
 def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Report) -> None:
-    """Upload completions and logs within the deadline; the control plane skips the ones it has."""
     samples = SampleUploader(report.attempt_id, folder / FileName.SAMPLES, report.control, settings, hold=lambda: False)
     logs = LogUploader(report.attempt_id, folder, report.control, settings, watched=lambda: False, hold=lambda: False)
     samples.close()
@@ -282,20 +281,20 @@ def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Rep
 
 
 def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
-    """Ask the control plane for the last seq that it has: the file may be outdated if the disk was full."""
+    """Return the last seq that the control plane has, by asking it: the file may be outdated if the disk was full."""
     try:
         return max(outbox.first_seq - 1, report.control.sync(report.attempt_id, []).ack)
     except ControlRefused:
-        pass  # it doesn't know the attempt, and will refuse the report as well
+        pass  # the control plane doesn't know the attempt, and will refuse the report as well
     try:
         return int((folder / FileName.ACK).read_text())
     except (OSError, ValueError):
         return outbox.first_seq - 1
 
 
-def _works_in(row: Process, path: str) -> bool:
-    """Return whether a process works in the folder, as its owner or the current user. Processes with a terminal belong
-    to people, who may have a shell in this folder."""
+def _is_working_in(row: Process, path: str) -> bool:
+    """Return whether a process of the folder's owner or of the current user has its working directory in the folder.
+    Processes with a terminal are left out: people may have opened a shell in this folder."""
     where = procfs.working_directory(row.pid) if row.tty == 0 else None
     if where is None:
         return False
@@ -308,7 +307,6 @@ def _works_in(row: Process, path: str) -> bool:
 
 
 def _own_lineage(rows: list[Process]) -> set[int]:
-    """Return the pids of this process and its ancestors."""
     parents = {row.pid: row.ppid for row in rows}
     lineage, pid = set(), os.getpid()
     while pid > 0 and pid not in lineage:
@@ -319,9 +317,9 @@ def _own_lineage(rows: list[Process]) -> set[int]:
 
 def _detail_without_lines(folder: AttemptFolder, placement: Placement | None, receipt: Receipt) -> str:
     exists = os.path.isdir(folder.path)  # a failing file system is not an error here
-    situation = "The attempt's folder holds no lines" if exists else "The host has no folder of this attempt"
+    situation = "The attempt's folder contains no lines" if exists else "The host has no folder for this attempt"
     if placement is None:
-        return f"{situation}, and the host doesn't know which GPUs it had, so none is proved free."
+        return f"{situation}, and the host doesn't know which GPUs the attempt used, so none is proved free."
     return f"{situation}. {_sentence(receipt)}"
 
 

@@ -1,4 +1,4 @@
-"""Measures the size of each run's folder on this host's disk, by walking over all files from time to time."""
+"""Measurement of the size of each run's folder on this host's disk, by walking over all files from time to time."""
 
 import logging
 import os
@@ -10,31 +10,30 @@ from workers.contract.wire.artifacts import RUN_FOLDER
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 60.0
-SHARE = 50
-"""Walks take at most a fiftieth of the time, since there may be many files or a slow disk."""
+MIN_INTERVAL_S = 60.0
+PAUSE_FACTOR = 50
+"""Ratio of the interval between walks to the duration of a walk, because there may be many files or a slow disk."""
 MAX_RUNS = 50_000
-BLOCK = 512
-"""Bytes in a unit of st_blocks, on every file system."""
+BLOCK_BYTES = 512
 
 
 class RunSizes:
-    """The sizes of the runs' folders; `tick` is for a Loop."""
+    """The sizes of the runs' folders, measured by `tick`, which a Loop calls."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir
         self.measured: dict[str, int] | None = None
-        """Run id -> bytes, as last measured: a new dict after each walk. None: not measured yet."""
+        """Bytes by run id, as a new dict after each walk; None before the first walk."""
 
     def tick(self, now: float) -> float:
         started = time.monotonic()
         self.measured = measure(self._runs_dir)
-        return max(EVERY_S, SHARE * (time.monotonic() - started))
+        return max(MIN_INTERVAL_S, PAUSE_FACTOR * (time.monotonic() - started))
 
 
 def measure(runs_dir: Path) -> dict[str, int]:
-    """Return the bytes on disk of the MAX_RUNS largest runs, by run id. Links are not followed. Files that can't be
-    read, or that disappear meanwhile, are left out."""
+    """Return the bytes on disk of the MAX_RUNS largest runs, by run id. Links are not followed; files that can't be
+    read, or that disappear during the walk, are left out."""
     sizes = {}
     for entry in _entries(str(runs_dir)):
         if RUN_FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
@@ -43,7 +42,8 @@ def measure(runs_dir: Path) -> dict[str, int]:
 
 
 def _size(folder: str, counted: set[tuple[int, int]]) -> int:
-    """Measure a folder. `counted`: (device, inode) of the files so far, which may have several names."""
+    """Return the bytes on disk of a folder. `counted`: (device, inode) of the files so far, because a file may have
+    several names."""
     size = 0
     for entry in _entries(folder):
         try:
@@ -54,7 +54,7 @@ def _size(folder: str, counted: set[tuple[int, int]]) -> int:
             size += _size(entry.path, counted)
         elif stat.st_nlink == 1 or (stat.st_dev, stat.st_ino) not in counted:
             counted.add((stat.st_dev, stat.st_ino))
-            size += stat.st_blocks * BLOCK
+            size += stat.st_blocks * BLOCK_BYTES
     return size
 
 

@@ -1,8 +1,8 @@
-"""The foreground program of a host that has joined: runs the Celery worker, and restarts it when it dies.
+"""The foreground program of a host that has joined, which runs the Celery worker and restarts it when it dies.
 
-When the program ends, the host's runs continue, unless GRPO_AT_STOP says otherwise: in a container no process outlives
-this program. A host on a machine that was lent by an engine (GRPO_LEAVE_AFTER_S) leaves the control plane after being
-idle for that long, or once its runs have ended.
+When the program ends, the host's runs continue unless GRPO_AT_STOP says otherwise, because in a container no process
+outlives this program. A host on a machine that an engine has lent (GRPO_LEAVE_AFTER_S) leaves the control plane after
+being idle for that long, or once its runs have ended.
 """
 
 import contextlib
@@ -30,12 +30,11 @@ MAX_BACKOFF_S = 30.0
 STEADY_AFTER_S = 60.0
 IDLE_POLL_S = 5.0
 GRACE_S = 10.0
-"""The time that a worker has after SIGTERM to finish its short task."""
 
 
 def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int:
-    """Run the worker until SIGTERM or Ctrl-C, with its output as ours. Call this from the main thread, with which the
-    worker dies. Returns 1 if runs that should have ended are alive."""
+    """Run the worker, which shares our output, until SIGTERM or Ctrl-C. Return the exit code: 1 if runs that should
+    have ended are still alive. Call this from the main thread, because the worker dies with the calling thread."""
     stop = StopSignal()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
@@ -50,12 +49,12 @@ def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int
             if stop.is_set():
                 break
             backoff_s = FIRST_BACKOFF_S if time.monotonic() - begun > STEADY_AFTER_S else backoff_s
-            report(f"The worker ended with code {code}; starting it again in {backoff_s:.0f} s.")
+            report(f"The worker exited with code {code}; restarting it in {backoff_s:.0f} s.")
             stop.wait(backoff_s)
             backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
         if leaver is None:
-            return _end_runs(settings, stop.at, report)
-        return leaver.leave(lambda: _end_runs(settings, stop.at, report))
+            return _end_runs(settings, stop.first_set_at, report)
+        return leaver.leave(lambda: _end_runs(settings, stop.first_set_at, report))
     finally:
         for number, previous in before.items():
             signal.signal(number, previous)
@@ -64,16 +63,15 @@ def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int
 class StopSignal(threading.Event):
     """An event that is set once the host's program must shut down."""
 
-    at = math.inf
-    """When it was first set, by time.monotonic()."""
+    first_set_at = math.inf
 
     def set(self) -> None:
-        self.at = min(self.at, time.monotonic())
+        self.first_set_at = min(self.first_set_at, time.monotonic())
         super().set()
 
 
 class Leaver:
-    """Reports to the control plane that this host leaves for good. `stop` ends the host's program."""
+    """A watcher that tells the control plane when this host leaves permanently. `stop` ends the host's program."""
 
     def __init__(self, settings: HostSettings, stop: threading.Event, report: Callable[[str], None]) -> None:
         self._settings = settings
@@ -85,7 +83,7 @@ class Leaver:
         self._thread.start()
 
     def leave(self, end_runs: Callable[[], int]) -> int:
-        """End the runs and leave, when the program stops. Returns what `end_runs` does; 0 if the host has left."""
+        """End the runs and leave when the program stops. Return what `end_runs` returns, or 0 if the host has left."""
         self._thread.join()
         if self._has_left:
             return 0
@@ -95,18 +93,19 @@ class Leaver:
         return code
 
     def _watch(self) -> None:
-        every_s = min(IDLE_POLL_S, self._settings.leave_after_s)
-        while not self._stop.wait(every_s):
+        interval_s = min(IDLE_POLL_S, self._settings.leave_after_s)
+        while not self._stop.wait(interval_s):
             if any(shutdown.supervisors(self._settings)):
                 self._idle_since = time.monotonic()
             elif time.monotonic() - self._idle_since >= self._settings.leave_after_s:
                 self._leave_if_allowed()
 
     def _leave_if_allowed(self) -> None:
-        """Leave, unless the control plane knows of a run on its way or doesn't answer: then wait as long again."""
+        """Leave, unless the control plane isn't responding or knows of a run on its way here. In that case, restart the
+        idle period."""
         self._idle_since = time.monotonic()
         if self._report_leaving(Leaving.IDLE):
-            self._report("No run needs this host any longer, so it leaves.")
+            self._report("No run needs this host any longer, so it is leaving.")
             self._has_left = True
             self._stop.set()
 
@@ -134,7 +133,7 @@ def _end_runs(settings: HostSettings, notice_at: float, report: Callable[[str], 
 
 
 def environment_of(member: Membership, data: Path, source: Mapping[str, str]) -> dict[str, str]:
-    """Return the worker's environment: the user's own variables take precedence, except for those set by joining."""
+    """Return the worker's environment. The user's variables take precedence, except over those set by joining."""
     data = data.absolute()
     roots = [str(data / "models"), source.get("GRPO_MODEL_ROOTS", "")]
     fixed = {
@@ -147,8 +146,8 @@ def environment_of(member: Membership, data: Path, source: Mapping[str, str]) ->
     if member.ca_file:
         fixed["GRPO_CA_FILE"] = member.ca_file
     # This host doesn't have the layout of a control plane's data folder.
-    own = {name: value for name, value in source.items() if name != "CONTROLPLANE_DATA"}
-    return {"GRPO_RUNS_DIR": str(data / "runs"), "PYTHONUNBUFFERED": "1", **own, **fixed}
+    inherited = {name: value for name, value in source.items() if name != "CONTROLPLANE_DATA"}
+    return {"GRPO_RUNS_DIR": str(data / "runs"), "PYTHONUNBUFFERED": "1", **inherited, **fixed}
 
 
 def _redis_url(member: Membership) -> str:
@@ -181,5 +180,5 @@ def _run_worker(argv: list[str], environment: Mapping[str, str], stop: threading
 
 
 def _has_ended(worker: subprocess.Popen[bytes]) -> bool:
-    """Check without reaping: while the worker is a zombie, its pid and group id can't be reused."""
+    """Return whether the worker has ended, without reaping it, because a zombie's pid and group id can't be reused."""
     return os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

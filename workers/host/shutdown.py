@@ -1,7 +1,7 @@
-"""Ends the runs of a host that shuts down: `python -m workers.host.shutdown`, and the host's program in a container.
+"""Shutdown of a host's runs, by `python -m workers.host.shutdown` or by the host's program in a container.
 
-A supervisor outlives the host's program on purpose, so that no run is lost by an update or a crash. In a container that
-stops it can't: each supervisor then gets a file with the reason and whether to save, and SIGTERM; this program waits
+A supervisor outlives the host's program on purpose, so that no run is lost in an update or a crash. In a container that
+stops, it can't. Each supervisor then gets a file with the reason and whether to save, and SIGTERM; this program waits
 until the supervisors have handed over their receipts.
 """
 
@@ -23,17 +23,17 @@ from workers.supervisor.processes.procfs import Identity
 log = logging.getLogger(__name__)
 
 POLL_S = 0.1
-SIGNING_S = 0.5
+LOCK_WRITE_S = 0.5
 SPARE_S = 15.0
-"""Time in addition to the deadlines of saving, killing, proof, uploading and handing over."""
+"""Seconds in addition to the deadlines for saving, killing, proof, uploading and handing over."""
 
 
 def end_runs(settings: HostSettings, *, save: bool, notice_at: float | None = None) -> int:
-    """End all supervisors of this host, and wait for them; return how many are still alive. No run may be started
-    meanwhile, so stop the worker first. `notice_at`: when the notice began, by time.monotonic(); None: now."""
+    """End all supervisors of this host, wait for them, and return how many are still alive. No run may be started at
+    the same time, so stop the worker first. `notice_at`: when the notice began, by time.monotonic(); None means now."""
     signalled: set[Identity] = set()
-    deadline = (time.monotonic() if notice_at is None else notice_at) + longest_s(settings, save=save)
-    while alive := dict(supervisors(settings)) or _just_started(settings):
+    deadline = (time.monotonic() if notice_at is None else notice_at) + max_duration_s(settings, save=save)
+    while alive := dict(supervisors(settings)) or _started_recently(settings):
         for identity, folder in alive.items():
             within_s = max(0.0, deadline - time.monotonic()) if settings.stop_notice_s else None
             stop = HostStop(EndReason(settings.stop_reason), save, within_s)
@@ -46,14 +46,14 @@ def end_runs(settings: HostSettings, *, save: bool, notice_at: float | None = No
     return len(alive)
 
 
-def _just_started(settings: HostSettings) -> dict[Identity, AttemptFolder]:
-    # A supervisor that the worker's last command has started may not have signed its lock yet.
-    time.sleep(SIGNING_S)
+def _started_recently(settings: HostSettings) -> dict[Identity, AttemptFolder]:
+    # A supervisor started by the worker's last command may not have written its identity to the lock yet.
+    time.sleep(LOCK_WRITE_S)
     return dict(supervisors(settings))
 
 
-def longest_s(settings: HostSettings, *, save: bool) -> float:
-    """Return the longest time that ending the runs takes; a container's stop_grace_period must be longer."""
+def max_duration_s(settings: HostSettings, *, save: bool) -> float:
+    """Return the maximum time for ending the runs, in seconds; a container's stop_grace_period must be longer."""
     if settings.stop_notice_s:
         return settings.stop_notice_s
     saving = settings.save_deadline_s if save else 0.0
@@ -63,9 +63,9 @@ def longest_s(settings: HostSettings, *, save: bool) -> float:
 
 
 def supervisors(settings: HostSettings) -> Iterator[tuple[Identity, AttemptFolder]]:
-    """Yield the live supervisors of this host, which their locks name. The supervisors of another machine or container
-    with the same folder have another boot id, or no such process here; those of another host on this machine, such as a
-    second Slurm job, have another host in their spec."""
+    """Yield the live supervisors of this host, as named in their locks. Supervisors of another machine or container
+    that shares the folder have another boot id, or no such process here. Those of another host on this machine, such as
+    a second Slurm job, have another host in their spec."""
     boot_id = procfs.boot_id()
     for lock in settings.runs_dir.glob(f"*/*/{FileName.LOCK}"):
         folder = AttemptFolder(lock.parent)
@@ -87,7 +87,7 @@ def _signal(identity: Identity, folder: AttemptFolder, stop: HostStop) -> bool:
     try:
         folder.write(FileName.HOST_STOP, json.dumps(content))
     except OSError:
-        log.exception("%s can't be written to: its run ends without saving", folder.path)
+        log.exception("%s can't be written to, so its run ends without saving", folder.path)
     try:
         procfs.send(identity, signal.SIGTERM)
     except OSError:
@@ -99,9 +99,9 @@ def _signal(identity: Identity, folder: AttemptFolder, stop: HostStop) -> bool:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m workers.host.shutdown",
-        description="End the runs of this host, and wait for their receipts. Stop its worker first.",
+        description="End this host's runs and wait for their receipts. Stop the host's worker first.",
     )
-    parser.add_argument("--save", action="store_true", help="let them save a checkpoint first")
+    parser.add_argument("--save", action="store_true", help="save a checkpoint of each run first")
     save: bool = parser.parse_args(argv).save
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     try:

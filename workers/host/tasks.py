@@ -1,4 +1,4 @@
-"""Celery tasks for the control plane's commands: short, idempotent, and without logic of their own."""
+"""Celery tasks for the control plane's commands: short, idempotent, and without any logic."""
 
 import logging
 from contextlib import closing
@@ -52,12 +52,12 @@ def store_model(folder: str, token: str) -> bool:
 def inspect_model(inspection_id: int, model: str, revision: str = "") -> None:
     settings = HostSettings.from_env()
     hub = Hub.of(settings.hf_token_file)
-    answer = inspection.inspect(model, settings.model_folders, hub, revision=revision)
+    result = inspection.inspect(model, settings.model_folders, hub, revision=revision)
     tokenizer = tokenizer_files.TokenizerFiles({})
-    if answer["ok"] and not answer.get("unreachable"):
+    if result["ok"] and not result.get("unreachable"):
         tokenizer = tokenizer_files.collect(model, settings.model_folders, hub, revision=revision)
-        answer["tokenizer_files"] = tokenizer.summary()
+        result["tokenizer_files"] = tokenizer.summary()
     with closing(Control.of(settings, settings.host_token())) as control:
-        wants_tokenizer = control.answer_inspection(inspection_id, {**answer, "host": settings.name})
+        wants_tokenizer = control.answer_inspection(inspection_id, {**result, "host": settings.name})
         if wants_tokenizer and tokenizer.files:
             control.send_tokenizer(settings.name, inspection_id, tokenizer.body(), tokenizer.size)

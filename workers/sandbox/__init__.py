@@ -1,1 +1,1 @@
-"""The sandbox: runs untrusted code, written by models or admins. Uses the standard library only."""
+"""The sandbox, which runs untrusted code written by models or admins. It uses only the standard library."""

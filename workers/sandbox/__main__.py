@@ -1,4 +1,4 @@
-"""`python -m workers.sandbox [--json]`: attack every backend on this machine, and report which ones hold."""
+"""`python -m workers.sandbox [--json]`: attacks every backend on this machine and reports which ones hold."""
 
 import argparse
 import json
@@ -9,7 +9,9 @@ from workers.sandbox import selftest
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.sandbox", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print a JSON object: the backend, and what others lack")
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON object with the backend, and why others don't hold"
+    )
     options = parser.parse_args()
     report = selftest.probe()
     if options.json:

@@ -1,7 +1,7 @@
-"""The process of model-written code: executes its module and calls its functions.
+"""The process of model-written code, which executes a module and calls its functions.
 
-That code can reach everything in this process, so the process holds nothing of value: no tests, no expected values, no
-verdict.
+The code can reach everything in this process, so the process contains nothing of value: no tests, no expected values,
+no verdict.
 """
 
 import linecache
@@ -15,34 +15,33 @@ from workers.sandbox import exceptions, marshalling, plain_values
 from workers.sandbox.messages import Channel, Closed, pack
 
 FILE = "<candidate>"
-"""The code's file name in tracebacks."""
-TRACEBACK = 20_000
-MESSAGE = 500
-_SHOWN_SOURCE = 200_000
+MAX_TRACEBACK_LENGTH = 20_000
+MAX_MESSAGE_LENGTH = 500
+_MAX_SHOWN_SOURCE = 200_000
 _OK = {"kind": "ok", "value": None, "message": "", "traceback": ""}
 _MUTABLE = (list, dict, set, tuple, bytearray, deque, defaultdict, Counter, OrderedDict)
 
 
 def run_job(channel: Channel) -> None:
-    """Execute a module, call one of its functions if requested, and answer on `channel`. Raises messages.Closed."""
+    """Execute a module, call one of its functions if requested, and send the result. Raises messages.Closed."""
     request = channel.receive()
     source, call = request["source"], request["call"]
     value = None
     try:
         module = _execute(source, "__main__" if call is None else "job")
         if call is not None:
-            value = _named(module, call)(*request["args"])
+            value = _lookup(module, call)(*request["args"])
     except BaseException as error:
-        answer = _failure(error, source)
+        result = _failure(error, source)
     else:
-        answer = {**_OK, "value": value}
+        result = {**_OK, "value": value}
     _flush()
-    channel.write(_packed(answer, request["value_bytes"]))
+    channel.write(_pack_limited(result, request["value_bytes"]))
 
 
 def serve_candidate(channel: Channel, peer: Channel) -> None:
-    """Execute a module, report the result on `channel` and `peer`, and answer the verifier's calls on `peer`. Returns
-    when `peer` is closed. Raises messages.Closed."""
+    """Execute a module, report the result on `channel` and `peer`, and handle the verifier's calls on `peer` until
+    `peer` is closed. Raises messages.Closed."""
     request = channel.receive()
     source = request["source"]
     try:
@@ -55,10 +54,10 @@ def serve_candidate(channel: Channel, peer: Channel) -> None:
         return
     channel.send(_OK)
     peer.send({"failed": ""})
-    peer.readers = {**marshalling.READERS, "name": lambda name: _named(module, name)}
+    peer.readers = {**marshalling.READERS, "name": lambda name: _lookup(module, name)}
     try:
         while True:
-            peer.write(_answered(module, peer.receive(), request["value_bytes"]))
+            peer.write(_handle_call(module, peer.receive(), request["value_bytes"]))
     except Closed:
         _flush()
 
@@ -70,34 +69,34 @@ def _execute(source: str, name: str) -> ModuleType:
     return module
 
 
-def _named(module: ModuleType, name: str) -> Any:
+def _lookup(module: ModuleType, name: str) -> Any:
     try:
         return module.__dict__[name]
     except KeyError:
         raise NameError(f"name {name!r} is not defined") from None
 
 
-def _packed(answer: dict[str, Any], limit: int) -> bytes:
+def _pack_limited(result: dict[str, Any], limit: int) -> bytes:
     try:
-        packed = pack(answer)
+        packed = pack(result)
     except BaseException as error:
-        return pack(_refused(f"It gave {_why_not_plain(error)}, no plain value."))
-    if len(packed) > limit + 2 * TRACEBACK:
-        return pack(_refused(f"What it gave has {len(packed):,} bytes; {limit:,} are allowed."))
+        return pack(_error_message(f"It returned {_why_not_plain(error)}, which is not a plain value."))
+    if len(packed) > limit + 2 * MAX_TRACEBACK_LENGTH:
+        return pack(_error_message(f"Its result has {len(packed):,} bytes; {limit:,} are allowed."))
     return packed
 
 
-def _refused(message: str) -> dict[str, Any]:
-    return {**_OK, "kind": "error", "message": message[:MESSAGE]}
+def _error_message(message: str) -> dict[str, Any]:
+    return {**_OK, "kind": "error", "message": message[:MAX_MESSAGE_LENGTH]}
 
 
 def _why_not_plain(error: BaseException) -> str:
     return str(error) if isinstance(error, plain_values.NotPlain) else exceptions.text(error)
 
 
-def _answered(module: ModuleType, call: Any, limit: int) -> bytes:
-    """Return the reply to a call: {"nonce"} with "value" (and "after": the arguments, if changed in place), "raised",
-    "not_plain" (why) or "absent"."""
+def _handle_call(module: ModuleType, call: Any, limit: int) -> bytes:
+    """Call a function and return the packed reply: {"nonce"} with "value" (and "after", the arguments, if the call
+    changed them in place), "raised", "not_plain" (why) or "absent"."""
     reply: dict[str, Any] = {"nonce": call["nonce"]}
     name, args, kwargs = call["name"], call["args"], call["kwargs"]
     function = module.__dict__.get(name, reply)
@@ -113,14 +112,14 @@ def _answered(module: ModuleType, call: Any, limit: int) -> bytes:
     try:
         packed = pack(reply, marshalling.write)
     except BaseException as error:
-        return pack({"nonce": call["nonce"], "not_plain": _why_not_plain(error)[:MESSAGE]})
+        return pack({"nonce": call["nonce"], "not_plain": _why_not_plain(error)[:MAX_MESSAGE_LENGTH]})
     if len(packed) > limit:
         return pack({"nonce": call["nonce"], "not_plain": f"{len(packed):,} bytes, more than {limit:,}"})
     return packed
 
 
 def _mutable(args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Take a snapshot of the arguments that a call may change in place, without consuming iterators."""
+    """Return a snapshot of the arguments that a call may change in place, without consuming iterators."""
     snapshot = []
     for value in (*args, *kwargs.values()):
         if type(value) in _MUTABLE:
@@ -133,25 +132,30 @@ def _mutable(args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
 
 def _failure(error: BaseException, source: str) -> dict[str, Any]:
     if isinstance(error, SystemExit):
-        message = f"It ended early, by exit({exceptions.text(error)})."
+        message = f"It ended early by calling exit({exceptions.text(error)})."
     else:
         name, text = type(error).__name__[:80], exceptions.text(error)
         message = f"{name}: {text}" if text else name
     kind = "memory" if isinstance(error, MemoryError) else "error"
-    return {"kind": kind, "value": None, "message": message[:MESSAGE], "traceback": _traceback(error, source)}
+    return {
+        "kind": kind,
+        "value": None,
+        "message": message[:MAX_MESSAGE_LENGTH],
+        "traceback": _traceback(error, source),
+    }
 
 
 def _traceback(error: BaseException, source: str) -> str:
     try:
-        if len(source) < _SHOWN_SOURCE:
+        if len(source) < _MAX_SHOWN_SOURCE:
             linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
-        lines = traceback.format_exception(type(error), error, _inside(error.__traceback__), limit=-20)
-        return "".join(lines)[-TRACEBACK:]
+        lines = traceback.format_exception(type(error), error, _skip_own_frames(error.__traceback__), limit=-20)
+        return "".join(lines)[-MAX_TRACEBACK_LENGTH:]
     except BaseException:
         return ""
 
 
-def _inside(frame_entry: TracebackType | None) -> TracebackType | None:
+def _skip_own_frames(frame_entry: TracebackType | None) -> TracebackType | None:
     while frame_entry is not None and frame_entry.tb_frame.f_code.co_filename == __file__:
         frame_entry = frame_entry.tb_next
     return frame_entry

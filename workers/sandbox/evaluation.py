@@ -1,4 +1,4 @@
-"""An evaluation on the caller's side: its pipes, the data received, and the outcome."""
+"""The caller's side of an evaluation: its pipes, the data received, and the outcome."""
 
 import os
 import select
@@ -15,23 +15,23 @@ from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program, TestJo
 from workers.sandbox.zygote_process import ZygoteProcess
 from workers.sandbox.zygote_protocol import REPORT_BYTES, ExitReport, ForkOrder
 
-GONE = "The sandbox's own process ended; it was restarted."
+ZYGOTE_GONE = "The sandbox's own process ended; it was restarted."
 MB = 1024 * 1024
-_ANSWERED = (Kind.OK, Kind.ERROR, Kind.MEMORY)
+_KINDS_WITH_RESULT = (Kind.OK, Kind.ERROR, Kind.MEMORY)
 _READ_BYTES = 1 << 16
 _MAX_HASHED = 1000
-"""The largest number of values in the sets and keys of an answer: more values, with colliding hashes, would block this
-process."""
+"""Maximum number of values in the sets and keys of a message, because more values with colliding hashes would block
+this process."""
 _BACKSTOP_S = 10.0
-"""Seconds after the deadline, which the zygote enforces, until the zygote itself counts as hung."""
+"""Seconds after the deadline, which the zygote enforces, until the zygote itself is considered hung."""
 
 Task = Job | Program | TestJob
 _ORDERS = {Job: zygote_protocol.JOB, Program: zygote_protocol.PROGRAM, TestJob: zygote_protocol.TEST}
 
 
 def requests(task: Task, limits: Limits) -> list[bytes]:
-    """Return the messages to a task's processes: the channel's request, then the verifier's or a program's input.
-    Raises plain_values.NotPlain for arguments that are not plain."""
+    """Return the messages to a task's processes: the channel's request, and then the verifier's request or a program's
+    input. Raises plain_values.NotPlain for arguments that are not plain."""
     if isinstance(task, TestJob):
         return [messages.source_request(task, limits), messages.tests_request(task, limits)]
     if isinstance(task, Program):
@@ -40,12 +40,12 @@ def requests(task: Task, limits: Limits) -> list[bytes]:
 
 
 @dataclass
-class _Answers:
+class _ReceivedMessages:
     """The messages received over one channel."""
 
     buffer: MessageBuffer
     limit: int
-    """The largest number of messages: more would exhaust this process's memory."""
+    """Maximum number of messages, because more could exhaust this process's memory."""
     received: list[Any] = field(default_factory=list)
 
 
@@ -54,41 +54,40 @@ def _string(value: Any) -> str:
 
 
 class Evaluation:
-    """An evaluation. Call `start`, then `feed` with each descriptor that poll reports, until it has `ended`."""
+    """An evaluation in progress. Call `start`, then `feed` with descriptors that poll reports, until it has `ended`."""
 
     def __init__(self, task: Task, limits: Limits, number: int, poll: select.poll) -> None:
         self.backstop = 0.0
-        """When the evaluation is given up, by time.monotonic()."""
+        """When the evaluation will be given up, by time.monotonic()."""
         self._task = task
         self._limits = limits
         self._number = number
         self._poll = poll
         self._zygote: ZygoteProcess | None = None
         self._open: set[int] = set()
-        self._theirs: list[int] = []
-        """The processes' ends of the pipes, until they are sent."""
+        self._remote_ends: list[int] = []
         self._unsent: dict[int, memoryview] = {}
-        self._texts: dict[int, bytearray] = {}
-        self._answers: dict[int, _Answers] = {}
+        self._outputs: dict[int, bytearray] = {}
+        self._messages: dict[int, _ReceivedMessages] = {}
         self._report = self._out = self._error = self._channel = self._verdict = -1
         self._exit: ExitReport | None = None
         self._stopped: tuple[Kind, str] | None = None
         zygote_process.close_in_forks(self)
 
     def start(self, zygote: ZygoteProcess, requests: list[bytes]) -> None:
-        """Send the evaluation to the zygote. Raises zygote_process.Gone if the zygote has ended, OSError for lack of
-        resources. The evaluation is then closed."""
+        """Send the evaluation to the zygote. Raises zygote_process.Gone if the zygote has ended, and OSError if
+        resources are lacking; the evaluation is then closed."""
         self._zygote, limits = zygote, self._limits
         memory, disk = limits.memory_mb * MB, limits.disk_mb * MB
         order = ForkOrder(_ORDERS[type(self._task)], self._number, limits.seconds, memory, disk)
         try:
             self._open_pipes(requests)
-            zygote.send(order.pack(), self._theirs)
+            zygote.send(order.pack(), self._remote_ends)
         except BaseException:
             self.close()
             raise
         finally:
-            self._close_theirs()
+            self._close_remote_ends()
         self.backstop = time.monotonic() + limits.seconds + _BACKSTOP_S
         for fd in self._open:
             self._poll.register(fd, self._events(fd))
@@ -102,70 +101,71 @@ class Evaluation:
         return self._open
 
     def feed(self, fd: int) -> None:
-        """Write to and read from a descriptor that is ready."""
+        """Write to or read from a descriptor that is ready."""
         if fd in self._unsent:
             self._send(fd)
         if fd in self._open:
             self._read(fd)
         if self._all_ended:
-            # Don't wait for the end of file: a process forked by another thread may hold the other ends.
+            # Don't wait for the end of file: a process that another thread has forked may hold the other ends.
             self._drain()
             self.close()
 
     def give_up(self) -> None:
-        """Give up after the backstop: the zygote hangs, or is dead while a fork of this process holds its pipes."""
+        """Give up after the backstop: the zygote hangs, or it is dead while a fork of this process holds its pipes."""
         self._drain()
         if not self._all_ended and self._zygote is not None:
-            self._stopped = self._stopped or (Kind.KILLED, GONE)
+            self._stopped = self._stopped or (Kind.KILLED, ZYGOTE_GONE)
             self._zygote.close()
         self.close()
 
     def cancel(self) -> None:
-        """Cancel the evaluation, because nobody waits for it any longer."""
-        self._stop(Kind.KILLED, GONE)
+        """Cancel the evaluation, because nobody is waiting for it any longer."""
+        self._stop(Kind.KILLED, ZYGOTE_GONE)
         self.close()
 
     def close(self) -> None:
         for fd in list(self._open):
             self._close(fd)
-        self._close_theirs()
+        self._close_remote_ends()
 
     def left_in_fork(self) -> None:
-        """Close the pipes in a fork, because the parent waits for their other ends."""
+        """Close the pipes in a fork, because the parent is waiting for their other ends."""
         self._poll = select.poll()
         self.close()
 
     def outcome(self) -> Outcome:
-        """Return the outcome, once the evaluation is done."""
+        """Return the outcome. Call it once the evaluation has ended."""
         report, (kind, message) = self._exit, self._kind_and_message()
-        answer = self._last_answer if kind in _ANSWERED and self._stopped is None else {}
+        result = self._last_message if kind in _KINDS_WITH_RESULT and self._stopped is None else {}
         value = report.status >> 8 if isinstance(self._task, Program) and report and kind is Kind.OK else None
         return Outcome(
             kind=kind,
-            value=answer.get("value") if kind is Kind.OK and answer else value,
-            stdout=self._texts.get(self._out, b"").decode("utf-8", "replace"),
-            stderr=self._texts.get(self._error, b"").decode("utf-8", "replace"),
+            value=result.get("value") if kind is Kind.OK and result else value,
+            stdout=self._outputs.get(self._out, b"").decode("utf-8", "replace"),
+            stderr=self._outputs.get(self._error, b"").decode("utf-8", "replace"),
             seconds=report.seconds if report else 0.0,
             message=message,
-            traceback=_string(answer.get("traceback")),
+            traceback=_string(result.get("traceback")),
             trouble=self._is_trouble(),
         )
 
     def test_outcome(self, count: int) -> TestOutcome:
-        """Return the outcome of a test job with `count` tests, once the evaluation is done."""
+        """Return the outcome of a test job with `count` tests. Call it once the evaluation has ended."""
         candidate = self.outcome()
-        answers = self._answers[self._verdict].received if self._verdict in self._answers else []
-        return TestOutcome(messages.test_results(answers, count, candidate.message or "It gave no answer."), candidate)
+        received = self._messages[self._verdict].received if self._verdict in self._messages else []
+        missing = candidate.message or "It reported no result."
+        return TestOutcome(messages.test_results(received, count, missing), candidate)
 
     @property
-    def _last_answer(self) -> dict[str, Any]:
-        """The last message on the channel, if it is one. The process may lie, but only about itself."""
-        answers = self._answers[self._channel].received if self._channel in self._answers else []
-        return answers[-1] if answers and isinstance(answers[-1], dict) else {}
+    def _last_message(self) -> dict[str, Any]:
+        """Last message on the channel if it is an object, {} otherwise. The process may lie, but only about itself."""
+        received = self._messages[self._channel].received if self._channel in self._messages else []
+        return received[-1] if received and isinstance(received[-1], dict) else {}
 
     def _is_trouble(self) -> bool:
         if self._stopped is not None:
-            return self._stopped[1] is GONE
+            return self._stopped[1] is ZYGOTE_GONE
         return self._exit is None or self._exit.end == zygote_protocol.NEVER_BEGAN
 
     def _kind_and_message(self) -> tuple[Kind, str]:
@@ -173,18 +173,19 @@ class Evaluation:
         if self._stopped is not None:
             return self._stopped
         if report is None:
-            return Kind.KILLED, GONE
+            return Kind.KILLED, ZYGOTE_GONE
         if report.end == zygote_protocol.NEVER_BEGAN:
             return Kind.KILLED, f"No process could be started: {os.strerror(report.status)}"
-        out_of_processor_time = report.processor_seconds > self._limits.seconds
-        by_signal = os.WTERMSIG(report.status) if os.WIFSIGNALED(report.status) else 0
-        if report.end == zygote_protocol.DEADLINE or (by_signal == signal.SIGKILL and out_of_processor_time):
+        ran_out_of_processor_time = report.processor_seconds > self._limits.seconds
+        signal_number = os.WTERMSIG(report.status) if os.WIFSIGNALED(report.status) else 0
+        if report.end == zygote_protocol.DEADLINE or (signal_number == signal.SIGKILL and ran_out_of_processor_time):
             return Kind.TIMEOUT, f"It took longer than {self._limits.seconds:g} s."
-        answer = self._last_answer
-        if answer.get("kind") in (*_ANSWERED, Kind.KILLED) and (not by_signal or report.end == zygote_protocol.ORDERED):
-            return Kind(answer["kind"]), _string(answer.get("message"))
-        if by_signal:
-            return Kind.KILLED, f"It was killed by {signal.Signals(by_signal).name}."
+        result = self._last_message
+        was_reported = result.get("kind") in (*_KINDS_WITH_RESULT, Kind.KILLED)
+        if was_reported and (not signal_number or report.end == zygote_protocol.ORDERED):
+            return Kind(result["kind"]), _string(result.get("message"))
+        if signal_number:
+            return Kind.KILLED, f"It was killed by {signal.Signals(signal_number).name}."
         if isinstance(self._task, Program):
             return Kind.OK, ""
         return Kind.ERROR, f"It ended early with exit code {os.waitstatus_to_exitcode(report.status)}."
@@ -195,7 +196,7 @@ class Evaluation:
         # In the order of zygote_protocol.
         task = self._task
         self._report, self._out, self._error = self._pipe(), self._pipe(), self._pipe()
-        self._texts = {self._out: bytearray(), self._error: bytearray()}
+        self._outputs = {self._out: bytearray(), self._error: bytearray()}
         self._channel = self._socket(1)
         self._unsent[self._channel] = memoryview(requests[0])
         if isinstance(task, TestJob):
@@ -210,21 +211,23 @@ class Evaluation:
         local, remote = os.pipe()
         return self._own(local, remote)
 
-    def _socket(self, most_answers: int) -> int:
+    def _socket(self, max_messages: int) -> int:
         local, remote = socket.socketpair()
         fd = self._own(local.detach(), remote.detach())
-        self._answers[fd] = _Answers(MessageBuffer(self._limits.value_bytes + messages.ENVELOPE), most_answers)
+        self._messages[fd] = _ReceivedMessages(
+            MessageBuffer(self._limits.value_bytes + messages.ENVELOPE_BYTES), max_messages
+        )
         return fd
 
     def _own(self, local: int, remote: int) -> int:
         self._open.add(local)
-        self._theirs.append(remote)
+        self._remote_ends.append(remote)
         os.set_blocking(local, False)
         return local
 
-    def _close_theirs(self) -> None:
-        while self._theirs:
-            os.close(self._theirs.pop())
+    def _close_remote_ends(self) -> None:
+        while self._remote_ends:
+            os.close(self._remote_ends.pop())
 
     def _close(self, fd: int) -> None:
         with suppress(KeyError):
@@ -234,7 +237,7 @@ class Evaluation:
         os.close(fd)
 
     def _events(self, fd: int) -> int:
-        is_read = fd in self._answers or fd in self._texts or fd == self._report
+        is_read = fd in self._messages or fd in self._outputs or fd == self._report
         return (select.POLLIN if is_read else 0) | (select.POLLOUT if fd in self._unsent else 0)
 
     def _send(self, fd: int) -> None:
@@ -266,8 +269,7 @@ class Evaluation:
                 pass
 
     def _read(self, fd: int) -> bool:
-        """Read from a descriptor; return whether there may be more."""
-        if not (fd in self._answers or fd in self._texts or fd == self._report):
+        if not (fd in self._messages or fd in self._outputs or fd == self._report):
             return False
         try:
             data = os.read(fd, _READ_BYTES)
@@ -280,31 +282,31 @@ class Evaluation:
         elif fd == self._report:
             self._exit = ExitReport.unpack(data[:REPORT_BYTES])
             self._close(fd)
-        elif fd in self._texts:
-            self._take_text(fd, data)
+        elif fd in self._outputs:
+            self._receive_output(fd, data)
         else:
-            self._take_answers(fd, data)
+            self._receive_messages(fd, data)
         return bool(data)
 
-    def _take_text(self, fd: int, data: bytes) -> None:
-        text, limit = self._texts[fd], self._limits.output_bytes
-        text += data
-        if len(text) > limit:
-            del text[limit:]
+    def _receive_output(self, fd: int, data: bytes) -> None:
+        output, limit = self._outputs[fd], self._limits.output_bytes
+        output += data
+        if len(output) > limit:
+            del output[limit:]
             self._stop(
                 Kind.OUTPUT, f"It wrote more than {limit:,} bytes to {'stdout' if fd == self._out else 'stderr'}."
             )
             self._close(fd)
 
-    def _take_answers(self, fd: int, data: bytes) -> None:
-        answers = self._answers[fd]
-        answers.buffer.feed(data)
+    def _receive_messages(self, fd: int, data: bytes) -> None:
+        channel = self._messages[fd]
+        channel.buffer.feed(data)
         try:
-            while (body := answers.buffer.next()) is not None:
-                if len(answers.received) == answers.limit:
-                    raise Malformed("It gave more answers than it was asked for.")
-                answers.received.append(messages.unpack(body, most_hashed=_MAX_HASHED))
-                if fd == self._verdict and messages.is_last(answers.received[-1]):
+            while (body := channel.buffer.next()) is not None:
+                if len(channel.received) == channel.limit:
+                    raise Malformed("It sent more messages than were requested.")
+                channel.received.append(messages.unpack(body, most_hashed=_MAX_HASHED))
+                if fd == self._verdict and messages.is_last(channel.received[-1]):
                     return self._close(fd)
         except Malformed as error:
             if fd != self._verdict:

@@ -1,4 +1,4 @@
-"""Passes exceptions between processes: as name, text and plain values, from which the other side recreates them."""
+"""Passing of exceptions between processes, as a name, text and plain values, to be recreated on the other side."""
 
 import builtins
 import sys
@@ -7,9 +7,9 @@ from typing import Any
 
 from workers.sandbox import plain_values
 
-MESSAGE = 500
-_MOST = 4 * MESSAGE
-"""The longest arguments and attributes of an exception, in bytes."""
+MAX_MESSAGE_LENGTH = 500
+_MAX_ATTRIBUTES_LENGTH = 4 * MAX_MESSAGE_LENGTH
+"""Maximum length of an exception's arguments and attributes when written, in characters."""
 _ERRORS = {
     name: kind for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)
 }
@@ -26,14 +26,14 @@ _LIBRARY = {
     ("numpy.linalg", "LinAlgError"): "numpy.linalg",
     ("xml.etree.ElementTree", "ParseError"): "xml.etree.ElementTree",
 }
-"""Library exceptions that keep their type: the module that they claim -> the module that provides them. Exceptions with
-a meaning for test runners (SkipTest) must not be here."""
+"""Library exceptions that keep their type, as (module that they claim, name) -> module that provides them. Exceptions
+with a meaning for test runners (SkipTest) must not be listed."""
 
 
 def written(error: BaseException) -> dict[str, Any]:
-    """Return an exception as {"name", "text", "bases", "library", "args", "holds"}. Never raises. "bases": its builtin
-    types, nearest first. "library": a library type among its bases, or None. "args" and "holds" (the attributes): plain
-    values, or None."""
+    """Return an exception as {"name", "text", "bases", "library", "args", "holds"}, without ever raising. "bases" are
+    its builtin types, the nearest first; "library" is a library type among its bases, or None; "args" and "holds" (its
+    attributes) are plain values, or None."""
     kind = type(error)
     raised: dict[str, Any] = {"name": kind.__name__[:80], "text": text(error)}
     raised["bases"] = [base.__name__ for base in kind.__mro__ if base in _BUILTIN]
@@ -47,7 +47,7 @@ def written(error: BaseException) -> dict[str, Any]:
         raised[key] = None
         try:
             values = read()
-            if len(repr(plain_values.encode(values))) < _MOST:
+            if len(repr(plain_values.encode(values))) < _MAX_ATTRIBUTES_LENGTH:
                 raised[key] = values
         except BaseException:  # noqa: S112  the text is enough
             continue
@@ -55,19 +55,20 @@ def written(error: BaseException) -> dict[str, Any]:
 
 
 def text(error: BaseException) -> str:
-    """Return the exception's text; this may run untrusted code."""
+    """Return an exception's text, truncated. This may run untrusted code."""
     try:
-        return str.__str__(str(error))[:MESSAGE]
+        return str.__str__(str(error))[:MAX_MESSAGE_LENGTH]
     except BaseException:
         return "an exception without readable text"
 
 
 def recreated(raised: Any) -> BaseException:
-    """Recreate an exception: of its builtin or known library type, or of a new type with its builtin bases."""
+    """Recreate an exception and return it: with its builtin or known library type, or with a new type that has its
+    builtin bases."""
     if type(raised) is not dict:
         return RuntimeError("an exception without a name")
-    name, message, args = str(raised.get("name"))[:80], str(raised.get("text"))[:MESSAGE], raised.get("args")
-    error = _instance(_kind(name, raised), args if type(args) is list else [message], message)
+    name, message, args = str(raised.get("name"))[:80], str(raised.get("text"))[:MAX_MESSAGE_LENGTH], raised.get("args")
+    error = _instance(_type_of(name, raised), args if type(args) is list else [message], message)
     if error is None:
         return Exception(f"{name}: {message}")
     holds = raised.get("holds")
@@ -76,7 +77,7 @@ def recreated(raised: Any) -> BaseException:
     return error
 
 
-def _kind(name: str, raised: dict[str, Any]) -> type[BaseException]:
+def _type_of(name: str, raised: dict[str, Any]) -> type[BaseException]:
     bases = raised.get("bases")
     names = bases if type(bases) is list else []
     builtin_bases = [_ERRORS[base] for base in names if type(base) is str and base in _ERRORS]
@@ -118,6 +119,6 @@ def _instance(kind: type[BaseException], args: list[Any], message: str) -> BaseE
     try:
         error = kind.__new__(kind)
         error.args = tuple(args)
-    except Exception:  # a library's class may refuse even this; the caller has the text
+    except Exception:  # a library's class may refuse even this; the caller still has the text
         return None
     return error

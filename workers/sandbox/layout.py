@@ -1,5 +1,5 @@
-"""Lists the files that sandboxed code may read (the interpreter, its libraries and their dependencies), and builds the
-bubblewrap command that hides all others: no home folder, no project data, no system settings."""
+"""The files that sandboxed code may read (the interpreter, its libraries and their dependencies), and the bubblewrap
+command that hides all others: no home folder, no project data, no system settings."""
 
 import json
 import os
@@ -24,22 +24,18 @@ _NOBODY = "65534"
 @dataclass(frozen=True)
 class FileLayout:
     python: str
-    """The real path of the interpreter, without links or a virtual environment."""
     libraries: tuple[str, ...]
-    """Entries of sys.path other than the standard library."""
     folders: tuple[str, ...]
-    """Readable folders and files without links."""
     links: tuple[tuple[str, str], ...]
-    """(path, target) of links in the root folder, such as /lib."""
+    """Links in the root folder, such as /lib, as (path, target)."""
 
 
 @dataclass(frozen=True)
 class PackageInterpreter:
-    """Another interpreter, and the package of ours that it may import besides the sandbox."""
+    """Another interpreter, and the package of ours that it may import in addition to the sandbox."""
 
     python: str
     package: str
-    """The package's name, such as workers.packages.inside."""
     folder: str
 
 
@@ -51,11 +47,11 @@ def current() -> FileLayout:
 
 
 def of(interpreter: PackageInterpreter) -> FileLayout:
-    """Return the layout of another interpreter. Raises OSError if it doesn't answer."""
+    """Return the layout of another interpreter. Raises OSError if it doesn't report its folders."""
     command = [interpreter.python, "-I", "-B", "-c", _QUERY]
     try:
-        answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_QUERY_S, check=True)
-        return _layout(json.loads(answer.stdout), (interpreter.folder,))
+        completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_QUERY_S, check=True)
+        return _layout(json.loads(completed.stdout), (interpreter.folder,))
     except (subprocess.SubprocessError, ValueError) as error:
         raise OSError(f"{interpreter.python} did not report its folders: {error}") from None
 
@@ -81,15 +77,15 @@ def _layout(facts: Mapping[str, Any], own_folders: Sequence[str]) -> FileLayout:
 
 
 def bubblewrap_program() -> str | None:
-    """Return the path of bubblewrap, if it is installed."""
+    """Return the path of bubblewrap, or None if it isn't installed."""
     return shutil.which("bwrap") or shutil.which("bwrap", path="/usr/bin:/usr/local/bin")
 
 
 def bubblewrap_command(bwrap: str, layout: FileLayout, zygote: Sequence[str]) -> list[str]:
-    """Return the command that runs the zygote as process 1 of its own namespaces. Its root contains only `layout`: no
-    /proc, no /sys; and its network is empty. The one capability kept is for the namespaces and mounts of evaluations,
-    which drop it. --die-with-parent is not used, because it watches the thread that started the zygote, which may end
-    earlier. The zygote watches its owner instead."""
+    """Return the command that runs the zygote as process 1 of its own namespaces. The zygote's root contains only
+    `layout`, without /proc and /sys, and its network is empty. It keeps one capability for the namespaces and mounts of
+    evaluations, which drop it. --die-with-parent is not used, because it watches the thread that started the zygote,
+    which may end earlier; the zygote watches its owner instead."""
     own = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
     argv = [bwrap, *own, "--as-pid-1", "--new-session", "--uid", _NOBODY, "--gid", _NOBODY]
     argv += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]

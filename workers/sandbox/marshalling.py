@@ -1,7 +1,7 @@
-"""Passes values beyond plain ones between a candidate and its verifier; the other side recreates equivalents.
+"""Passing of values beyond plain ones between a candidate and its verifier; the other side recreates equivalents.
 
-Iterators are drained, and iterated again on the other side. Views and numbers of the standard library are recreated.
-Builtin functions are passed by name, and so are a candidate's functions that a test passes back (`apply(square, 3)`).
+Iterators are drained, and iterated again on the other side. Views and the standard library's numbers are recreated.
+Builtin functions are passed by name, as are a candidate's functions that a test passes back (`apply(square, 3)`).
 """
 
 import builtins
@@ -14,10 +14,10 @@ from typing import Any
 from workers.sandbox import exceptions
 from workers.sandbox.plain_values import Encoder, NotPlain, decode, described, is_numpy
 
-DRAINED = 10_000
-"""The largest number of values taken from an iterator, which may be endless; using more of them fails."""
-_DRAINED_BYTES = 200_000
-"""The largest size of these values when written, because the values of an endless iterator may grow."""
+MAX_DRAINED = 10_000
+"""Maximum number of values read from an iterator, which may be endless; using more of them fails."""
+_MAX_DRAINED_BYTES = 200_000
+"""Maximum size of these values when written, because the values of an endless iterator may grow."""
 _NAMES = (
     *("abs", "all", "any", "bool", "bytes", "chr", "complex", "dict", "divmod", "float", "frozenset", "hash", "hex"),
     *("int", "len", "list", "max", "min", "object", "oct", "ord", "pow", "range", "repr", "reversed", "round"),
@@ -32,15 +32,14 @@ _MAPPINGS = (dict, Counter, OrderedDict, defaultdict)
 _CONTAINERS = (list, deque, tuple, set, bytearray, *_MAPPINGS)
 _DICTS: dict[Any, str] = {Counter: "Counter", OrderedDict: "OrderedDict"}
 _LIBRARY_FUNCTIONS = ("operator", "_operator", "math")
-"""Modules whose functions are passed by name, because they only compute."""
 
 
 class IteratorTruncated(Exception):
-    """More values were requested from an iterator than were taken."""
+    """Error for a request for more values of an iterator than were read from it."""
 
 
 class Stub:
-    """A stand-in for a candidate's function in a test, with a name and a call."""
+    """A stand-in for a candidate's function in a test: it has the function's name and forwards calls."""
 
     __slots__ = ("__name__", "_call")
 
@@ -56,7 +55,8 @@ class Stub:
 
 
 def write(encoder: Encoder, value: Any, depth: int) -> Any:
-    """Write a value that is not plain, for plain_values.encode. Raises NotPlain, and any exception of an iterator."""
+    """Return the encoding of a value that is not plain, for plain_values.encode. Raises NotPlain, and any exception of
+    an iterator."""
     kind = type(value)
     if kind is Stub:
         return {"name": value.__name__}
@@ -85,7 +85,7 @@ def write(encoder: Encoder, value: Any, depth: int) -> Any:
     if is_numpy(kind):
         return _numpy(encoder, value, depth)
     if hasattr(kind, "__next__") and hasattr(kind, "__iter__"):
-        return {"iterator": _drained(encoder, value, depth)}
+        return {"iterator": _drain(encoder, value, depth)}
     for module, name, write, _ in _LIBRARY:
         loaded = sys.modules.get(module)
         if loaded is not None and kind is getattr(loaded, name, None):
@@ -94,15 +94,16 @@ def write(encoder: Encoder, value: Any, depth: int) -> Any:
 
 
 def write_untouched(encoder: Encoder, value: Any, depth: int) -> Any:
-    """Write a value like `write`, but without consuming iterators. Raises NotPlain for an iterator."""
+    """Encode a value as `write` does, but raise NotPlain for an iterator instead of consuming it."""
     kind = type(value)
     if hasattr(kind, "__next__"):
         raise NotPlain(described(kind))
     return write(encoder, value, depth)
 
 
-def _drained(encoder: Encoder, iterator: Iterator[Any], depth: int) -> list[Any]:
-    """Return an iterator's values, whether there are more, and its exception. Raises NotPlain for other values."""
+def _drain(encoder: Encoder, iterator: Iterator[Any], depth: int) -> list[Any]:
+    """Read an iterator, and return its values, whether there are more, and its exception. Raises NotPlain for values
+    that can't be encoded."""
     values: list[Any] = []
     size = 0
     while True:
@@ -112,7 +113,7 @@ def _drained(encoder: Encoder, iterator: Iterator[Any], depth: int) -> list[Any]
             return [values, False, None]
         except Exception as error:
             return [values, False, encoder.encode(exceptions.written(error), depth)]
-        if len(values) == DRAINED or size > _DRAINED_BYTES:
+        if len(values) == MAX_DRAINED or size > _MAX_DRAINED_BYTES:
             return [values, True, None]
         encoded = encoder.items([value], depth)[0]
         size += len(ascii(encoded))
@@ -126,7 +127,6 @@ def _numpy(encoder: Encoder, value: Any, depth: int) -> Any:
 
 
 def _array(content: Any) -> Any:
-    """Recreate an array, or a list of lists without numpy."""
     dtype, values = content[0], decode(content[1], READERS)
     if not _DTYPE.match(dtype):
         raise NotPlain(f"an array of {dtype[:20]}")
@@ -136,21 +136,21 @@ def _array(content: Any) -> Any:
         return values
     array = numpy.array(values)
     if array.dtype.kind not in "biufc":
-        raise NotPlain("an array of other things than numbers")  # numpy would convert texts to numbers, even NaN
+        raise NotPlain("an array of something other than numbers")  # numpy would convert strings to numbers, even NaN
     return array.astype(dtype)
 
 
 def _iterator(content: Any) -> Iterator[Any]:
     values, is_more, raised = content
-    return _again(decode(values, READERS), is_more is True, None if raised is None else decode(raised, READERS))
+    return _replay(decode(values, READERS), is_more is True, None if raised is None else decode(raised, READERS))
 
 
-def _again(values: list[Any], is_more: bool, raised: Any) -> Iterator[Any]:
+def _replay(values: list[Any], is_more: bool, raised: Any) -> Iterator[Any]:
     yield from values
     if raised is not None:
         raise exceptions.recreated(raised)
     if is_more:
-        raise IteratorTruncated(f"More than {len(values):,} values are asked of an iterator.")
+        raise IteratorTruncated(f"More than {len(values):,} values are requested from an iterator.")
 
 
 def _function(content: Any) -> Any:
@@ -174,12 +174,14 @@ def _default(content: Any) -> Any:
 
 
 def change(old: Any, new: Any) -> None:
-    """Change a container in place into another one of its type, recursively."""
+    """Change a container in place, recursively, so that it equals another one of its type."""
     kind = type(old)
     if kind is not type(new):
         return
     if kind in (list, deque, tuple):
-        items = [item if _changes(item, new_item) else new_item for item, new_item in zip(old, new, strict=False)]
+        items = [
+            item if _change_if_possible(item, new_item) else new_item for item, new_item in zip(old, new, strict=False)
+        ]
         if kind is list:
             old[:] = [*items, *new[len(items) :]]
         elif kind is deque:
@@ -187,7 +189,9 @@ def change(old: Any, new: Any) -> None:
             old.clear()
             old.extend(items)
     elif kind in _MAPPINGS:
-        table = {key: old[key] if key in old and _changes(old[key], item) else item for key, item in new.items()}
+        table = {
+            key: old[key] if key in old and _change_if_possible(old[key], item) else item for key, item in new.items()
+        }
         old.clear()
         dict.update(old, table)
     elif kind is set:
@@ -197,16 +201,14 @@ def change(old: Any, new: Any) -> None:
         old[:] = new
 
 
-def _is_kept(old: Any, new: Any) -> bool:
-    """Return whether the object is kept; a tuple's items can't be replaced."""
+def _can_keep(old: Any, new: Any) -> bool:
     return type(old) is type(new) and (type(old) in _CONTAINERS or bool(old == new))
 
 
-def _changes(old: Any, new: Any) -> bool:
-    """Change a value in place if possible; return whether it was."""
+def _change_if_possible(old: Any, new: Any) -> bool:
     if type(old) is not type(new) or type(old) not in _CONTAINERS:
         return False
-    if type(old) is tuple and (len(old) != len(new) or not all(map(_is_kept, old, new))):
+    if type(old) is tuple and (len(old) != len(new) or not all(map(_can_keep, old, new))):
         return False
     change(old, new)
     return True
@@ -221,7 +223,7 @@ def _of_library(module: str, name: str, read: Callable[[Any, Any], Any]) -> Call
 
 
 def _decimal(kind: Any, content: Any) -> Any:
-    """Recreate a decimal. A NaN must also be one in JSON, so that no message contains an unnoticed NaN."""
+    """Recreate a decimal. A NaN must also be a NaN in the JSON, so that no message contains an unnoticed NaN."""
     text, number = content
     if type(text) is not str:
         raise TypeError
@@ -239,7 +241,6 @@ _LIBRARY: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, Any], Any]]
     *(("pathlib", name, str, lambda kind, content: kind(content)) for name in ("PosixPath", "PurePosixPath")),
     ("datetime", "timedelta", lambda v: (v.days, v.seconds, v.microseconds), lambda kind, content: kind(*content)),
 )
-"""Types of the standard library: module, name, writer to a plain value, reader."""
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "range": lambda content: range(*decode(content)),
@@ -259,4 +260,3 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "array": _array,
     **{name: _of_library(module, name, read) for module, name, _, read in _LIBRARY},
 }
-"""Tag -> reader of a value that is not plain, for plain_values.decode in a verifier."""

@@ -1,5 +1,5 @@
-"""A preload that imports math-verify and uses it once. Its grammar fills tables with the first formulas, and SymPy its
-caches: a fork that inherits both needs milliseconds for a comparison, and a cold one a tenth of a second."""
+"""A preload that imports math-verify and uses it once. The first formulas fill the tables of its grammar and the caches
+of SymPy. A fork that inherits both needs milliseconds for a comparison; a cold one needs a tenth of a second."""
 
 import logging
 

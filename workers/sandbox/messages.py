@@ -1,10 +1,10 @@
-"""Messages between the caller, the candidate's process and the verifier's: 4 bytes of length, then JSON.
+"""Messages between the caller, the candidate's process and the verifier's process: 4 bytes of length, then JSON.
 
-A fork inherits open sockets and calls one of three entry points once it is locked in. Each reads its request from its
-channel, and when it returns, the fork ends with os._exit(0):
+A fork inherits open sockets and calls one of three entry points once it is locked down. Each entry point reads its
+request from its channel, and when it returns, the fork ends with os._exit(0):
 
-    candidate.run_job(channel)               job_request    -> one answer {"kind", "value", "message", "traceback"}
-    candidate.serve_candidate(channel, peer) source_request -> the same answer, once the module is executed
+    candidate.run_job(channel)               job_request    -> one result {"kind", "value", "message", "traceback"}
+    candidate.serve_candidate(channel, peer) source_request -> the same result, once the module is executed
     verifier.verify(channel, peer)           tests_request  -> {"test", "passed", "message", "needs"} for each test in
                                                                order, as soon as it is known, then LAST
 
@@ -24,14 +24,13 @@ from workers.sandbox.outcomes import Job, Limits, TestJob, TestResult
 from workers.sandbox.requirements.test_requirements import packed_of_short
 
 LAST = {"done": True}
-LONGEST_REQUEST = 1 << 30
-ENVELOPE = 1 << 20
-"""Bytes of a message in addition to its value, for a traceback and the overhead of plain values as JSON."""
+MAX_REQUEST_BYTES = 1 << 30
+ENVELOPE_BYTES = 1 << 20
+"""Number of bytes that a message may have in addition to its value, for a traceback and the overhead of JSON."""
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 1 << 16
 _write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 _constants: list[str] = []
-"""The names of NaN and Infinity, extensions of JSON, in the last message."""
 
 
 def _constant(name: str) -> float:
@@ -43,15 +42,15 @@ _read = json.JSONDecoder(parse_constant=_constant).raw_decode
 
 
 class Malformed(Exception):
-    """The message is invalid or too long. The text is for people."""
+    """Error for an invalid or overlong message. Its text is for people."""
 
 
 class Closed(Exception):
-    """The other side has closed."""
+    """Signal that the other side has closed the connection."""
 
 
 def pack(value: object, write_other: plain_values.WriteOther | None = None) -> bytes:
-    """Write a message. Raises plain_values.NotPlain."""
+    """Return a value as a message. Raises plain_values.NotPlain."""
     body = _write(plain_values.encode(value, write_other)).encode("ascii")
     return _LENGTH.pack(len(body)) + body
 
@@ -59,7 +58,8 @@ def pack(value: object, write_other: plain_values.WriteOther | None = None) -> b
 def unpack(
     body: bytes, readers: Mapping[str, Callable[[Any], Any]] | None = None, *, most_hashed: int | None = None
 ) -> Any:
-    """Read a message. Raises Malformed if it is invalid, or has more than `most_hashed` values in sets and keys."""
+    """Return the value of a message. Raises Malformed if the message is invalid, or has more than `most_hashed` values
+    in sets and keys."""
     _constants.clear()
     try:
         text = body.decode("ascii")
@@ -74,18 +74,18 @@ def unpack(
 
 
 class MessageBuffer:
-    """Collects bytes and returns whole messages."""
+    """A buffer that collects bytes and returns complete messages."""
 
-    def __init__(self, longest: int) -> None:
-        """Limit messages to `longest` bytes."""
-        self.longest = longest
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> None:
         self._bytes += data
 
     def next(self) -> bytes | None:
-        """Return the JSON of the next whole message. Raises Malformed as soon as a too long message is announced."""
+        """Remove and return the JSON of the next complete message, or return None if there is none yet. Raises
+        Malformed as soon as an overlong message is announced."""
         data = self._bytes
         if not data:
             return None
@@ -93,8 +93,8 @@ class MessageBuffer:
             (length,) = _LENGTH.unpack_from(data)
         except struct.error:  # fewer bytes; the candidate may have replaced len(), which would then wait forever
             return None
-        if length > self.longest:
-            raise Malformed(f"The answer has {length:,} bytes; {self.longest:,} are allowed.")
+        if length > self.max_bytes:
+            raise Malformed(f"The message has {length:,} bytes; {self.max_bytes:,} are allowed.")
         end = _LENGTH.size + length
         if not data[end - 1 : end]:
             return None
@@ -107,17 +107,15 @@ class Channel:
     """One end of a blocking stream socket."""
 
     readers: Mapping[str, Callable[[Any], Any]] | None = None
-    """Readers of tags beyond plain values."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self.not_a_number = False
-        """True if the last message contained a NaN."""
-        self._buffer = MessageBuffer(LONGEST_REQUEST)
+        self._buffer = MessageBuffer(MAX_REQUEST_BYTES)
 
-    def bound(self, longest: int) -> None:
-        """Change the limit of messages, in bytes."""
-        self._buffer.longest = longest
+    def set_limit(self, max_bytes: int) -> None:
+        """Change the maximum size of messages."""
+        self._buffer.max_bytes = max_bytes
 
     def send(self, value: object) -> None:
         """Send a plain value. Raises plain_values.NotPlain and Closed."""
@@ -132,14 +130,14 @@ class Channel:
             raise Closed(str(error)) from None
 
     def receive(self) -> Any:
-        """Wait for the next message. Raises Malformed and Closed."""
+        """Wait for the next message and return its value. Raises Malformed and Closed."""
         while (body := self._buffer.next()) is None:
             try:
                 data = os.read(self.fd, _READ_BYTES)
             except OSError as error:
                 raise Closed(str(error)) from None
             if not data:
-                raise Closed("The other side has gone.")
+                raise Closed("The other side has closed the connection.")
             self._buffer.feed(data)
         try:
             return unpack(body, self.readers)
@@ -148,17 +146,17 @@ class Channel:
 
 
 def job_request(job: Job, limits: Limits) -> bytes:
-    """Return a job's request. Raises plain_values.NotPlain for arguments that are not plain."""
+    """Return the request for a job. Raises plain_values.NotPlain for arguments that are not plain."""
     return pack({"source": job.source, "call": job.call, "args": list(job.args), "value_bytes": limits.value_bytes})
 
 
 def source_request(job: TestJob, limits: Limits) -> bytes:
-    """Return the candidate's request, which contains nothing about the tests."""
+    """Return the request for the candidate's process, which contains nothing about the tests."""
     return pack({"source": job.source, "value_bytes": limits.value_bytes})
 
 
 def tests_request(job: TestJob, limits: Limits) -> bytes:
-    """Return the verifier's request, which contains nothing about the candidate."""
+    """Return the request for the verifier's process, which contains nothing about the candidate."""
     return _tests_request(job.tests, limits.value_bytes)
 
 
@@ -167,16 +165,16 @@ def _tests_request(tests: tuple[str, ...], value_bytes: int) -> bytes:
     return pack({"tests": [[test, packed_of_short(test)] for test in tests], "value_bytes": value_bytes})
 
 
-def is_last(answer: object) -> bool:
-    """Return whether the verifier reports that it has run all its tests."""
-    return answer == LAST
+def is_last(message: object) -> bool:
+    """Return whether a verifier's message says that all its tests have been run."""
+    return message == LAST
 
 
-def test_results(answers: Iterable[Any], count: int, missing: str) -> tuple[TestResult, ...]:
-    """Return the results of `count` tests by their verifier's messages. `missing`: why other tests have no result."""
+def test_results(received: Iterable[Any], count: int, missing: str) -> tuple[TestResult, ...]:
+    """Return the results of `count` tests from the verifier's messages. `missing`: why other tests have no result."""
     results = [TestResult(passed=False, message=missing)] * count
-    for answer in answers:
-        if type(answer) is dict and type(answer.get("test")) is int and 0 <= answer["test"] < count:
-            message, needs = str(answer.get("message", "")), str(answer.get("needs", ""))
-            results[answer["test"]] = TestResult(answer.get("passed") is True and not needs, message, needs)
+    for report in received:
+        if type(report) is dict and type(report.get("test")) is int and 0 <= report["test"] < count:
+            message, needs = str(report.get("message", "")), str(report.get("needs", ""))
+            results[report["test"]] = TestResult(report.get("passed") is True and not needs, message, needs)
     return tuple(results)

@@ -1,4 +1,4 @@
-"""The sandbox's interface: its jobs, their limits, and their outcomes."""
+"""The sandbox's public types: jobs, their limits, and their outcomes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,14 +6,14 @@ from typing import Any
 
 
 class Backend(StrEnum):
-    """An isolation method. The best one whose self-test passes is used."""
+    """An isolation method; the best one whose self-test passes is used."""
 
     BUBBLEWRAP = "bubblewrap"
-    """Own user, pid, network, mount, ipc and uts namespaces, seccomp, rlimits."""
+    """Separate user, pid, network, mount, ipc and uts namespaces, with seccomp and rlimits."""
     LANDLOCK = "landlock"
     """Landlock, seccomp and rlimits, for systems without user namespaces."""
     BARE = "bare"
-    """A separate process with rlimits and, if possible, seccomp; only if an admin allows it for a host."""
+    """A separate process with rlimits and, if possible, seccomp; used only if an admin allows it for a host."""
 
 
 class Kind(StrEnum):
@@ -21,13 +21,11 @@ class Kind(StrEnum):
 
     OK = "ok"
     ERROR = "error"
-    """The code raised an exception, or exited early."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT = "output"
-    """The code exceeded the output limit."""
     KILLED = "killed"
-    """The process was killed by a signal, or ended without an answer."""
+    """The process was killed by a signal, or ended without a result."""
 
 
 _MAX_MB = 1 << 24
@@ -39,26 +37,23 @@ _BOUNDS = (
     ("output_bytes", 0, _MAX_BYTES),
     ("value_bytes", 1, _MAX_BYTES),
 )
-"""Valid limits: field, minimum, maximum."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of an evaluation; for tests, of each of the two processes."""
+    """The limits on an evaluation; for tests, on each of the two processes."""
 
     seconds: float = 5.0
-    """Wall-clock time; also the limit of processor time."""
+    """Limit on wall-clock time, and also on processor time."""
     memory_mb: int = 256
-    """Address space in addition to the prewarmed interpreter's, for the one process, which can't fork."""
+    """Limit on the address space of the process, which can't fork, in addition to the prewarmed interpreter's."""
     disk_mb: int = 16
-    """The size of the tmpfs at the working directory; with 0, and always under Landlock, nothing can be written."""
+    """Size of the tmpfs at the working directory. With 0, and always under Landlock, nothing can be written."""
     output_bytes: int = 64 * 1024
-    """The size of stdout and of stderr; more ends the evaluation."""
+    """Limit on the size of stdout and of stderr; exceeding it ends the evaluation."""
     value_bytes: int = 1024 * 1024
-    """The size of a value passed between processes."""
 
     def __post_init__(self) -> None:
-        """Check that the limits can be enforced. Raises ValueError."""
         for name, minimum, maximum in _BOUNDS:
             value = getattr(self, name)
             if not (isinstance(value, int | float) and minimum <= value <= maximum):
@@ -77,8 +72,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Program:
-    """A trusted executable with untrusted standard input. It may start threads, but read and write no more than a
-    Job."""
+    """A trusted executable with untrusted input. It may start threads, but has no more access to files than a Job."""
 
     argv: tuple[str, ...]
     stdin: str = ""
@@ -86,7 +80,7 @@ class Program:
 
 @dataclass(frozen=True)
 class TestJob:
-    """Tests for a model-written module. Each is Python code that fails by raising an exception."""
+    """Tests for a model-written module, each of them Python code that fails by raising an exception."""
 
     source: str
     tests: tuple[str, ...]
@@ -96,25 +90,25 @@ class TestJob:
 class Outcome:
     kind: Kind
     value: Any = None
-    """The function's result, a plain value; for a Program, its exit code."""
+    """Result of the function as a plain value; for a Program, its exit code."""
     stdout: str = ""
     stderr: str = ""
     seconds: float = 0.0
     message: str = ""
-    """A line for people about the exception or the limit; "" for OK."""
+    """Description of the exception or the exceeded limit in one line, for people; "" for OK."""
     traceback: str = ""
     trouble: bool = False
     """True if the sandbox itself failed, which says nothing about the code; then `kind` is KILLED."""
 
     @property
     def ending(self) -> str:
-        """A sentence for people about an end other than OK."""
+        """Sentence for people about an ending other than OK."""
         return self.message or f"It ended as {self.kind}."
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """The result of a test. A test without an answer has failed."""
+    """The result of a test. A test without a result has failed."""
 
     passed: bool
     message: str = ""
@@ -126,7 +120,6 @@ class TestResult:
 class TestOutcome:
     results: tuple[TestResult, ...]
     candidate: Outcome
-    """The outcome of the process with the model's code."""
 
     @property
     def passed(self) -> int:
@@ -134,4 +127,4 @@ class TestOutcome:
 
 
 class SandboxUnavailable(Exception):
-    """No backend works on this machine. The message tells people what each backend lacks."""
+    """Error for a machine on which no backend works. The message tells people what each backend lacks."""

@@ -1,8 +1,8 @@
-"""Passes plain values between processes, as JSON with tags. Nothing is unpickled and nothing is executed.
+"""Passing of plain values between processes, as JSON with tags. Nothing is unpickled and nothing is executed.
 
-JSON's null, booleans, numbers, texts and arrays stand for None, bool, int, float, str and list; every other type is an
-object with one member, named by the tag. Decoding yields exactly these types. An instance of a subclass is passed as
-its plain value, which the plain type's own methods return, so that no override is called.
+JSON's null, booleans, numbers, strings and arrays represent None, bool, int, float, str and list; a value of another
+type is an object with one member, named by the tag. Decoding yields exactly these types. An instance of a subclass is
+passed as its plain value, which is read with the plain type's own methods, so that no override is called.
 """
 
 import sys
@@ -10,43 +10,42 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-DEEPEST = 100
-"""The deepest nesting of containers."""
-_DEEPEST_READ = 2 * DEEPEST + 20
-"""The deepest nesting of JSON: each container with its tag, and the message around them."""
+MAX_DEPTH = 100
+_MAX_JSON_DEPTH = 2 * MAX_DEPTH + 20
+"""Maximum nesting depth of the JSON, which has each container with its tag, and the message around them."""
 MAX_VALUES = 500_000
-"""The largest number of values in a message: shared objects are written each time, and may grow without bound."""
-_KEPT = frozenset((bytearray, Counter, OrderedDict, defaultdict))
-"""Types that are written as plain values only without an encoder for them."""
-_DECIMAL = 10**4000
-"""The int from which hexadecimal is used: Python refuses more than 4,300 decimal digits."""
+"""Maximum number of values in a message, because shared objects are written each time and may grow without bound."""
+_KEPT_TYPES = frozenset((bytearray, Counter, OrderedDict, defaultdict))
+"""Types that are written as plain values only if there is no encoder for them."""
+_MAX_DECIMAL = 10**4000
+"""Integer from which on hexadecimal is used, because Python refuses more than 4,300 decimal digits."""
 _ATOMS = frozenset((type(None), bool, float, str))
 _INT = frozenset((int,))
 _NUMBERS = _ATOMS | _INT
 
 
 class NotPlain(Exception):
-    """A value is not plain. The message describes the value."""
+    """Error for a value that is not plain. The message describes the value."""
 
 
 WriteOther = Callable[["Encoder", Any, int], Any]
-"""An Encoder's function for other types: (encoder, value, depth) -> JSON. Raises NotPlain."""
+"""Function of an Encoder for other types: (encoder, value, depth) -> JSON. It raises NotPlain."""
 
 
 def encode(value: object, write_other: WriteOther | None = None) -> Any:
-    """Turn a value into one for json.dumps. Raises NotPlain."""
+    """Encode a value for json.dumps. Raises NotPlain."""
     return value if type(value) in _ATOMS else Encoder(write_other).encode(value, 0)
 
 
 def decode(value: Any, readers: Mapping[str, Callable[[Any], Any]] | None = None, depth: int = 0) -> Any:
-    """Turn json.loads' result into a value. Raises NotPlain, ValueError, TypeError, RecursionError. `readers`: tag ->
-    reader, for further tags."""
+    """Decode the result of json.loads, and return the value. `readers`: readers for additional tags, by tag. Raises
+    NotPlain, ValueError, TypeError, RecursionError."""
     kind = type(value)
     if kind is not list and kind is not dict:
         return value
     depth += 1
-    if depth > _DEEPEST_READ:
-        raise NotPlain(f"a value nested deeper than {DEEPEST}")
+    if depth > _MAX_JSON_DEPTH:
+        raise NotPlain(f"a value nested deeper than {MAX_DEPTH}")
     if kind is list:
         return [item if type(item) in _NUMBERS else decode(item, readers, depth) for item in value]
     ((tag, content),) = value.items()
@@ -69,7 +68,7 @@ def decode(value: Any, readers: Mapping[str, Callable[[Any], Any]] | None = None
         case "c":
             real, imaginary = content
             if type(real) is not float or type(imaginary) is not float:
-                raise TypeError  # complex() would convert text to a number, even NaN
+                raise TypeError  # complex() would convert a string to a number, even NaN
             return complex(real, imaginary)
     if readers is None or tag not in readers:
         raise NotPlain("an unknown tag")
@@ -77,8 +76,8 @@ def decode(value: Any, readers: Mapping[str, Callable[[Any], Any]] | None = None
 
 
 def hashed(value: Any) -> int:
-    """Count the values that `decode` would hash for sets, and for dicts with keys other than texts. Numbers with equal
-    hashes are easy to make, and the cost of each grows with their number."""
+    """Return the number of values that `decode` would hash, for sets and for dicts with keys other than strings. It is
+    easy to construct numbers with equal hashes, and the cost of each grows with their number."""
     count = 0
     remaining = [(value, False)]
     while remaining:
@@ -107,28 +106,28 @@ class Encoder:
         self._left = MAX_VALUES
 
     def encode(self, value: Any, depth: int) -> Any:
-        """Encode a value. Raises NotPlain, and any exception of a value beyond plain types."""
+        """Return the encoding of a value. Raises NotPlain, and any exception of a value that isn't of a plain type."""
         kind = type(value)
         if kind in _ATOMS:
             return value
         if kind is int:
-            return value if -_DECIMAL < value < _DECIMAL else {"i": hex(value)}
-        if depth > DEEPEST:
-            raise NotPlain(f"a value nested deeper than {DEEPEST}")
+            return value if -_MAX_DECIMAL < value < _MAX_DECIMAL else {"i": hex(value)}
+        if depth > MAX_DEPTH:
+            raise NotPlain(f"a value nested deeper than {MAX_DEPTH}")
         if kind is list:
             return self.items(value, depth)
         if kind is tuple:
             return {"t": self.items(value, depth)}
         if kind is dict:
             return self._dict(value, depth)
-        return self._rarer(value, kind, depth)
+        return self._encode_rare(value, kind, depth)
 
     def items(self, values: Sequence[Any], depth: int) -> list[Any]:
         self._left -= len(values) + 1
         if self._left < 0:
             raise NotPlain(f"more than {MAX_VALUES:,} values")
         kinds = set(map(type, values))
-        if kinds <= _ATOMS or (kinds == _INT and max(values) < _DECIMAL and min(values) > -_DECIMAL):
+        if kinds <= _ATOMS or (kinds == _INT and max(values) < _MAX_DECIMAL and min(values) > -_MAX_DECIMAL):
             return list(values)
         encode, depth = self.encode, depth + 1
         return [item if type(item) in _ATOMS else encode(item, depth) for item in values]
@@ -142,8 +141,8 @@ class Encoder:
             raise NotPlain(f"more than {MAX_VALUES:,} values")
         return {"d": [[encode(key, depth), encode(item, depth)] for key, item in value.items()]}
 
-    def _rarer(self, value: Any, kind: type, depth: int) -> Any:
-        if kind in _KEPT and self._write_other is not None:
+    def _encode_rare(self, value: Any, kind: type, depth: int) -> Any:
+        if kind in _KEPT_TYPES and self._write_other is not None:
             return self._write_other(self, value, depth)
         if kind is set or kind is frozenset:
             return {"s" if kind is set else "f": self.items(list(value), depth)}
@@ -177,13 +176,13 @@ class Encoder:
 
 
 def is_numpy(kind: type) -> bool:
-    """Return whether a type is a numpy scalar or array, without importing numpy."""
+    """Return whether a type is a numpy scalar or array type, without importing numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and issubclass(kind, (numpy.generic, numpy.ndarray))
 
 
 def described(kind: type) -> str:
-    """Describe a type in words: "a Stack", "an int"."""
+    """Return a type's name with an article: "a Stack", "an int"."""
     name = type.__getattribute__(kind, "__name__")[:80]
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 

@@ -1,4 +1,4 @@
-"""The caller's side of the sandbox: runs evaluations in parallel, each in fresh forks of a prewarmed interpreter."""
+"""The caller's side of the sandbox, which runs evaluations in parallel, each in new forks of an interpreter."""
 
 import itertools
 import os
@@ -25,11 +25,11 @@ from workers.sandbox.outcomes import (
 from workers.sandbox.zygote_process import ZygoteProcess
 
 _DEFAULT = Limits()
-_RESTART_TRIES = 3
+_MAX_START_ATTEMPTS = 3
 
 
 class Sandbox:
-    """A sandbox with its own zygote. Thread-safe. Close it at the end; it also ends with its process."""
+    """A thread-safe sandbox with its own zygote. Close it at the end; it also ends with its process."""
 
     backend: Backend
 
@@ -41,9 +41,9 @@ class Sandbox:
         parallel: int | None = None,
         interpreter: PackageInterpreter | None = None,
     ) -> None:
-        """Start a zygote. `preload`: modules that the prewarmed interpreter imports. `parallel`: the number of
-        concurrent evaluations, by default one for each core. `interpreter`: an interpreter other than this process's.
-        Raises SandboxUnavailable."""
+        """Start a zygote. `preload`: modules that the prewarmed interpreter imports. `parallel`: the maximum number of
+        concurrent evaluations, by default one per core. `interpreter`: an interpreter other than this process's. Raises
+        SandboxUnavailable."""
         self.backend = backend
         self._preload = tuple(preload)
         self._interpreter = interpreter
@@ -56,31 +56,32 @@ class Sandbox:
         zygote_process.close_in_forks(self)
 
     def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:
-        """Run jobs; return their outcomes in order. Never raises an exception of the code."""
+        """Run jobs, and return their outcomes in order. Exceptions of the code are never raised here."""
         results = self._evaluate(jobs, limits)
         return [result.outcome() if isinstance(result, Evaluation) else result for result in results]
 
     def test(self, jobs: Sequence[TestJob], limits: Limits = _DEFAULT) -> list[TestOutcome]:
-        """Run test jobs; return their outcomes in order."""
+        """Run test jobs, and return their outcomes in order."""
         return [
             result.test_outcome(len(job.tests)) if isinstance(result, Evaluation) else _untested(job, result)
             for job, result in zip(jobs, self._evaluate(jobs, limits), strict=True)
         ]
 
     def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
-        """Run a job at once beside all others, for tools, which mostly wait. It takes none of the slots that keep
-        evaluations from slowing each other, so the caller limits the calls."""
+        """Run a job at once, for tools, which mostly wait, and return its outcome. It uses none of the slots that keep
+        evaluations from slowing each other down, so the caller has to limit the number of calls."""
         [result] = self._evaluate([job], limits, threading.BoundedSemaphore())
         return result.outcome() if isinstance(result, Evaluation) else result
 
     def close(self) -> None:
-        """Kill running evaluations, whose outcomes are then KILLED. May be called repeatedly."""
+        """Kill the running evaluations, whose outcomes are then KILLED. May be called repeatedly."""
         with self._lock:
             self._closed = True
         self._zygote.close()
 
     def left_in_fork(self) -> None:
-        """Forget the parent's threads in a fork, whose next evaluation starts a zygote of its own."""
+        """Reset the locks that the parent's threads held when this process was forked. The fork's next evaluation
+        starts its own zygote."""
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(self._parallel)
 
@@ -93,7 +94,6 @@ class Sandbox:
     def _evaluate(
         self, tasks: Sequence[Task], limits: Limits, slots: threading.BoundedSemaphore | None = None
     ) -> list[Evaluation | Outcome]:
-        """Evaluate all tasks, as many at once as there are slots."""
         slots = slots or self._slots
         results: list[Evaluation | Outcome] = []
         running: list[Evaluation] = []
@@ -123,31 +123,30 @@ class Sandbox:
 
     def _start(self, task: Task, limits: Limits, poll: select.poll) -> Evaluation | Outcome:
         try:
-            sent = requests(task, limits)
+            messages = requests(task, limits)
         except plain_values.NotPlain as error:
             return Outcome(Kind.ERROR, message=str(error))
-        reason = ""
-        for _ in range(_RESTART_TRIES):
+        failure = ""
+        for _ in range(_MAX_START_ATTEMPTS):
             try:
                 zygote = self._living_zygote()
             except SandboxUnavailable as error:
-                reason = str(error)
+                failure = str(error)
                 break
             evaluation = Evaluation(task, limits, next(self._numbers), poll)
             try:
-                evaluation.start(zygote, sent)
+                evaluation.start(zygote, messages)
             except zygote_process.Gone as error:
-                reason = str(error)
+                failure = str(error)
                 zygote.close()  # its sockets are already closed
             except OSError as error:
                 why = error.strerror or str(error)
                 return Outcome(Kind.KILLED, message=f"It could not be started here: {why}.", trouble=True)
             else:
                 return evaluation
-        return Outcome(Kind.KILLED, message=f"The sandbox could not be restarted: {reason}", trouble=True)
+        return Outcome(Kind.KILLED, message=f"The sandbox could not be restarted: {failure}", trouble=True)
 
     def _living_zygote(self) -> ZygoteProcess:
-        """Return the zygote, restarted if it has ended. Raises SandboxUnavailable."""
         with self._lock:
             if self._closed:
                 raise SandboxUnavailable("The sandbox was closed.")

@@ -1,4 +1,5 @@
-"""Runs the code of every fork once in the zygote, so that forks inherit the state that Python initialises on first use.
+"""A rehearsal in the zygote of the code that every fork runs, so that forks inherit the state that Python initialises
+on first use.
 
 Otherwise each fork would, for example, create more than a hundred syntax tree types. The rehearsal forks nothing and
 runs only its own code.
@@ -13,7 +14,6 @@ from workers.sandbox.messages import Channel
 from workers.sandbox.outcomes import Job, Limits, TestJob
 
 _ROUNDS = 10
-"""The number of runs after which Python has specialised its bytecode for the types."""
 _SOURCE = """
 import math
 from typing import List
@@ -25,7 +25,7 @@ _TESTS = ("assert area(2) == 4", "try:\n    assert area(2) == 5, 'wrong'\nexcept
 
 
 def rehearse() -> None:
-    """Run all entry points. Only for a process without threads."""
+    """Run all entry points, in a process without threads."""
     modules = dict(sys.modules)
     test = TestJob(_SOURCE, _TESTS)
     for _ in range(_ROUNDS):
@@ -47,13 +47,13 @@ def _serve(source: bytes) -> None:
 
 
 def _judge(channel: Channel) -> None:
-    """Judge tests without the guard, which would stay; each call gets an answer with a wrong nonce."""
+    """Judge tests without the guard, which could not be removed; each call gets a reply with a wrong nonce."""
     local, remote = socket.socketpair()
     local.send(messages.pack({"failed": ""}) + messages.pack({"nonce": "", "value": 4}))
     with local, remote:
         proxy = verifier.CandidateProxy(Channel(remote.fileno()))
         for text, packed in channel.receive()["tests"]:
-            channel.send(verifier.judged(text, packed, proxy))
+            channel.send(verifier.judge(text, packed, proxy))
 
 
 def _with_channel(run: Callable[[Channel], None], request: bytes) -> None:

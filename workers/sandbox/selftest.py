@@ -1,4 +1,4 @@
-"""Finds the best backend that holds on this machine: each is attacked, and the first without an escape is used."""
+"""Choice of the best backend on this machine: each backend is attacked, and the first without an escape is used."""
 
 import os
 import socket
@@ -12,10 +12,10 @@ from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Outcome, Sandbo
 from workers.sandbox.pool import Sandbox
 
 ORDER = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
-"""The backends to try, the best first. BARE isolates little and is never chosen."""
+"""Backends to try, the best first. BARE isolates little and is never chosen."""
 
 _LIMITS = Limits(seconds=10, memory_mb=64, disk_mb=2)
-_SHORT = Limits(seconds=0.3, memory_mb=64)
+_SHORT_LIMITS = Limits(seconds=0.3, memory_mb=64)
 _cached: "BackendReport | None" = None
 _lock = threading.Lock()
 
@@ -23,23 +23,22 @@ _lock = threading.Lock()
 @dataclass(frozen=True)
 class BackendReport:
     backend: Backend | None
-    """The best backend that holds; None if none does."""
+    """Best backend that holds; None if none does."""
     tried: dict[Backend, str]
-    """Backend -> "" if it holds, otherwise why not, for people."""
+    """Reason for people why each backend doesn't hold; "" if it holds."""
 
 
 @dataclass(frozen=True)
 class _Attack:
     name: str
-    """The escape that it proves: "files outside could be read"."""
+    """Escape that a successful attack proves, such as "files outside could be read"."""
     source: str
-    """Code after _TRY that defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
+    """Code to append to _TRY. It defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
     bare: bool = False
-    """True if BARE must prevent it too."""
 
 
 def probe() -> BackendReport:
-    """Return the report for this machine and user; each process tests once."""
+    """Return the report for this machine and user. Each process runs the test only once."""
     global _cached
     with _lock:
         if _cached is None:
@@ -50,7 +49,7 @@ def probe() -> BackendReport:
 
 
 def best() -> Backend:
-    """Return the best backend. Raises SandboxUnavailable with what each backend lacks."""
+    """Return the best backend. Raises SandboxUnavailable, with the reasons why no backend holds, if there is none."""
     report = probe()
     if report.backend is None:
         raise SandboxUnavailable(" ".join(f"{name}: {reason}" for name, reason in report.tried.items()))
@@ -58,13 +57,13 @@ def best() -> Backend:
 
 
 def lacks(backend: Backend) -> str:
-    """Return why a backend doesn't hold, or ""."""
+    """Explain why a backend doesn't hold; return "" if it holds."""
     attacks = [attack for attack in ATTACKS if attack.bare or backend is not Backend.BARE]
     try:
         with Sandbox(backend) as sandbox, AttackTargets() as targets:
             jobs = [Job(_TRY + attack.source, "attack", targets.arguments) for attack in attacks]
             outcomes = sandbox.run([*jobs, Job("value = 6 * 7\ndef answer(): return value", "answer")], _LIMITS)
-            [endless] = sandbox.run([Job("while True: pass")], _SHORT)
+            [endless] = sandbox.run([Job("while True: pass")], _SHORT_LIMITS)
             damage = targets.damage()
     except (SandboxUnavailable, OSError) as error:
         return str(error)
@@ -84,14 +83,14 @@ def lacks(backend: Backend) -> str:
 
 
 def _succeeded(outcome: Outcome) -> str:
-    """List the parts of an attack that succeeded; "" if it was killed or ran out of memory."""
+    """Return the parts of an attack that succeeded; "" if it was killed or ran out of memory."""
     if outcome.kind is Kind.OK:
-        return ", ".join(outcome.value) if isinstance(outcome.value, list) else "no answer"
-    return "" if outcome.kind in (Kind.MEMORY, Kind.KILLED) else f"not known: {outcome.kind}, {outcome.message}"
+        return ", ".join(outcome.value) if isinstance(outcome.value, list) else "no result"
+    return "" if outcome.kind in (Kind.MEMORY, Kind.KILLED) else f"unknown: {outcome.kind}, {outcome.message}"
 
 
 class AttackTargets:
-    """Targets in this process: a secret file, a folder to write to, a listening port."""
+    """Targets of the attacks in this process: a secret file, a folder to write to, and a listening port."""
 
     def __enter__(self) -> "AttackTargets":
         self._folder = _temporary_folder()
@@ -113,14 +112,13 @@ class AttackTargets:
         return str(self._path / "secret"), str(self._path), os.getpid(), self._server.getsockname()[1]
 
     def damage(self) -> str:
-        """Describe damage to the targets, whatever the attacks claim; or ""."""
+        """Describe the damage to the targets, whatever the attacks claim; return "" if there is none."""
         if sorted(path.name for path in self._path.iterdir()) != ["secret"]:
             return "files appeared outside"
         return "" if (self._path / "secret").read_text() == "secret" else "a file of the user was changed"
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Make a writable folder. Raises OSError."""
     try:
         return tempfile.TemporaryDirectory(prefix="sandbox-test-")
     except FileNotFoundError:  # a read-only container

@@ -1,7 +1,7 @@
-"""The zygote, a prewarmed interpreter: forks every process of an evaluation, enforces deadlines, and reports exits.
+"""The zygote, a prewarmed interpreter that forks the processes of evaluations, enforces deadlines and reports exits.
 
 It has one thread, and never sees the code that is run: a request travels over the fork's own socket, which the caller
-passes through here unread. So a fork inherits nothing of another evaluation.
+passes through the zygote unread. So a fork inherits nothing from another evaluation.
 """
 
 import array
@@ -23,25 +23,32 @@ from workers.sandbox.isolation.lockdown import ResourceLimits
 from workers.sandbox.messages import Channel
 from workers.sandbox.zygote_protocol import ExitReport, ForkOrder
 
-COMMON = ("bisect", "collections", "functools", "heapq", "itertools", "math", "operator", "re", "string", "typing")
-"""Modules that generated code imports often."""
+COMMON_MODULES = (
+    "bisect",
+    "collections",
+    "functools",
+    "heapq",
+    "itertools",
+    "math",
+    "operator",
+    "re",
+    "string",
+    "typing",
+)
 
 _FIRST_CHANNEL = 3
-"""The first descriptor after stdin, stdout and stderr."""
-_HIGHEST_DESCRIPTOR = 1 << 16
+_MAX_DESCRIPTOR = 1 << 16
 _VERIFIER_GRACE_S = 2.0
-"""How long a verifier may outlive its candidate's deadline, to report the tests without an answer."""
+"""Seconds by which a verifier may outlive its candidate's deadline, to report the tests without a reply."""
 _OWN_NAMESPACES, _SHARED_NAMESPACES, _PROGRAM = range(3)
-"""Indices into the seccomp filters."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(zygote_protocol.MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
 @dataclass(slots=True)
 class _ForkedProcess:
     number: int
-    """The evaluation's."""
     report: int
-    """The descriptor on which to report the exit; -1 for a verifier."""
+    """Descriptor on which to report the exit; -1 for a verifier."""
     pidfd: int
     began: float
     deadline: float
@@ -53,14 +60,13 @@ class Zygote:
 
     def __init__(self, control: socket.socket, owner: int, filters: list[int], *, own_namespaces: bool) -> None:
         """Measure this process. `owner`: a pidfd of the process that owns this sandbox. `filters`: addresses of the
-        seccomp filters for processes in a pid namespace of their own, for other processes, and for programs."""
+        seccomp filters for processes with their own pid namespace, for other processes, and for programs."""
         self._control = control
         self._owner = owner
         self._filters = filters
         self._own_namespaces = own_namespaces
         self._processes: dict[int, _ForkedProcess] = {}
         self._pid_of: dict[int, int] = {}
-        """Pidfd -> pid."""
         self._poll = poll()
         self._poll.register(control.fileno(), POLLIN)
         self._poll.register(owner, POLLIN)
@@ -69,21 +75,20 @@ class Zygote:
         self._processor_seconds = _processor_seconds()
 
     def serve(self) -> None:
-        """Serve orders until the owner is gone or has closed its end. The forks end with this process."""
+        """Carry out orders until the owner has ended or closed its end. The forks end with this process."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._self]).tobytes())]
         self._control.sendmsg([zygote_protocol.READY], rights)
         control = self._control.fileno()
         wait_ms: float | None = None
         while True:
             for fd, _ in self._poll.poll(wait_ms):
-                if fd == self._owner or (fd == control and not self._take_order()):
+                if fd == self._owner or (fd == control and not self._receive_order()):
                     return self._kill_all()
                 if fd in self._pid_of:
                     self._reap(self._pid_of[fd])
             wait_ms = self._enforce_deadlines() if self._processes else None
 
     def _enforce_deadlines(self) -> float:
-        """Kill processes after their deadline; return the milliseconds until the next deadline."""
         now = monotonic()
         for pid, process in self._processes.items():
             if process.deadline <= now:
@@ -91,7 +96,7 @@ class Zygote:
                 process.deadline = now + 1.0
         return (min(process.deadline for process in self._processes.values()) - now) * 1000 + 1
 
-    def _take_order(self) -> bool:
+    def _receive_order(self) -> bool:
         try:
             data, ancillary, _, _ = self._control.recvmsg(zygote_protocol.ORDER_BYTES, _ANCILLARY_BYTES)
         except ConnectionError:
@@ -122,15 +127,14 @@ class Zygote:
             self._fork(order, _OWN_NAMESPACES, report, [0, out, error, channel], candidate.run_job)
 
     def _start_test(self, order: ForkOrder, report: int, fds: list[int], verdict: int) -> None:
-        """Fork a verifier and its candidate, with a socket between the two. The candidate never holds `verdict`."""
         try:
             candidates_end, verifiers_end = socket.socketpair()
         except OSError as failed:
             return _report(report, ExitReport(zygote_protocol.NEVER_BEGAN, failed.errno or 0))
         with candidates_end, verifiers_end:
-            longer = order._replace(seconds=order.seconds + _VERIFIER_GRACE_S, disk=0)
-            theirs = [0, 0, 0, verdict, verifiers_end.fileno()]
-            if self._fork(longer, _SHARED_NAMESPACES, report, theirs, verifier.verify, reports=False):
+            verifier_order = order._replace(seconds=order.seconds + _VERIFIER_GRACE_S, disk=0)
+            verifier_fds = [0, 0, 0, verdict, verifiers_end.fileno()]
+            if self._fork(verifier_order, _SHARED_NAMESPACES, report, verifier_fds, verifier.verify, reports=False):
                 fds.append(candidates_end.fileno())
                 self._fork(order, _OWN_NAMESPACES, report, fds, candidate.serve_candidate)
 
@@ -144,17 +148,17 @@ class Zygote:
         *,
         reports: bool = True,
     ) -> bool:
-        """Fork a process; report a failure and return whether there was none. `kind`: an index into the filters.
-        `reports`: whether the process's exit is reported too."""
-        apart = self._own_namespaces and kind != _SHARED_NAMESPACES
+        """Fork a process, and return whether that succeeded; report a failure. `kind`: an index into the filters.
+        `reports`: whether the exit of the process is reported too."""
+        is_isolated = self._own_namespaces and kind != _SHARED_NAMESPACES
         began = monotonic()
         try:
-            pid = self._fork_apart() if apart else os.fork()
+            pid = self._fork_isolated() if is_isolated else os.fork()
         except OSError as failed:
             _report(report, ExitReport(zygote_protocol.NEVER_BEGAN, failed.errno or 0))
             return False
         if pid == 0:
-            _become(fds, lambda: self._lock_in(order, kind, apart=apart), run)
+            _become(fds, lambda: self._lock_down(order, kind, is_isolated=is_isolated), run)
         pidfd = os.pidfd_open(pid)
         exit_report = os.dup(report) if reports else -1
         self._processes[pid] = _ForkedProcess(order.number, exit_report, pidfd, began, began + order.seconds)
@@ -162,8 +166,7 @@ class Zygote:
         self._poll.register(pidfd, POLLIN)
         return True
 
-    def _fork_apart(self) -> int:
-        """Fork a process that is process 1 of a new pid namespace."""
+    def _fork_isolated(self) -> int:
         kernel.unshare(kernel.CLONE_NEWPID)
         try:
             pid = os.fork()
@@ -174,12 +177,12 @@ class Zygote:
             kernel.setns(self._self, kernel.CLONE_NEWPID)
         return pid
 
-    def _lock_in(self, order: ForkOrder, kind: int, *, apart: bool) -> None:
-        disk = order.disk if apart else 0
+    def _lock_down(self, order: ForkOrder, kind: int, *, is_isolated: bool) -> None:
+        disk = order.disk if is_isolated else 0
         lockdown.lock(
             ResourceLimits(order.seconds, self._address_space + order.memory, disk),
             tmpfs_bytes=disk,
-            dies_with_parent=not apart,
+            dies_with_parent=not is_isolated,
             filter_address=self._filters[kind],
         )
 
@@ -216,7 +219,7 @@ class Zygote:
 
 
 def _processor_seconds() -> float:
-    """Return the processor time of all children that have ended: Python's wait4 imports a module in every call."""
+    """Return the processor time of all ended children. (Python's wait4 would import a module in every call.)"""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -228,8 +231,8 @@ def _report(fd: int, report: ExitReport) -> None:
         return  # the caller has closed the pipe
 
 
-def _become(fds: list[int], lock_in: Callable[[], None], run: Callable[..., None]) -> None:
-    """Turn the fork's `fds` into 0, 1, 2 …, close all others, lock the fork down, and run `run`. Never returns."""
+def _become(fds: list[int], lock_down: Callable[[], None], run: Callable[..., None]) -> None:
+    """Renumber the fork's `fds` as 0, 1, 2 …, close all others, lock the fork down, and call `run`. Never return."""
     code = 1
     try:
         if fds[0] == 0:  # opened again, because processes that share an open file share its flags and locks
@@ -237,12 +240,12 @@ def _become(fds: list[int], lock_in: Callable[[], None], run: Callable[..., None
         for number, fd in enumerate(fds):
             if fd != number:
                 os.dup2(fd, number)
-        os.closerange(len(fds), _HIGHEST_DESCRIPTOR)
+        os.closerange(len(fds), _MAX_DESCRIPTOR)
         channels = [Channel(number) for number in range(_FIRST_CHANNEL, len(fds))]
         try:
-            lock_in()
+            lock_down()
         except OSError as failed:
-            message = f"It could not be locked in: {failed}"
+            message = f"It could not be locked down: {failed}"
             channels[0].send({"kind": "killed", "value": None, "message": message, "traceback": ""})
             os._exit(code)
         run(*channels)
@@ -252,7 +255,8 @@ def _become(fds: list[int], lock_in: Callable[[], None], run: Callable[..., None
 
 
 def _become_program(channel: Channel) -> None:
-    """Execute the trusted program in `channel`'s request. Returns only by an exception."""
+    """Replace this process with the trusted program in `channel`'s request. If that fails, report the error and exit
+    with 127."""
     argv = channel.receive()["argv"]
     os.set_inheritable(channel.fd, False)
     try:
@@ -264,9 +268,9 @@ def _become_program(channel: Channel) -> None:
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Run the zygote. `settings`: control and owner (descriptors), backend, filters (by seccomp.py, in the order of
+    """Run the zygote. `settings`: control and owner (descriptors), backend, filters (from seccomp.py, in the order of
     Zygote's argument), preload (modules), readable (folders)."""
-    for name in (*COMMON, *settings["preload"]):
+    for name in (*COMMON_MODULES, *settings["preload"]):
         __import__(name)
     backend = settings["backend"]
     lockdown.limit_zygote()
@@ -274,10 +278,10 @@ def main(settings: dict[str, Any]) -> None:
         lockdown.give_up_root(settings["readable"])
         landlock.restrict(settings["readable"], ("/dev/null",))
     filters = [kernel.SeccompFilter(code) for code in settings["filters"]]
-    accepted = not filters or lockdown.takes(filters[0])
-    if not accepted and backend != "bare":
+    is_accepted = not filters or lockdown.is_filter_accepted(filters[0])
+    if not is_accepted and backend != "bare":
         raise OSError(errno.ENOSYS, "The kernel refuses seccomp filters")
-    addresses = [filter_.address for filter_ in filters] if accepted and filters else [0, 0, 0]
+    addresses = [filter_.address for filter_ in filters] if is_accepted and filters else [0, 0, 0]
     control = socket.socket(fileno=settings["control"])
     zygote = Zygote(control, settings["owner"], addresses, own_namespaces=backend == "bubblewrap")
     sys.argv = [""]

@@ -1,6 +1,6 @@
-"""The caller's side of a zygote: starts it on a backend, and holds its control socket and pidfd.
+"""The caller's side of a zygote: its start on a backend, its control socket and its pidfd.
 
-Also closes the caller's descriptors in processes that the caller forks, such as a data loader's workers.
+The module also closes the caller's descriptors in processes that the caller forks, such as a data loader's workers.
 """
 
 import errno
@@ -23,10 +23,10 @@ from workers.sandbox.isolation.lockdown import WORK
 from workers.sandbox.layout import PackageInterpreter
 from workers.sandbox.outcomes import Backend, SandboxUnavailable
 
-_START_S = 60.0
-"""The time for starting: preloading large modules takes long on a busy machine."""
+_START_TIMEOUT_S = 60.0
+"""Seconds within which a zygote must start: many, because preloading large modules takes long on a busy machine."""
 _ABOVE_STDIO = 10
-_BOOT = """
+_BOOT_CODE = """
 import sys, types
 settings = {settings!r}
 for name, path in {packages!r}:
@@ -36,7 +36,7 @@ sys.path += {libraries!r}
 from workers.sandbox import zygote
 zygote.main(settings)
 """
-"""The zygote's code. It skips the packages' __init__, which would only enlarge each fork."""
+"""Code that starts the zygote. It skips the packages' __init__, which would only enlarge each fork."""
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": WORK,
@@ -51,22 +51,22 @@ _ENVIRONMENT = {
 
 
 class Gone(OSError):
-    """The zygote has ended, or was closed."""
+    """Error for a zygote that has ended or was closed."""
 
 
 class ClosedInForks(Protocol):
-    """An object to close in forks of this process."""
+    """An object that is closed in forks of this process."""
 
     def left_in_fork(self) -> None:
-        """Close the parent's descriptors and reset locks that its threads may have held. Called in the child, which has
-        one thread."""
+        """Close the parent's descriptors, and reset locks that its threads may have held. This is called in the child,
+        which has one thread."""
 
 
 _closed_in_forks: weakref.WeakSet[ClosedInForks] = weakref.WeakSet()
 
 
 def close_in_forks(holder: ClosedInForks) -> None:
-    """Close an object in every fork of this process, as long as it exists."""
+    """Register an object to be closed in every fork of this process, as long as the object exists."""
     _closed_in_forks.add(holder)
 
 
@@ -79,7 +79,7 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class ZygoteProcess:
-    """A running zygote. Thread-safe: each order is one packet."""
+    """A running zygote, thread-safe because each order is one packet."""
 
     def __init__(self, control: socket.socket, pidfd: int, process: subprocess.Popen[bytes]) -> None:
         self._control = control
@@ -91,11 +91,11 @@ class ZygoteProcess:
 
     @property
     def pid(self) -> int:
-        """The zygote's pid in this process's pid namespace. Raises ProcessLookupError once it is gone."""
+        """Pid of the zygote in this process's pid namespace. Raises ProcessLookupError once the zygote has ended."""
         with self._lock, open(f"/proc/self/fdinfo/{self._pidfd}", encoding="ascii") as file:
             fields = dict(line.split(":", 1) for line in file)
         if int(fields["Pid"]) <= 0:
-            raise ProcessLookupError("The zygote has gone.")
+            raise ProcessLookupError("The zygote has ended.")
         return int(fields["Pid"])
 
     def alive(self) -> bool:
@@ -107,8 +107,8 @@ class ZygoteProcess:
             return not poll.poll(0)
 
     def send(self, order: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Send an order without waiting: a zygote that leaves hundreds of orders unread hangs. Raises Gone, and OSError
-        if this process lacks resources."""
+        """Send an order without waiting, because a zygote that leaves hundreds of orders unread is hung. Raises Gone,
+        and OSError if this process lacks resources."""
         with self._lock:
             if self._closed:
                 raise Gone(errno.EPIPE, "The sandbox's own process was ended.")
@@ -119,7 +119,7 @@ class ZygoteProcess:
                 raise Gone(error.errno, error.strerror) from None
 
     def close(self) -> None:
-        """Kill the zygote with all its forks, and wait. May be called repeatedly."""
+        """Kill the zygote with all its forks, and wait until it has ended. May be called repeatedly."""
         with self._lock:
             if self._closed:
                 return
@@ -131,7 +131,7 @@ class ZygoteProcess:
         self._process.wait()
 
     def left_in_fork(self) -> None:
-        """Close this fork's descriptors; the parent keeps the zygote."""
+        """Close this fork's copies of the descriptors; the parent keeps the zygote."""
         self._lock = threading.Lock()
         if not self._closed:
             self._closed = True
@@ -141,8 +141,8 @@ class ZygoteProcess:
 
 
 def start(backend: Backend, preload: Sequence[str], interpreter: PackageInterpreter | None = None) -> ZygoteProcess:
-    """Start a zygote. `interpreter`: an interpreter other than this process's. Raises SandboxUnavailable with the error
-    of bubblewrap, the kernel or Python."""
+    """Start a zygote and return it. `interpreter`: an interpreter other than this process's. Raises SandboxUnavailable
+    with the error of bubblewrap, the kernel or Python."""
     try:
         with ExitStack() as opened, ExitStack() as handed_over:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -168,7 +168,7 @@ def start(backend: Backend, preload: Sequence[str], interpreter: PackageInterpre
             )
             opened.callback(_end, process)
             handed_over.close()
-            zygote = _greeted(backend, ours, process, stderr)
+            zygote = _wait_for_greeting(backend, ours, process, stderr)
             opened.pop_all()
             stderr.close()
             return zygote
@@ -194,7 +194,7 @@ def _command(
         "preload": list(preload),
         "readable": [*where.folders, *layout.DEVICES],
     }
-    code = _BOOT.format(packages=_packages(interpreter), settings=settings, libraries=list(where.libraries))
+    code = _BOOT_CODE.format(packages=_packages(interpreter), settings=settings, libraries=list(where.libraries))
     inside = [where.python, "-I", "-S", "-B", "-X", "utf8", "-c", code]
     if backend is not Backend.BUBBLEWRAP:
         return inside
@@ -205,7 +205,6 @@ def _command(
 
 
 def _packages(interpreter: PackageInterpreter | None) -> list[tuple[str, str]]:
-    """Return (name, folder) of the packages that the zygote can import; their parent packages have no folder."""
     folders = {"workers": "", "workers.sandbox": str(layout.PACKAGE)}
     if interpreter is not None:
         parents = interpreter.package.split(".")[:-1]
@@ -215,21 +214,20 @@ def _packages(interpreter: PackageInterpreter | None) -> list[tuple[str, str]]:
 
 
 def _filters(backend: Backend) -> list[bytes]:
-    """Return the filters in the order of zygote.Zygote's argument. Only evaluations under bubblewrap have files and a
-    pid namespace of their own."""
-    apart = backend is Backend.BUBBLEWRAP
+    """Return the filters in the order of zygote.Zygote's argument. Only evaluations under bubblewrap have their own
+    files and pid namespace."""
+    isolated = backend is Backend.BUBBLEWRAP
     return [
-        seccomp.program(writes=apart, alone=apart),
+        seccomp.program(writes=isolated, alone=isolated),
         seccomp.program(),
-        seccomp.program(writes=apart, alone=apart, executes=True),
+        seccomp.program(writes=isolated, alone=isolated, executes=True),
     ]
 
 
-def _greeted(
+def _wait_for_greeting(
     backend: Backend, ours: socket.socket, process: subprocess.Popen[bytes], stderr: IO[bytes]
 ) -> ZygoteProcess:
-    """Wait for the zygote's greeting. Raises SandboxUnavailable."""
-    ours.settimeout(_START_S)
+    ours.settimeout(_START_TIMEOUT_S)
     try:
         data, fds, _, _ = socket.recv_fds(ours, 64, 1)
     except OSError as error:
@@ -255,7 +253,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _above_stdio(stack: ExitStack, fd: int) -> int:
-    """Duplicate a descriptor above 0, 1 and 2, which it could be in a process without stdin."""
+    """Duplicate a descriptor to a number above 0, 1 and 2, which it could have in a process without stdin. Return the
+    duplicate, which the stack closes."""
     copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
     stack.callback(os.close, copy)
     return copy

@@ -1,16 +1,16 @@
-"""The messages between the caller and the zygote: fixed binary fields, which can't contain code."""
+"""Messages between the caller and the zygote, with fixed binary fields that can't contain code."""
 
 import struct
 from typing import Final, NamedTuple
 
 JOB: Final = 0
-"""Descriptors: report, stdout, stderr, channel."""
+"""Order to run a job. Descriptors: report, stdout, stderr, channel."""
 PROGRAM: Final = 1
-"""Descriptors: report, stdout, stderr, channel, stdin."""
+"""Order to run a program. Descriptors: report, stdout, stderr, channel, stdin."""
 TEST: Final = 2
-"""Descriptors: report, stdout, stderr, channel, the verifier's channel."""
+"""Order to run tests. Descriptors: report, stdout, stderr, channel, the verifier's channel."""
 KILL: Final = 3
-"""Ends the evaluation with this number; a verifier exits once its candidate is gone. No descriptors."""
+"""Order to kill the evaluation with this number; a verifier exits once its candidate has ended. No descriptors."""
 
 DESCRIPTORS: Final = {JOB: 4, PROGRAM: 5, TEST: 5, KILL: 0}
 MAX_DESCRIPTORS: Final = max(DESCRIPTORS.values())
@@ -19,9 +19,9 @@ READY: Final = b"ready"
 EXITED: Final = 0
 DEADLINE: Final = 1
 ORDERED: Final = 2
-"""Killed on the caller's order, or, for a candidate, because its verifier has ended."""
+"""End of a process that was killed on the caller's order or, for a candidate, because its verifier has ended."""
 NEVER_BEGAN: Final = 3
-"""The status is an errno."""
+"""End of a process that could not be started; the status is an errno."""
 
 _ORDER: Final = struct.Struct("!BQdQQ")
 _REPORT: Final = struct.Struct("!Bidd")
@@ -30,16 +30,15 @@ REPORT_BYTES: Final = _REPORT.size
 
 
 class ForkOrder(NamedTuple):
-    """An order to the zygote: to fork an evaluation's processes, or to kill them."""
+    """An order to the zygote to fork an evaluation's processes, or to kill them."""
 
     kind: int
     number: int
-    """The number of the evaluation."""
     seconds: float = 0.0
     memory: int = 0
-    """Bytes of address space in addition to the zygote's."""
+    """Limit in bytes on the address space in addition to the zygote's."""
     disk: int = 0
-    """Bytes of its tmpfs, if it has one."""
+    """Size in bytes of the evaluation's tmpfs, if it has one."""
 
     def pack(self) -> bytes:
         return _ORDER.pack(*self)
@@ -50,12 +49,10 @@ class ForkOrder(NamedTuple):
 
 
 class ExitReport(NamedTuple):
-    """The exit of a job, a program or a candidate. A verifier has none: its channel closes."""
+    """The exit of a job, a program or a candidate. A verifier has no report; its channel closes."""
 
     end: int
-    """EXITED, DEADLINE, ORDERED or NEVER_BEGAN."""
     status: int
-    """The status that waitpid returned."""
     seconds: float = 0.0
     processor_seconds: float = 0.0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from controlplane.catalogue.exchange.commands import add_variable
 from controlplane.catalogue.exchange.reading import UnreadableDocument
-from workers.sandbox.requirements.syntax import deeper, parsed
+from workers.sandbox.requirements.syntax import is_too_deep, parsed
 
 MAX_CHARACTERS = 64 * 1024
 SIGNS = re.compile(
@@ -41,7 +41,7 @@ def is_python(text: str) -> bool:
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Return the settings by TRL's names, and the other parts with the reason why each is skipped. Raises
     UnreadableDocument."""
-    if len(text) > MAX_CHARACTERS or deeper(text):
+    if len(text) > MAX_CHARACTERS or is_too_deep(text):
         raise UnreadableDocument("The script is too long or nested too deeply to be read.")
     tree = parsed(textwrap.dedent(text))
     if isinstance(tree, str):

@@ -1,4 +1,4 @@
-"""The page of API tokens: make one (shown once), list, revoke. Admins also see and revoke other people's tokens."""
+"""The API tokens page: create (shown once), list and revoke tokens. Admins also see and revoke others' tokens."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -12,8 +12,8 @@ from controlplane.platform.accounts.models import ApiToken, ApiTokenAct
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.http.form_pages import form_page, keep_once, take_once
 
-SHOWN_ACTS = 50
-MADE = "API token"
+MAX_ACTS_SHOWN = 50
+SESSION_KEY = "API token"
 
 
 @never_cache
@@ -24,18 +24,18 @@ def tokens(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         chosen = form.cleaned_data
         try:
-            _, text = api_tokens.make(user, chosen["name"], chosen["scope"], days=chosen["days"])
+            _, plaintext = api_tokens.make(user, chosen["name"], chosen["scope"], days=chosen["days"])
         except api_tokens.TooMany as error:
             form.add_error(None, str(error))
         else:
-            keep_once(request, MADE, text)
+            keep_once(request, SESSION_KEY, plaintext)
             return redirect("api_tokens")
-    own = api_tokens.seen_by(user)
+    visible = api_tokens.seen_by(user)
     context = {
         "form": form,
-        "tokens": api_tokens.valid(own).select_related("user"),
-        "text": "".join(take_once(request, MADE)),
-        "acts": ApiTokenAct.objects.filter(token__in=own).select_related("token__user", "by")[:SHOWN_ACTS],
+        "tokens": api_tokens.valid(visible).select_related("user"),
+        "text": "".join(take_once(request, SESSION_KEY)),
+        "acts": ApiTokenAct.objects.filter(token__in=visible).select_related("token__user", "by")[:MAX_ACTS_SHOWN],
     }
     return form_page(request, "platform/accounts/api_tokens.html", context)
 

@@ -1,6 +1,6 @@
-"""Personal tokens for the API. Each acts for its user, within its scope and the user's present role.
+"""Personal API tokens. Each acts for its user, within its scope and the user's current role.
 
-Only the SHA-256 is stored. `ApiTokenAct` records that a token was made, used for a change, or revoked.
+Only the SHA-256 hash is stored. `ApiTokenAct` records that a token was created, used for a change, or revoked.
 """
 
 import secrets
@@ -16,63 +16,61 @@ from controlplane.platform.activity.recording import record
 from controlplane.platform.http.tokens import hashed
 
 PREFIX = "grpo_"
-LONGEST_NAME = 80
+MAX_NAME_LENGTH = 80
 DAYS = (7, 30, 90, 365)
-"""How long a token may be valid: every token expires."""
+"""Lifetimes to choose from; every token expires."""
 MAX_PER_USER = 50
-KEPT_ACTS = 1000
-"""Most acts kept per token; the newest stay."""
+MAX_ACTS = 1000
 FORGOTTEN_AFTER = timedelta(days=90)
-"""How long expired and revoked tokens are kept, with their acts."""
-USED_EVERY = timedelta(minutes=1)
-"""How often `used_at` is written at most, so that reading doesn't write to the database each time."""
+"""Time after which expired and revoked tokens are deleted, with their acts."""
+MIN_USE_INTERVAL = timedelta(minutes=1)
+"""Minimum time between two writes of `used_at`, so that not every read request writes to the database."""
 SCOPES: dict[str, tuple[str, ...]] = {
     Role.VIEWER: (ApiScope.READ,),
     Role.OPERATOR: (ApiScope.READ, ApiScope.OPERATE),
     Role.ADMIN: (ApiScope.READ, ApiScope.OPERATE, ApiScope.ADMIN),
 }
-"""The scopes within each role. A scope includes those before it."""
+"""Scopes that each role may use. A scope includes those before it."""
 
 
 class TooMany(Exception):
-    """A refusal to make more valid tokens for a user than are allowed."""
+    """Refusal to create a token for a user who already has MAX_PER_USER valid ones."""
 
 
 def make(user: User, name: str, scope: str, *, days: int) -> tuple[ApiToken, str]:
-    """Make a token. Its text is only in the return value. Raises TooMany."""
-    text = PREFIX + secrets.token_urlsafe(32)
+    """Create a token and return it with its plaintext, which is not stored. Raises TooMany."""
+    plaintext = PREFIX + secrets.token_urlsafe(32)
     now = timezone.now()
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)  # two pages at once must not both take the last place
         if valid(user.api_tokens.all()).count() >= MAX_PER_USER:
-            raise TooMany(f"You have {MAX_PER_USER} valid tokens, which is the most. Revoke one first.")
+            raise TooMany(f"You already have {MAX_PER_USER} valid tokens, the maximum. Revoke one first.")
         row = ApiToken.objects.create(
-            user=user, name=name, token_hash=hashed(text), scope=scope, expires_at=now + timedelta(days=days)
+            user=user, name=name, token_hash=hashed(plaintext), scope=scope, expires_at=now + timedelta(days=days)
         )
         ApiTokenAct.objects.create(token=row, at=now, by=user, what="made")
-    return row, text
+    return row, plaintext
 
 
-def find(text: str) -> ApiToken | None:
-    """Return the valid token with this text, with its user, or None. Records its use."""
-    if not text.startswith(PREFIX):
+def find(plaintext: str) -> ApiToken | None:
+    """Find the valid token with this plaintext and record its use. Return it with its user, or None."""
+    if not plaintext.startswith(PREFIX):
         return None
-    row = valid(ApiToken.objects.filter(token_hash=hashed(text))).select_related("user").first()
+    row = valid(ApiToken.objects.filter(token_hash=hashed(plaintext))).select_related("user").first()
     now = timezone.now()
-    if row is not None and (row.used_at is None or now - row.used_at > USED_EVERY):
+    if row is not None and (row.used_at is None or now - row.used_at > MIN_USE_INTERVAL):
         ApiToken.objects.filter(pk=row.pk).update(used_at=now)
     return row
 
 
 def allows(token: ApiToken, scope: str) -> bool:
-    """Check whether the token has this scope now. A lowered role lowers its user's tokens at once."""
+    """Return whether the token has this scope now. Lowering a user's role restricts their tokens at once."""
     order = list(ApiScope)
     return scope in SCOPES[token.user.role] and order.index(ApiScope(scope)) <= order.index(ApiScope(token.scope))
 
 
 def acting(token: ApiToken) -> User:
-    """Return a copy of the token's user for one request, never saved, whose role is no higher than the token's
-    scope."""
+    """Return an unsaved copy of the token's user for one request, with a role no higher than the token's scope."""
     user = copy(token.user)
     roles = list(SCOPES)
     lowest = next(role for role in roles if token.scope in SCOPES[role])
@@ -85,13 +83,13 @@ def valid(tokens: QuerySet[ApiToken]) -> QuerySet[ApiToken]:
 
 
 def seen_by(user: User) -> QuerySet[ApiToken]:
-    """Return a user's own tokens; for admins everybody's."""
+    """Return everybody's tokens for an admin, and only the user's own tokens for others."""
     tokens = ApiToken.objects.all()
     return tokens if user.may_administer else tokens.filter(user=user)
 
 
 def revoke(tokens: QuerySet[ApiToken], by: User) -> int:
-    """Revoke the tokens that aren't revoked yet, and return their number."""
+    """Revoke those of the tokens that aren't revoked yet, and return how many there were."""
     now = timezone.now()
     with transaction.atomic():
         rows = list(tokens.select_for_update().filter(revoked_at=None))
@@ -109,10 +107,10 @@ def forget(now: datetime) -> None:
 
 
 def note(token: ApiToken, request: str, *, status: int, address: str) -> None:
-    """Record a request for a change by this token, and the status of its answer."""
+    """Record a change request made with this token, with the status of the response."""
     ApiTokenAct.objects.create(
         token=token, at=timezone.now(), by=token.user, what=request[:200], status=status, address=address[:64]
     )
     acts = ApiTokenAct.objects.filter(token=token).order_by("-pk")
-    if (oldest := acts.values_list("pk", flat=True)[KEPT_ACTS : KEPT_ACTS + 1].first()) is not None:
+    if (oldest := acts.values_list("pk", flat=True)[MAX_ACTS : MAX_ACTS + 1].first()) is not None:
         acts.filter(Q(pk__lte=oldest), ~Q(what="made")).delete()

@@ -29,8 +29,7 @@ class SignInForm(forms.Form):
 
 
 class PasswordForm(forms.Form):
-    """A new password, entered twice. Requires the current one, except after a one-time link, which is for people who
-    forgot it."""
+    """A new password, entered twice, and the current one, except after a one-time link for people who forgot it."""
 
     current = _password("Current password", "current-password")
     new = _password(
@@ -75,7 +74,7 @@ class NewUserForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable f
         labels = {"username": "Name"}
         help_texts = {
             "username": "Letters, digits and @ . + - _",
-            "role": "Viewers see everything; operators also launch, stop and upload; admins also manage users.",
+            "role": "Viewers see everything; operators can also launch, stop and upload; admins can also manage users.",
         }
 
 
@@ -83,19 +82,19 @@ class UserForm(forms.ModelForm):  # type: ignore[type-arg]  # as above
     class Meta:
         model = User
         fields = ("role", "max_running", "max_queued")
-        labels = {"max_running": "Running runs, at most", "max_queued": "Queued runs, at most"}
+        labels = {"max_running": "Maximum running runs", "max_queued": "Maximum queued runs"}
 
 
 class ApiTokenForm(forms.Form):
     name = forms.CharField(
         label="Name",
-        max_length=api_tokens.LONGEST_NAME,
-        help_text="A name for its purpose, such as “laptop” or “nightly training”.",
+        max_length=api_tokens.MAX_NAME_LENGTH,
+        help_text="What the token is for, such as “laptop” or “nightly training”.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     scope = forms.ChoiceField(
         label="Scope",
-        help_text="Reading includes completions and logs. If your role is lowered, your tokens can do less, too.",
+        help_text="Read access includes completions and logs. A lower role for you also restricts your tokens.",
     )
     days = forms.TypedChoiceField(
         label="Valid for", coerce=int, initial=30, choices=[(days, f"{days} days") for days in api_tokens.DAYS]
@@ -103,13 +102,13 @@ class ApiTokenForm(forms.Form):
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        within = api_tokens.SCOPES[user.role]
+        allowed = api_tokens.SCOPES[user.role]
         labels = {
             ApiScope.READ: "Read",
             ApiScope.OPERATE: "Read, launch, stop and upload",
-            ApiScope.ADMIN: "Everything an admin may do",
+            ApiScope.ADMIN: "Everything an admin can do",
         }
-        self.fields["scope"].choices = [(scope, labels[scope]) for scope in ApiScope if scope in within]  # type: ignore[attr-defined]
+        self.fields["scope"].choices = [(scope, labels[scope]) for scope in ApiScope if scope in allowed]  # type: ignore[attr-defined]
 
     def clean_name(self) -> str:
         return " ".join(str(self.cleaned_data["name"]).split())

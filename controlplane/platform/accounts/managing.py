@@ -8,24 +8,24 @@ from controlplane.platform.accounts.models import Role, User, limits_raised, sig
 
 
 class NotAllowed(Exception):
-    """A change that would lock people out; the message explains it."""
+    """Refusal of a change that would lock people out; the message says why."""
 
 
 def set_role(user_id: int, role: str) -> User:
-    """Set a user's role. Raises NotAllowed."""
+    """Set a user's role and return the user. Raises NotAllowed for the last admin."""
     with transaction.atomic():
         user = get_object_or_404(User, pk=user_id)
         if role != Role.ADMIN and _is_last_admin(user):
-            raise NotAllowed("The last admin must keep the role, or nobody could manage users.")
+            raise NotAllowed("The last admin must keep this role; otherwise nobody could manage users.")
         user.role = role
         user.save(update_fields=["role"])
     return user
 
 
 def set_active(user_id: int, by: User, *, active: bool) -> User:
-    """Disable or enable an account. Raises NotAllowed.
+    """Disable or enable an account, and return its user. Raises NotAllowed.
 
-    Disabling refuses the user's next requests and revokes their API tokens permanently.
+    Disabling an account blocks the user's next requests and revokes their API tokens permanently.
     """
     with transaction.atomic():
         user = get_object_or_404(User, pk=user_id)
@@ -43,7 +43,7 @@ def set_active(user_id: int, by: User, *, active: bool) -> User:
 
 
 def save_limits(user: User) -> None:
-    """Save the limits of the user's active and queued runs."""
+    """Save the user's limits on active and queued runs, and announce the change so that queued runs can start."""
     with transaction.atomic():
         user.save(update_fields=["max_running", "max_queued"])
         transaction.on_commit(lambda: limits_raised.send(User), robust=True)

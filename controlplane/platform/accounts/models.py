@@ -12,9 +12,9 @@ from controlplane.platform import sealing
 
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105  # its name
 sign_in_changed = Signal()
-"""Sent after the commit of a changed password, a sign-out or a disabled account, with the `user_id`."""
+"""Signal with a `user_id`, sent after a password change, a sign-out or the disabling of an account is committed."""
 limits_raised = Signal()
-"""Sent after the commit of changed run limits, so that a queued run can start."""
+"""Signal sent after changed run limits are committed, so that a queued run can start."""
 
 
 class Role(models.TextChoices):
@@ -26,11 +26,11 @@ class Role(models.TextChoices):
 class User(AbstractUser):
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
     max_running = models.PositiveIntegerField(null=True, blank=True)
-    """The user's limit of active runs. None: the installation's limit; 0: no limit."""
+    """The user's limit on active runs: None for the installation's limit, 0 for no limit."""
     max_queued = models.PositiveIntegerField(null=True, blank=True)
-    """The user's limit of queued runs; None and 0 as above."""
+    """The user's limit on queued runs, with the same meaning of None and 0."""
     toured_at = models.DateTimeField(null=True, blank=True)
-    """When the tour of the run page ended or was skipped. None: the next run page shows it."""
+    """When the tour of the run page ended or was skipped; None if the next run page is to show it."""
 
     @property
     def may_operate(self) -> bool:
@@ -47,7 +47,7 @@ class SignInLink(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sign_in_links")
     token_hash = models.CharField(max_length=64, unique=True)
     asks_first = models.BooleanField(default=False)
-    """Opening the link only shows a button, which uses it up: previews of chats and mail open links, too."""
+    """True if opening the link only shows a button that uses it up: chat and mail previews also open links."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
@@ -60,7 +60,7 @@ class ApiScope(models.TextChoices):
 
 
 class ApiToken(models.Model):
-    """A personal token for the API. Only its hash is stored. Its rules are in `api_tokens`."""
+    """A personal API token, stored as a hash. Its rules are in `api_tokens`."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=80)
@@ -87,7 +87,6 @@ class ApiTokenAct(models.Model):
     what = models.CharField(max_length=200)
     """`made`, `revoked`, or a request: `POST /api/v1/runs`."""
     status = models.PositiveSmallIntegerField(null=True)
-    """The status of the answer to a request."""
     address = models.CharField(max_length=64, blank=True)
 
     class Meta:
@@ -98,7 +97,7 @@ class ApiTokenAct(models.Model):
 
 
 class FailedSignIn(models.Model):
-    """A failed sign-in, kept while it counts against further tries."""
+    """A failed sign-in, kept while it limits new attempts."""
 
     name = models.CharField(max_length=150)
     address = models.CharField(max_length=64)
@@ -121,20 +120,16 @@ class Secret(models.Model):
     )
     kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.ENDPOINT)
     address = models.CharField(max_length=500, blank=True)
-    """The URL prefix of requests to an endpoint or an engine, or a store's server, bucket, prefix and region; "" for a
-    token."""
+    """URL prefix of requests to an endpoint or engine; a store's server, bucket, prefix and region; "" for a token."""
     private_too = models.BooleanField(default=False)
-    """The endpoint may be inside the private network."""
     sealed = models.TextField()
-    """The encrypted key and address. A row whose address was changed afterwards yields no key."""
+    """Encrypted key and address. If the row's address is changed afterwards, the key can't be read."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """The user who saved it last."""
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField()
-    """When the key was last entered."""
     used_at = models.DateTimeField(null=True)
     used_by = models.CharField(max_length=20, blank=True)
-    """The id of the run that received it last; "" after a trial on the config's page."""
+    """Id of the run that last received the secret; "" after a trial on a config's page."""
 
     class Meta:
         ordering = ("name",)
@@ -146,7 +141,7 @@ class Secret(models.Model):
         self.sealed = sealing.seal(json.dumps({"address": self.address, "key": key}))
 
     def key(self) -> str:
-        """Return the decrypted key. Raises sealing.CannotOpen, also if the address is not the one of the key."""
+        """Return the decrypted key. Raises sealing.CannotOpen, also if the key was entered for another address."""
         content = json.loads(sealing.unseal(self.sealed))
         if content["address"] != self.address:
             raise sealing.CannotOpen("It was entered for another address.")

@@ -1,7 +1,7 @@
-"""Sign-in by OpenID Connect: to the provider and back. A person's groups there decide the role at each sign-in.
+"""Sign-in with OpenID Connect. A person's groups at the provider decide their role at each sign-in.
 
-An account of the provider never becomes a local account of the same name or address: people who control a name there
-could take over the account here.
+A provider account is never merged with a local account of the same name or address: whoever controls that name at the
+provider could otherwise take over the local account.
 """
 
 import logging
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 _NOT_IN_NAMES = re.compile(r"[^\w.@+-]+")
-_LONGEST_NAME = 140
-"""Most characters of a name: the model's 150, minus room for a number."""
+_MAX_NAME_LENGTH = 140
+"""Maximum number of characters of a name: the model's 150, minus room for a number."""
 
 
 @login_not_required
@@ -45,7 +45,7 @@ _LONGEST_NAME = 140
 def begin(request: HttpRequest) -> HttpResponse:
     """Redirect the browser to the provider."""
 
-    def redirected() -> HttpResponse:
+    def redirect_to_provider() -> HttpResponse:
         provider: IdentityProvider = _adapter(request).get_provider()
         target = safe_next(request, request.GET.get("next", ""))
         response: HttpResponse = provider.redirect(
@@ -53,7 +53,7 @@ def begin(request: HttpRequest) -> HttpResponse:
         )
         return response
 
-    return _or_refusal(request, redirected)
+    return _or_refusal(request, redirect_to_provider)
 
 
 @login_not_required
@@ -71,16 +71,16 @@ def refuse_password(user: User) -> None:
 
 
 def safe_next(request: HttpRequest, target: str) -> str:
-    """Return the page to show after signing in: the target if it is on this site, otherwise the start page."""
+    """Return the page to show after sign-in: the target if it is on this site, otherwise the home page."""
     safe = url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure())
     return target if safe and target.startswith("/") else "home"
 
 
 class OidcSignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
-    """allauth's hooks after the provider's answer. allauth's own forms for accounts are never reached."""
+    """allauth's hooks for the provider's response. allauth's own account forms are never reached."""
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> NoReturn:
-        raise ImmediateHttpResponse(_signed_in(request, sociallogin))
+        raise ImmediateHttpResponse(_sign_in(request, sociallogin))
 
     def on_authentication_error(
         self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
@@ -88,49 +88,49 @@ class OidcSignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth 
         log.warning("sign-in by OpenID Connect failed: %s %s", error, exception or "")
         if error == AuthError.CANCELLED:
             raise ImmediateHttpResponse(redirect("sign_in"))
-        message = "The sign-in did not succeed: it was too old, or the provider's answer can't be used. Try again."
-        raise ImmediateHttpResponse(_refused(request, message))
+        message = "The sign-in failed: it took too long, or the provider's response is invalid. Try again."
+        raise ImmediateHttpResponse(_refusal_page(request, message))
 
 
-def _chosen() -> Oidc:
+def _oidc_settings() -> Oidc:
     if settings.OIDC is None:
         raise Http404
     return settings.OIDC
 
 
 def _adapter(request: HttpRequest) -> Adapter:
-    _chosen()
+    _oidc_settings()
     return Adapter(request, IdentityProvider.id)
 
 
 def _or_refusal(request: HttpRequest, respond: Callable[[], HttpResponse]) -> HttpResponse:
-    """Turn provider outages and protocol errors into a sign-in error."""
+    """Call `respond` and return its response, or an error page if the provider is down or breaks the protocol."""
     try:
         return respond()
     except (RequestException, OAuth2Error, KeyError, TypeError, ValueError) as error:
         log.warning("sign-in by OpenID Connect failed: %r", error)
-        message = f"{_chosen().name} can't be reached, or its answer can't be used. Try again, or ask an admin."
-        return _refused(request, message, status=502)
+        message = f"{_oidc_settings().name} can't be reached, or its response is invalid. Try again, or ask an admin."
+        return _refusal_page(request, message, status=502)
 
 
-def _signed_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
-    groups = signing_in.claims.get(_chosen().groups_claim) or ()
+def _sign_in(request: HttpRequest, signing_in: SocialLogin) -> HttpResponse:
+    groups = signing_in.claims.get(_oidc_settings().groups_claim) or ()
     groups = [groups] if isinstance(groups, str) else [group for group in groups if isinstance(group, str)]
-    role = _chosen().role_of(groups)
+    role = _oidc_settings().role_of(groups)
     if role is None:
-        return _refused(request, "None of your groups may sign in here. Ask the person who manages them.")
+        return _refusal_page(request, "None of your groups may sign in here. Ask the person who manages them.")
     try:
         with transaction.atomic():
-            user = _updated(signing_in, role) if signing_in.is_existing else _new(signing_in, role)
+            user = _update_user(signing_in, role) if signing_in.is_existing else _create_user(signing_in, role)
     except IntegrityError:  # two first sign-ins at once
-        return _refused(request, "Somebody has just signed in with this name. Try again.", status=409)
+        return _refusal_page(request, "Somebody has just signed in with this name. Try again.", status=409)
     if not user.is_active:
-        return _refused(request, "Your account here is disabled. Ask an admin of this installation.")
+        return _refusal_page(request, "Your account here is disabled. Ask an admin of this installation.")
     login(request, user, backend=BACKEND)
     return redirect(safe_next(request, signing_in.get_redirect_url(request) or ""))
 
 
-def _updated(signing_in: SocialLogin, role: str) -> User:
+def _update_user(signing_in: SocialLogin, role: str) -> User:
     user = User.objects.select_for_update().get(pk=signing_in.user.pk)
     if user.is_active and user.role != role:
         user.role = role
@@ -138,8 +138,8 @@ def _updated(signing_in: SocialLogin, role: str) -> User:
     return user
 
 
-def _new(signing_in: SocialLogin, role: str) -> User:
-    user = User(username=_free_name(signing_in.claims), email=signing_in.user.email, role=role)
+def _create_user(signing_in: SocialLogin, role: str) -> User:
+    user = User(username=_unused_name(signing_in.claims), email=signing_in.user.email, role=role)
     user.set_unusable_password()
     user.save()
     signing_in.account.user = user
@@ -147,15 +147,15 @@ def _new(signing_in: SocialLogin, role: str) -> User:
     return user
 
 
-def _free_name(claims: dict[str, Any]) -> str:
-    wished = claims.get("preferred_username") or claims.get("email") or claims["sub"]
-    name = _NOT_IN_NAMES.sub("-", str(wished)).strip("-")[:_LONGEST_NAME] or "user"
+def _unused_name(claims: dict[str, Any]) -> str:
+    wanted = claims.get("preferred_username") or claims.get("email") or claims["sub"]
+    name = _NOT_IN_NAMES.sub("-", str(wanted)).strip("-")[:_MAX_NAME_LENGTH] or "user"
     taken = {*User.objects.filter(username__startswith=name).values_list("username", flat=True)}
     number = 1
-    while (free := name if number == 1 else f"{name}-{number}") in taken:
+    while (candidate := name if number == 1 else f"{name}-{number}") in taken:
         number += 1
-    return free
+    return candidate
 
 
-def _refused(request: HttpRequest, message: str, *, status: int = 403) -> HttpResponse:
+def _refusal_page(request: HttpRequest, message: str, *, status: int = 403) -> HttpResponse:
     return render(request, "platform/accounts/sign_in_refused.html", {"message": message}, status=status)

@@ -18,8 +18,8 @@ INVITATION_VALID_FOR = timedelta(days=3)
 def make_link(
     user: User, base_url: str, *, valid_for: timedelta = VALID_FOR, asks_first: bool = False, to: str = ""
 ) -> str:
-    """Return a new link below `base_url` (http://127.0.0.1:8000) that signs `user` in and leads to the page `to`. Only
-    the return value has the token."""
+    """Create a link below `base_url` (http://127.0.0.1:8000) that signs `user` in and leads to the page `to`. Return
+    the link; only the hash of its token is stored."""
     now = timezone.now()
     SignInLink.objects.filter(Q(expires_at__lt=now) | Q(used_at__isnull=False)).delete()
     token = secrets.token_urlsafe(32)
@@ -29,18 +29,18 @@ def make_link(
 
 
 def invite(user: User, base_url: str) -> str:
-    """Create an invitation link; the user's older unused links stop working."""
+    """Create an invitation link and return it. The user's older unused links stop working."""
     user.sign_in_links.all().delete()
     return make_link(user, base_url, valid_for=INVITATION_VALID_FOR, asks_first=True)
 
 
 def peek(token: str) -> SignInLink | None:
-    """Return the token's link if it still works, otherwise None. Doesn't use it up."""
+    """Return the token's link without using it up, or None if it no longer works."""
     return _usable(token).select_related("user").first()
 
 
 def use(token: str) -> User | None:
-    """Use the link up, and return its user. None: it is unknown, used or expired, or its user is disabled.
+    """Use up the link and return its user; None if it is unknown, used or expired, or its user is disabled.
 
     One conditional UPDATE decides between concurrent requests.
     """

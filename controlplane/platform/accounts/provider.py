@@ -1,7 +1,7 @@
 """Our OpenID Connect provider. allauth finds this module by its name.
 
-Unlike allauth's own it is the only one, its discovery document must name the configured issuer, the ID token's
-signature is always checked, and claims aren't stored.
+Unlike with allauth's own provider class, there is exactly one provider, its discovery document must name the
+configured issuer, the ID token's signature is always checked, and claims aren't stored.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ ALGORITHMS = {
     "EC": ["ES256", "ES384", "ES512"],
     "OKP": ["EdDSA"],
 }
-"""Signature algorithms with a public key. None of them could use a public key as a shared secret."""
+"""Allowed signature algorithms by key type, all asymmetric, so that a public key can't serve as a shared secret."""
 
 
 class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has no types
@@ -38,7 +38,7 @@ class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has 
         if "userinfo_endpoint" in self.openid_config:
             user_info = self._fetch_user_info(token.token)
             if user_info.get("sub") != claims["sub"]:
-                raise OAuth2Error("The provider's user info is about somebody else.")
+                raise OAuth2Error("The provider's user info belongs to a different user.")
             claims = {**user_info, **claims}
         signing_in = self.get_provider().sociallogin_from_response(request, claims)
         signing_in.claims = claims
@@ -61,9 +61,9 @@ class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has 
 
     def _keys(self) -> list[jwt.PyJWK]:
         with get_adapter().get_requests_session() as session:
-            answer = session.get(self.openid_config["jwks_uri"])
-            answer.raise_for_status()
-        keys = jwt.PyJWKSet.from_dict(answer.json()).keys
+            response = session.get(self.openid_config["jwks_uri"])
+            response.raise_for_status()
+        keys = jwt.PyJWKSet.from_dict(response.json()).keys
         return [key for key in keys if key.key_type in ALGORITHMS and key.public_key_use in (None, "sig")]
 
     def get_callback_url(self, request: HttpRequest, app: Any) -> str:
@@ -71,11 +71,10 @@ class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has 
 
 
 def _key_of(keys: list[jwt.PyJWK], kid: str | None) -> jwt.PyJWK:
-    """Return the key with this id. A provider with a single key needs no id."""
-    fitting = [key for key in keys if key.key_id == kid] if kid else keys
-    if len(fitting) != 1:
-        raise OAuth2Error("The provider's ID token is signed with a key that can't be told among the provider's.")
-    return fitting[0]
+    matching = [key for key in keys if key.key_id == kid] if kid else keys
+    if len(matching) != 1:
+        raise OAuth2Error("It is unclear which of the provider's keys signed the ID token.")
+    return matching[0]
 
 
 class IdentityProvider(OpenIDConnectProvider):  # type: ignore[misc]  # as above

@@ -14,19 +14,19 @@ View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
 
 
 def person(request: HttpRequest) -> User:
-    """Return the signed-in user, in views behind the sign-in middleware. Raises PermissionDenied without one."""
+    """Return the signed-in user. Raises PermissionDenied if nobody is signed in."""
     if not isinstance(request.user, User):
         raise PermissionDenied("Sign in first.")
     return request.user
 
 
 def operator_required(view: View[P]) -> View[P]:
-    """Require the operator role: for launching, stopping, uploading and editing the catalogue."""
+    """Restrict a view to operators and admins: for launching, stopping, uploading and editing the catalogue."""
     return _requiring(view, lambda user: user.may_operate, "This requires the operator role.")
 
 
 def admin_required(view: View[P]) -> View[P]:
-    """Require the admin role: for users and secrets."""
+    """Restrict a view to admins: for users and secrets."""
     return _requiring(view, lambda user: user.may_administer, "This requires the admin role.")
 
 

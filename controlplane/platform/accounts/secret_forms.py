@@ -15,14 +15,14 @@ from workers.contract.wire.artifacts import STORE, store_of
 
 LONGEST_KEY = 4096
 RESERVED = {HUB_TOKEN: "the model hub's token", STORE: "the store for checkpoints"}
-"""The names of secrets that aren't endpoints, with their purpose."""
+"""Names reserved for secrets that aren't endpoints, with their purpose."""
 NAMES: dict[str, str] = {Secret.Kind.HUB: HUB_TOKEN, Secret.Kind.STORE: STORE}
-"""The name of the secret, for kinds that have only one."""
+"""Name of the only secret of a kind that has just one."""
 
 
-def _by_kind(*texts: tuple[str, str]) -> SafeString:
-    """Return a help text with parts by kind, of which the page shows those of the chosen kind."""
-    return format_html_join(" ", '<span data-kinds="{}">{}</span>', texts)
+def _by_kind(*parts: tuple[str, str]) -> SafeString:
+    """Return a help text made of parts for certain kinds; the page shows only those for the chosen kind."""
+    return format_html_join(" ", '<span data-kinds="{}">{}</span>', parts)
 
 
 class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
@@ -44,10 +44,10 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         labels = {"private_too": "The server may be inside our network"}
         help_texts = {
             "name": _by_kind(
-                ("endpoint", "Capital letters, digits and _. Rewards, environments and runs name the endpoint by it."),
+                ("endpoint", "Capital letters, digits and _. Rewards, environments and runs refer to it by this name."),
                 ("hub", f"Leave empty: the model hub's token is called {HUB_TOKEN}."),
                 ("store", f"Leave empty: the store for checkpoints is called {STORE}."),
-                ("engine", "Capital letters, digits and _. Sources of machines name the server by it."),
+                ("engine", "Capital letters, digits and _. Sources of machines refer to it by this name."),
             ),
             "address": _by_kind(
                 ("endpoint", "The base URL of requests, such as https://api.example.com/v1 or https://api.wandb.ai."),
@@ -55,7 +55,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
                 ("engine", "SkyPilot's API server, without a path."),
                 ("endpoint store engine", "The key is sent only there."),
             ),
-            "private_too": "Names that lead to private or loopback addresses, and plain http there.",
+            "private_too": "Allows names that resolve to private or loopback addresses, and plain http to those.",
         }
         error_messages = {
             "name": {"unique": "A secret with this name already exists. Change that one, or choose another name."}
@@ -96,7 +96,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
                 self.add_error("name", f"{name} is the name of {RESERVED[name]}.")
             self._clean_address(address)
         if not key.isascii() or not key.isprintable() or " " in key:
-            self.add_error("key", "A key has only letters, digits and symbols, without spaces.")
+            self.add_error("key", "Enter a key of ASCII letters, digits and symbols, without spaces.")
         self._clean_kept(kind, key)
         return data
 
@@ -125,19 +125,18 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         try:
             check_url(address, private_too=private_too)
             if set(address) & set("?#"):
-                raise ValidationError("Leave out the question mark and what follows it.")
+                raise ValidationError("Remove the question mark or # and everything after it.")
         except ValidationError as error:
             self.add_error("address", error)
 
     def _clean_kept(self, kind: str | None, key: str) -> None:
-        """Require the key again if its kind or address has changed."""
         if not self.instance.pk or key or self._has_no_key:
             return
         if (self.initial["kind"], self.initial["address"]) != (kind, self.cleaned_data["address"]):
             self.add_error("key", "Enter the key again to send it to another address.")
 
     def ask_for_key_again(self) -> None:
-        """Add an error to the key of a form with mistakes, because the key isn't sent back to the page."""
+        """Ask for the key again in a form with other errors, because the key isn't sent back to the page."""
         if self.is_bound and self.data.get("key") and not self.has_error("key"):
             self.add_error("key", "Enter the key again: it is not sent back to this page.")
 

@@ -10,17 +10,17 @@ WINDOW = timedelta(minutes=10)
 PER_NAME_AND_ADDRESS = 5
 PER_ADDRESS = 30
 PER_NAME = 50
-"""Higher than the other limits: a distant attacker should not easily lock out a name's owner."""
+"""Failures per name from all addresses. The limit is higher, so that a remote attacker can't easily lock a user out."""
 
 
 def begin_try(name: str, address: str) -> FailedSignIn | None:
-    """Begin a try, before a password is checked. None: it must not be checked.
+    """Record an attempt before the password is checked, and return it; None if the password must not be checked.
 
-    The try counts as a failure at once, so that many at the same time can't exceed the limit. Delete it after a
+    The attempt counts as a failure at once, so that concurrent attempts can't exceed the limit. Delete it after a
     success.
     """
     now = timezone.now()
-    name, address = _key(name), address[:64]
+    name, address = _normalized(name), address[:64]
     FailedSignIn.objects.filter(at__lt=now - WINDOW).delete()
     attempt = FailedSignIn.objects.create(name=name, address=address, at=now)
     recent = FailedSignIn.objects.filter(at__gt=now - WINDOW)
@@ -36,9 +36,9 @@ def begin_try(name: str, address: str) -> FailedSignIn | None:
 
 
 def forget(name: str, address: str) -> None:
-    """Delete failures after a success: they were the user's own mistakes."""
-    FailedSignIn.objects.filter(name=_key(name), address=address[:64]).delete()
+    """Delete the failures of this name and address after a success: they were the user's own mistakes."""
+    FailedSignIn.objects.filter(name=_normalized(name), address=address[:64]).delete()
 
 
-def _key(name: str) -> str:
+def _normalized(name: str) -> str:
     return name.casefold()[:150]

@@ -1,4 +1,4 @@
-"""The users page: admins invite users by one-time link, assign roles, disable and enable accounts."""
+"""The Users page, where admins invite users by one-time link, assign roles, and disable and enable accounts."""
 
 from django.conf import settings
 from django.contrib import messages
@@ -40,12 +40,12 @@ def users(request: HttpRequest) -> HttpResponse:
 @admin_required
 @require_POST
 def edit(request: HttpRequest, user_id: int) -> HttpResponse:
-    """Set the user's role and the limits of active and queued runs: all or nothing."""
+    """Set the user's role and the limits on active and queued runs, all or nothing."""
     user = get_object_or_404(User, pk=user_id)
     form = UserForm(request.POST, instance=user)
     if not form.is_valid():
         wrong = [f"{form[name].label}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
-        messages.error(request, f"{user.username} is not changed. {' '.join(wrong)}")
+        messages.error(request, f"{user.username} was not changed. {' '.join(wrong)}")
         return redirect("users")
     try:
         with transaction.atomic():
@@ -75,7 +75,7 @@ def active(request: HttpRequest, user_id: int) -> HttpResponse:
 @admin_required
 @require_POST
 def link(request: HttpRequest, user_id: int) -> HttpResponse:
-    """Create a new link for a user whose invitation expired or who forgot the password."""
+    """Create a new link for a user whose invitation expired or who forgot their password."""
     return _with_link(request, get_object_or_404(User, pk=user_id, is_active=True))
 
 

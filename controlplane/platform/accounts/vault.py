@@ -1,6 +1,6 @@
-"""Access to secrets: those of a run's rewards and tools at its claim, and single endpoints for trials.
+"""Access to secrets: those of a run's rewards and tools when it is claimed, and single endpoints for trials.
 
-Nothing else decrypts secrets. A decrypted secret goes into one answer or one process and is stored nowhere.
+Nothing else decrypts secrets. A decrypted secret goes into one response or one process and is not stored.
 """
 
 import json
@@ -27,17 +27,17 @@ ENTER_ANEW = "An admin must enter its key again under Settings, Secrets."
 
 
 class NotGiven(Exception):
-    """An unavailable secret. The message names it, the cause and the remedy."""
+    """Error for an unavailable secret; the message names the secret, the cause and the remedy."""
 
 
 def names_in(entries: Iterable[RewardSpec | PartSpec]) -> list[str]:
-    """Return the names of the secrets that these rewards and environment parts use, without duplicates."""
-    secret_names = (name for entry in entries for name in _named(entry))
+    """Return the names of the secrets that rewards and environment parts use, without duplicates."""
+    secret_names = (name for entry in entries for name in _secret_names(entry))
     return list(dict.fromkeys(secret_names))
 
 
 def problem(name: str, kind: str = Secret.Kind.ENDPOINT) -> str:
-    """Explain why the secret of this name and kind is unavailable; "" if it isn't."""
+    """Explain why the secret of this name and kind is unavailable; return "" if it is available."""
     try:
         _open(name, kind)
     except NotGiven as error:
@@ -54,7 +54,7 @@ def engine_problem(name: str) -> str:
 
 
 def for_run(spec: RunSpec) -> dict[str, str]:
-    """Return a run's environment variables at its claim: only the secrets that its spec names. Raises NotGiven."""
+    """Return the secrets that a run's spec names as environment variables, and record their use. Raises NotGiven."""
     if jobs.kind_of(spec.kind).pushes:
         _, token = _open(HUB_TOKEN, Secret.Kind.HUB)
         note_use([HUB_TOKEN], run=spec.run_id)
@@ -64,7 +64,7 @@ def for_run(spec: RunSpec) -> dict[str, str]:
     for name in {sink.secret for sink in spec.sinks if sink.secret}:
         variables[sinks.SECRET_PREFIX + name] = _as_variable(*_open(name))
         names.append(name)
-    # hub_models: a model or a reward model with a hub id. The download validates it.
+    # hub_models: a model or a reward model with a hub id. The download validates the token.
     if hub_models(spec) and (stored := _secrets(HUB_TOKEN, Secret.Kind.HUB).first()):
         variables[HUB_TOKEN] = _key(stored)
         names.append(HUB_TOKEN)
@@ -73,10 +73,10 @@ def for_run(spec: RunSpec) -> dict[str, str]:
 
 
 def endpoint_for_trial(name: str) -> Endpoint:
-    """Return an endpoint by its name on the secrets page. Raises Unavailable.
+    """Return the endpoint with this name on the secrets page, and record its use. Raises Unavailable.
 
-    Its `refusal` checks the IP address at connection time: the web's network is not the trainer's, and users who try a
-    reward see the server's answers.
+    Its `refusal` checks the IP address at connection time: the web's network is not the trainer's, and users who try
+    out a reward see the server's responses.
     """
     try:
         secret, key = _open(name)
@@ -91,7 +91,7 @@ def has_artifact_store() -> bool:
 
 
 def artifact_store_address() -> str:
-    """Return the store's address without its keys, or "" if there is none."""
+    """Return the artifact store's address without its keys, or "" if there is no store."""
     return _secrets(STORE, Secret.Kind.STORE).values_list("address", flat=True).first() or ""
 
 
@@ -110,14 +110,14 @@ def artifact_store(*, run: str = "") -> Store | None:
 
 
 def engine(name: str) -> tuple[Secret, str]:
-    """Return the API server of an engine of machines, and its token. Raises NotGiven."""
+    """Return the API server of a machine engine with its token, and record its use. Raises NotGiven."""
     opened = _open(name, Secret.Kind.ENGINE)
     note_use([name])
     return opened
 
 
 def engines() -> dict[str, str]:
-    """Return the address of each engine's API server by its name."""
+    """Return the addresses of the engines' API servers by name."""
     return dict(Secret.objects.filter(kind=Secret.Kind.ENGINE).order_by("name").values_list("name", "address"))
 
 
@@ -126,7 +126,7 @@ def note_use(names: Iterable[str], *, run: str = "") -> None:
         Secret.objects.filter(name__in=names).update(used_at=timezone.now(), used_by=run)
 
 
-def _named(spec: RewardSpec | PartSpec) -> list[str]:
+def _secret_names(spec: RewardSpec | PartSpec) -> list[str]:
     entry: Described | None = (LIBRARY if isinstance(spec, RewardSpec) else ENTRIES).get(spec.function)
     params = entry.schema() if entry else []
     values = (spec.params.get(param["name"], param["default"]) for param in params if param["widget"] == "secret")
@@ -135,10 +135,10 @@ def _named(spec: RewardSpec | PartSpec) -> list[str]:
 
 MISSING = {
     Secret.Kind.ENDPOINT: "There is no endpoint {name} among the secrets: it was deleted, renamed or never created. "
-    "An admin can add it under Settings, Secrets, or another can be chosen where this one is named.",
+    "An admin can add it under Settings, Secrets, or you can choose another endpoint where this one is named.",
     Secret.Kind.ENGINE: f"There is no secret {{name}} of the kind “{Secret.Kind.ENGINE.label}”. "
     "An admin can add it under Settings, Secrets.",
-    Secret.Kind.HUB: "No token of the model hub is stored. An admin can add one under Settings, Secrets, as {name}: "
+    Secret.Kind.HUB: "No token for the model hub is stored. An admin can add one under Settings, Secrets, as {name}; "
     "it needs write access.",
 }
 

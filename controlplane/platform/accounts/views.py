@@ -1,4 +1,4 @@
-"""The pages of signing in and out, and of passwords."""
+"""The pages for signing in and out and for setting a password."""
 
 import time
 
@@ -24,7 +24,7 @@ LINK_PROVES_FOR_S = 900.0
 
 @require_safe
 def settings(request: HttpRequest) -> HttpResponse:
-    """Redirect to the first of the settings pages, which link to each other."""
+    """Redirect to the first settings page; the settings pages link to each other."""
     return redirect("health_presets")
 
 
@@ -46,7 +46,8 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
-    """Return the user, or None and a form error that doesn't reveal whether the name or the password was wrong."""
+    """Return the user. On failure return None and add a form error that doesn't reveal whether the name or the
+    password was wrong."""
     name, address = form.cleaned_data["username"], request.META.get("REMOTE_ADDR", "")
     if throttle.begin_try(name, address) is None:
         form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
@@ -63,7 +64,7 @@ def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
-    """Sign in by a one-time link. Invitations show a button first; the first start's link signs in at once."""
+    """Sign a user in with a one-time link. Invitations show a button first; the first start's link signs in at once."""
     link = onetime.peek(token)
     if link is None:
         return render(request, "platform/accounts/link_gone.html", status=410)
@@ -89,16 +90,16 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters()
 @require_http_methods(["GET", "POST"])
 def password(request: HttpRequest) -> HttpResponse:
-    """Set or change the password. This ends the user's other sessions, whose hash no longer matches, and revokes API
-    tokens, which somebody who knew the old password may have made."""
+    """Set or change the password. This ends the user's other sessions, whose hash no longer matches, and revokes their
+    API tokens, which somebody who knew the old password may have created."""
     user = person(request)
     oidc.refuse_password(user)
     address = request.META.get("REMOTE_ADDR", "")
     # Signed in by link recently: an older open browser is not enough to set a new password.
     by_link = time.time() - float(request.session.get(BY_LINK_AT, 0)) < LINK_PROVES_FOR_S
     form = PasswordForm(user, request.POST or None, proved_by_link=by_link)
-    guess = throttle.begin_try(user.username, address) if request.method == "POST" else None
-    if request.method == "POST" and guess is None:
+    attempt = throttle.begin_try(user.username, address) if request.method == "POST" else None
+    if request.method == "POST" and attempt is None:
         form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
     elif request.method == "POST" and form.is_valid():
         form.save()
@@ -108,11 +109,11 @@ def password(request: HttpRequest) -> HttpResponse:
         revoked = api_tokens.revoke(user.api_tokens.all(), user)
         update_session_auth_hash(request, user)
         sign_in_changed.send(User, user_id=user.pk)
-        ended = " Your API tokens were revoked." if revoked else ""
-        messages.success(request, f"Your password is set. You were signed out everywhere else.{ended}")
+        note = " Your API tokens were revoked." if revoked else ""
+        messages.success(request, f"Your password is set. You were signed out everywhere else.{note}")
         return redirect("settings" if "current" in form.fields else "home")
-    elif guess is not None and not form.has_error("current", "wrong"):
-        guess.delete()
+    elif attempt is not None and not form.has_error("current", "wrong"):
+        attempt.delete()
     return form_page(request, "platform/accounts/password.html", {"form": form})
 
 
@@ -121,5 +122,5 @@ def _next(request: HttpRequest) -> str:
 
 
 def _is_preview(request: HttpRequest) -> bool:
-    """Check whether a browser only prefetches the link, which must not use it up."""
+    """Return whether a browser is only prefetching the link, which must not use it up."""
     return "prefetch" in request.headers.get("Sec-Purpose", "") or "prefetch" in request.headers.get("Purpose", "")

@@ -8,4 +8,4 @@ class ActivityConfig(AppConfig):
         from controlplane.platform.activity import recording, watched  # its models are only ready now
 
         watched.watch_all()
-        recording.sign_ins()
+        recording.watch_sign_ins()

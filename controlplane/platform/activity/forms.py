@@ -13,7 +13,7 @@ DAY = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
 
 
 class ActivityFilterForm(forms.Form):
-    """The filters as a form. An invalid field shows its error and filters nothing."""
+    """The filters as a form. An invalid field shows its error and is ignored as a filter."""
 
     q = forms.CharField(
         required=False,
@@ -29,8 +29,8 @@ class ActivityFilterForm(forms.Form):
 
     def __init__(self, user: User, data: Any) -> None:
         super().__init__(data)
-        of_admins = FOR_ADMINS if not user.may_administer else ()
-        kinds = [(name, kind.label) for name, kind in KINDS.items() if name not in of_admins]
+        hidden_kinds = FOR_ADMINS if not user.may_administer else ()
+        kinds = [(name, kind.label) for name, kind in KINDS.items() if name not in hidden_kinds]
         people = [(name, name) for name in queries.people(user)]
         self.fields["kind"] = forms.ChoiceField(required=False, label="Kind", choices=[("", "Everything"), *kinds])
         self.fields["by"] = forms.ChoiceField(required=False, label="Person", choices=[("", "Anyone"), *people])
@@ -39,12 +39,12 @@ class ActivityFilterForm(forms.Form):
         values = super().clean() or {}
         since, until = values.get("since"), values.get("until")
         if since and until and until < since:
-            self.add_error("until", "This day is before the first one. Choose a later day.")
+            self.add_error("until", "This day is before “From”. Choose a later day.")
         return values
 
     @property
     def narrowed(self) -> bool:
-        """True if a filter besides the search is chosen."""
+        """True if a filter is set in addition to the search."""
         return any(self.data.get(name) for name in ("by", "kind", "since", "until"))
 
     def filters(self) -> ActFilter:

@@ -1,4 +1,4 @@
-"""Acts of people in this installation, which the Events page and the API show, and the kinds of their objects."""
+"""People's acts in this installation, shown by the Events page and the API, and the kinds of their objects."""
 
 from dataclasses import dataclass
 
@@ -13,11 +13,10 @@ class RecordedKind:
     model: str
     """`app.Model`"""
     route: str
-    """Route of its page."""
     own_page: bool = True
-    """The route takes a primary key. False: it is the page of all of them."""
+    """True if the route takes a primary key; False if it leads to a page of all objects of the kind."""
     for_admins: bool = False
-    """Other users see only their own acts."""
+    """True if users other than admins see only their own acts."""
 
 
 KINDS: dict[str, RecordedKind] = {
@@ -43,18 +42,16 @@ _BY_MODEL = {kind.model: name for name, kind in reversed(KINDS.items())}  # of t
 
 
 class Act(models.Model):
-    """An act of a person. It stays when the person or the object is deleted, under the names that they had."""
+    """A person's act. It is kept after the person or the object is deleted, under the names that they had."""
 
     at = models.DateTimeField(default=timezone.now)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     by_name = models.CharField(max_length=150)
-    """"": nobody, as for a failed sign-in."""
+    """Name of the user; "" if there is none, as for a failed sign-in."""
     token = models.CharField(max_length=80, blank=True)
-    """The name of the API token that was used; "" in the browser."""
+    """Name of the API token that was used; "" if the user acted in the browser."""
     kind = models.CharField(max_length=16)
-    """The object's kind: a key of `KINDS`."""
     key = models.CharField(max_length=40, blank=True)
-    """The object's primary key."""
     name = models.CharField(max_length=200, blank=True)
     what = models.CharField(max_length=500)
     """The act as a phrase in the past tense: `Archived version 2`."""

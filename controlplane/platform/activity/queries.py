@@ -1,4 +1,4 @@
-"""Queries of acts: those that a person may see, filtered, and with the addresses of their objects."""
+"""Queries for the acts that a person may see, with filters and the addresses of the objects."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -15,23 +15,20 @@ from controlplane.platform.activity.models import FOR_ADMINS, KINDS, Act
 
 @dataclass(frozen=True)
 class ActFilter:
-    """The filters of a list of acts, all of which must match. "" and None: any."""
+    """The filters of a list of acts, all of which must match; "" and None match everything."""
 
     q: str = ""
-    """Words in the object's name or in what was done."""
+    """Words that must occur in the object's name or in what was done."""
     by: str = ""
-    """A user's name."""
     kind: str = ""
     key: str = ""
-    """The object's primary key; only with `kind`."""
     since: date | None = None
     until: date | None = None
-    """The last day, in UTC like `since`."""
 
 
 @dataclass(frozen=True)
 class ShownAct:
-    """An act with its kind in words and its object's address, "" if this person has no page of it."""
+    """An act with the label of its kind and the address of its object, "" if this person has no page for it."""
 
     act: Act
     label: str
@@ -39,7 +36,7 @@ class ShownAct:
 
 
 def acts_for(user: User) -> QuerySet[Act]:
-    """Return all acts for admins; for others those that everybody may see, and their own."""
+    """Return the acts that this user may see: all for admins; for others the public ones and their own."""
     acts = Act.objects.all()
     return acts if user.may_administer else acts.filter(~Q(kind__in=FOR_ADMINS) | Q(by=user))
 
@@ -50,14 +47,14 @@ def matching(acts: QuerySet[Act], filters: ActFilter) -> QuerySet[Act]:
     for word in filters.q.split():
         acts = acts.filter(Q(name__icontains=word) | Q(what__icontains=word))
     if filters.since:
-        acts = acts.filter(at__gte=_midnight(filters.since))
+        acts = acts.filter(at__gte=_start_of(filters.since))
     if filters.until and filters.until < date.max:
-        acts = acts.filter(at__lt=_midnight(filters.until + timedelta(days=1)))
+        acts = acts.filter(at__lt=_start_of(filters.until + timedelta(days=1)))
     return acts
 
 
 def shown(acts: Iterable[Act], user: User) -> list[ShownAct]:
-    """Add the addresses of objects that still exist, with one query per kind."""
+    """Return the acts with the addresses of objects that still exist, found with one query per kind."""
     acts = list(acts)
     keys = defaultdict(set)
     for act in acts:
@@ -71,7 +68,7 @@ def shown(acts: Iterable[Act], user: User) -> list[ShownAct]:
     }
     rows = []
     for act in acts:
-        kind = KINDS.get(act.kind)  # None: of a newer version
+        kind = KINDS.get(act.kind)  # None for a kind of a newer version
         address = ""
         if kind is not None and (act.kind, act.key) in existing:
             address = reverse(kind.route, args=[act.key] if kind.own_page else [])
@@ -84,5 +81,5 @@ def people(user: User) -> list[str]:
     return list(acts_for(user).exclude(by_name="").order_by("by_name").values_list("by_name", flat=True).distinct())
 
 
-def _midnight(day: date) -> datetime:
+def _start_of(day: date) -> datetime:
     return datetime.combine(day, time.min, UTC)

@@ -1,7 +1,7 @@
-"""Records the acts of people, in the transaction of the act.
+"""Recording of people's acts, each in its own transaction.
 
 Acts follow from the rows that a person's request saves and deletes, so pages and the API need no code for them;
-`record` is for UPDATEs. Automatic work (the tick, workers, hosts) is not recorded.
+`record` is for UPDATE statements. Automatic work (the tick, workers, hosts) is not recorded.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ from django.utils import timezone
 from controlplane.platform.accounts.models import ApiToken, User
 from controlplane.platform.activity.models import Act, kind_of
 
-FAILED_WITHIN = timedelta(minutes=10)
+FAILURE_WINDOW = timedelta(minutes=10)
 MAX_FAILED = 20
-"""Most failed sign-ins recorded within that time, one for each name, so that guessing can't flood the events."""
+"""Maximum number of failed sign-ins recorded in FAILURE_WINDOW, one per name, so that guesses can't flood events."""
 
 _request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 Phrase = str | Callable[[Any, Any], str]
-"""The text for a changed field, or a function of its old and new value."""
+"""What to record for a changed field: a phrase, or a function that returns one for the old and new values."""
 
 
 class RemembersRequest:
@@ -44,20 +44,20 @@ class RemembersRequest:
 
 
 def acting() -> User | None:
-    """Return the user of the current request; None outside of requests, and for hosts."""
+    """Return the user of the current request, or None outside requests and for hosts."""
     request = _request.get()
     user = getattr(request, "user", None)
     return user if isinstance(user, User) else None
 
 
 def record(row: Model, phrase: str) -> None:
-    """Record an act on a row of a model in `KINDS`. Does nothing outside of a person's request."""
+    """Record an act on a row of a model in `KINDS`. Do nothing outside a person's request."""
     if (user := acting()) is not None:
         _record(user, kind_of(row), str(row.pk), str(row), phrase)
 
 
 def recorded(changed: int, row: Model, phrase: str) -> bool:
-    """Record the act if an UPDATE has changed rows. Return whether it has."""
+    """Record an act if an UPDATE changed any rows, and return whether it did."""
     if changed:
         record(row, phrase)
     return bool(changed)
@@ -78,16 +78,16 @@ def _record(user: User, kind: str, key: str, name: str, phrase: str) -> None:
 
 @dataclass(frozen=True)
 class Watched:
-    """The texts to record when a person creates, changes or deletes a row. Empty: nothing."""
+    """The phrases to record when a person creates, changes or deletes a row; nothing is recorded for an empty one."""
 
     kind: str
     created: Phrase = ""
     deleted: Phrase = ""
-    """Functions for `created` and `deleted` get the row as both values."""
+    """A function for `created` or `deleted` gets the row as both values."""
     changed: Mapping[str, Phrase] = field(default_factory=dict)
-    """The phrase for a change of each column."""
+    """Phrases for changes to columns, by column."""
     of: Callable[[Any], tuple[Any, str]] = lambda row: (row.pk, str(row))
-    """Returns the object's key and name. The object of a version is its item."""
+    """Function that returns the key and name of a row's object, which for a version is the item that it belongs to."""
 
 
 def renamed(old: str, new: str) -> str:
@@ -95,12 +95,12 @@ def renamed(old: str, new: str) -> str:
 
 
 def watch(model: str, watched: Watched) -> None:
-    """Start to record what people do to rows of `app.Model`. Called once for each when Django starts."""
+    """Start recording what people do to rows of `app.Model`. Called once per model when Django starts."""
     sender = apps.get_model(model)
-    about = _Listener(watched)
-    pre_save.connect(about.before, sender=sender, weak=False, dispatch_uid=f"before {model}")
-    post_save.connect(about.saved, sender=sender, weak=False, dispatch_uid=f"saved {model}")
-    post_delete.connect(about.deleted, sender=sender, weak=False, dispatch_uid=f"deleted {model}")
+    listener = _Listener(watched)
+    pre_save.connect(listener.before, sender=sender, weak=False, dispatch_uid=f"before {model}")
+    post_save.connect(listener.saved, sender=sender, weak=False, dispatch_uid=f"saved {model}")
+    post_delete.connect(listener.deleted, sender=sender, weak=False, dispatch_uid=f"deleted {model}")
 
 
 class _Listener:
@@ -108,7 +108,7 @@ class _Listener:
         self.watched = watched
 
     def before(self, sender: type[Model], instance: Any, update_fields: Any, **signal: Any) -> None:
-        """Remember the values that may change."""
+        """Store the values that may change on the instance, for `saved`."""
         instance._before_change = {}
         names = [name for name in self.watched.changed if update_fields is None or name in update_fields]
         if names and not instance._state.adding and acting() is not None:
@@ -119,18 +119,20 @@ class _Listener:
         if raw or acting() is None:
             return
         if created:
-            self._record(instance, [_text(self.watched.created, instance, instance)])
+            self._record(instance, [_resolve(self.watched.created, instance, instance)])
             return
         old: dict[str, Any] = instance._before_change
         now = {name: getattr(instance, instance._meta.get_field(name).attname) for name in old}
         phrases = self.watched.changed
-        self._record(instance, [_text(phrases[name], old[name], now[name]) for name in old if old[name] != now[name]])
+        self._record(
+            instance, [_resolve(phrases[name], old[name], now[name]) for name in old if old[name] != now[name]]
+        )
 
     def deleted(self, sender: type[Model], instance: Any, origin: Any = None, **signal: Any) -> None:
-        # Deletion together with the item is not an act of its own.
-        itself = origin is instance or getattr(origin, "model", None) is sender
-        if itself and acting() is not None:
-            self._record(instance, [_text(self.watched.deleted, instance, instance)])
+        # A deletion that cascades from the item is not a separate act.
+        is_direct = origin is instance or getattr(origin, "model", None) is sender
+        if is_direct and acting() is not None:
+            self._record(instance, [_resolve(self.watched.deleted, instance, instance)])
 
     def _record(self, row: Any, phrases: list[str]) -> None:
         user = acting()
@@ -141,36 +143,35 @@ class _Listener:
         _record(user, self.watched.kind, str(key), name, text[:1].upper() + text[1:])
 
 
-def _text(phrase: Phrase, old: Any, new: Any) -> str:
+def _resolve(phrase: Phrase, old: Any, new: Any) -> str:
     return phrase if isinstance(phrase, str) else phrase(old, new)
 
 
-def sign_ins() -> None:
-    """Start to record sign-ins, sign-outs and failed sign-ins. Called once when Django starts."""
-    user_login_failed.connect(_refused, dispatch_uid="refused")
-    user_logged_in.connect(_signed_in, dispatch_uid="signed in")
-    user_logged_out.connect(_signed_out, dispatch_uid="signed out")
+def watch_sign_ins() -> None:
+    """Start recording sign-ins, sign-outs and failed sign-ins. Called once when Django starts."""
+    user_login_failed.connect(_record_failed_sign_in, dispatch_uid="refused")
+    user_logged_in.connect(_record_sign_in, dispatch_uid="signed in")
+    user_logged_out.connect(_record_sign_out, dispatch_uid="signed out")
 
 
-def _signed_in(request: HttpRequest, user: User, **signal: Any) -> None:
+def _record_sign_in(request: HttpRequest, user: User, **signal: Any) -> None:
     address = request.META.get("REMOTE_ADDR", "")
     _record(user, "session", str(user.pk), user.get_username(), f"Signed in from {address}" if address else "Signed in")
 
 
-def _refused(credentials: Mapping[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
-    """Record a failed sign-in without a user, under the name that was tried."""
+def _record_failed_sign_in(credentials: Mapping[str, Any], request: HttpRequest | None = None, **signal: Any) -> None:
     name = str(credentials.get("username", ""))[:200]
-    recent = Act.objects.filter(kind="session", by_name="", at__gt=timezone.now() - FAILED_WITHIN)
+    recent = Act.objects.filter(kind="session", by_name="", at__gt=timezone.now() - FAILURE_WINDOW)
     names = list(recent.values_list("name", flat=True)[:MAX_FAILED])
     if name in names or len(names) >= MAX_FAILED:
         return
     address = request.META.get("REMOTE_ADDR", "") if request else ""
     phrase = f"Failed to sign in{f' from {address}' if address else ''}"
     if len(names) == MAX_FAILED - 1:
-        phrase += "; more names within ten minutes are not listed"
+        phrase += "; further names within ten minutes are not listed"
     Act.objects.create(kind="session", name=name, what=phrase)
 
 
-def _signed_out(user: User | None, **signal: Any) -> None:
+def _record_sign_out(user: User | None, **signal: Any) -> None:
     if user is not None:
         _record(user, "session", str(user.pk), user.get_username(), "Signed out")

@@ -15,7 +15,7 @@ from controlplane.platform.http.streams import csv_cell
 
 PER_PAGE = 50
 MAX_IN_CSV = 50_000
-"""Most acts in the file: the newest. Filters by time give others."""
+"""Maximum number of acts in the file, the newest ones. Filters by time select older ones."""
 HEADINGS = ("at", "by", "token", "kind", "id", "name", "what")
 
 
@@ -53,6 +53,6 @@ def events_csv(request: HttpRequest) -> HttpResponse:
     columns = ("at", "by_name", "token", "kind", "key", "name", "what")
     for at, *cells in matching.values_list(*columns)[:MAX_IN_CSV].iterator():
         writer.writerow([at.isoformat(), *map(csv_cell, cells)])
-    answer = HttpResponse(target.getvalue(), content_type="text/csv; charset=utf-8")
-    answer["Content-Disposition"] = 'attachment; filename="events.csv"'
-    return answer
+    response = HttpResponse(target.getvalue(), content_type="text/csv; charset=utf-8")
+    response["Content-Disposition"] = 'attachment; filename="events.csv"'
+    return response

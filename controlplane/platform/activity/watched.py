@@ -1,4 +1,4 @@
-"""The recorded models of accounts and the catalogue. The apps of runs add theirs in runs.engine.audit."""
+"""The models of accounts and the catalogue whose changes are recorded. runs.engine.audit adds those of runs."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from controlplane.platform.activity.recording import Phrase, Watched, renamed, w
 
 
 def watch_all() -> None:
-    """Start to record all of them. Called once when Django starts."""
+    """Start recording changes to all models of WATCHED. Called once when Django starts."""
     for model, watched in WATCHED.items():
         watch(model, watched)
 
@@ -76,7 +76,7 @@ WATCHED = {
             "draining": lambda old, new: "Paused new runs" if new else "Resumed new runs",
             "gpu_hour_price": lambda old, new: f"Set the price of a GPU-hour to {'none' if new is None else new}",
             "currency": "Changed the currency of the price",
-            "serve_address": lambda old, new: f"Lets served models listen on {new or 'loopback alone'}",
+            "serve_address": lambda old, new: f"Let served models listen on {new or 'loopback only'}",
             "unsandboxed_allowed": lambda old, new: (
                 "Allowed reward code without a sandbox" if new else "Forbade reward code without a sandbox"
             ),

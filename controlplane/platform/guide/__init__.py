@@ -1,1 +1,1 @@
-"""The guide: the words of GRPO, the documentation, and whether a person has seen the tour."""
+"""The guide: a glossary of GRPO, the documentation, and whether a person has seen the tour."""

@@ -29,7 +29,6 @@ class GuideDocument:
     slug: str
     title: str
     path: str
-    """Relative to the project's folder."""
 
 
 DOCUMENTS = (
@@ -46,7 +45,7 @@ DOCUMENTS = (
     GuideDocument("sources", "Slurm and SkyPilot", "docker/machines.md"),
     GuideDocument("monitoring", "Health checks and monitoring", "docker/monitoring.md"),
     GuideDocument("sandboxes", "Sandboxes in containers", "docker/sandbox.md"),
-    GuideDocument("image-proofs", "Proved of the images", "docker/proofs.md"),
+    GuideDocument("image-proofs", "What is proved about the images", "docker/proofs.md"),
     GuideDocument("settings", "Settings", "controlplane/settings.md"),
     GuideDocument("database", "Database and backup", "controlplane/platform/database.md"),
     GuideDocument("accounts", "Secrets and sign-in", "controlplane/platform/accounts/README.md"),
@@ -108,7 +107,7 @@ def document(request: HttpRequest, document: str = "") -> HttpResponse:
 
 @require_POST
 def tour_seen(request: HttpRequest) -> HttpResponse:
-    """Record the end of the tour, so that it is not shown to this person again unless requested."""
+    """Record that the user has seen the tour, so that it is shown again only on request."""
     user = person(request)
     user.toured_at = timezone.now()
     user.save(update_fields=["toured_at"])
@@ -116,12 +115,12 @@ def tour_seen(request: HttpRequest) -> HttpResponse:
 
 
 def present() -> list[GuideDocument]:
-    """Return the documents that are installed: an image has none from tests."""
+    """Return the documents that are installed: images leave out those in tests/."""
     return [document for document in DOCUMENTS if (ROOT / document.path).is_file()]
 
 
 def listed() -> list[tuple[GuideDocument, str]]:
-    """Return the documents with their addresses, for the list at the side."""
+    """Return the documents with their addresses, for the list in the sidebar."""
     return [(document, address(document)) for document in present()]
 
 
@@ -131,7 +130,7 @@ def find(slug: str) -> GuideDocument | None:
 
 @cache
 def rendered(document: GuideDocument) -> Rendered:
-    """Render a document as HTML. It is our own text, so it is safe; tags written in it are shown as text."""
+    """Render a document as HTML. The documents are our own, so the HTML is safe; tags in them are shown as text."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse((ROOT / document.path).read_text())
     sections = []
@@ -157,7 +156,6 @@ def address(document: GuideDocument) -> str:
 
 
 def _set_address(part: Token, document: GuideDocument) -> None:
-    """Set the address of a link to another document, or of a picture, to that of this installation."""
     name = {"link_open": "href", "image": "src"}.get(part.type)
     target = str(part.attrGet(name) or "") if name else ""
     if not name or not target or "://" in target or target.startswith("#"):

@@ -1,4 +1,4 @@
-"""The glossary of GRPO: glossary.toml, read once."""
+"""The glossary of GRPO, read once from glossary.toml."""
 
 import tomllib
 from dataclasses import dataclass
@@ -11,13 +11,10 @@ FILE = Path(__file__).with_name("glossary.toml")
 @dataclass(frozen=True)
 class Term:
     slug: str
-    """Its anchor on the glossary page."""
     title: str
     text: str
     metrics: tuple[str, ...] = ()
-    """Metrics whose charts and tiles link to it."""
     fields: tuple[str, ...] = ()
-    """Fields of New run that link to it."""
 
 
 @cache

@@ -1,6 +1,6 @@
-"""Rules for the IP addresses of outgoing requests: public ones, private ones if an admin allows it, never others.
+"""Rules for the IP addresses of outgoing requests: public ones are allowed, private ones if an admin allows them.
 
-The rules apply to the address of the connection, so neither DNS changes nor notations matter.
+The rules apply to the address of the connection, so neither DNS changes nor unusual notations can bypass them.
 """
 
 from collections.abc import Callable
@@ -15,33 +15,34 @@ from workers.contract.run.spec import METADATA
 Address = IPv4Address | IPv6Address
 
 PRIVATE = tuple(
-    ip_network(text)
-    for text in (
+    ip_network(network)
+    for network in (
         "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10", "::1/128", "fc00::/7",
     )
 )  # fmt: skip
-"""Loopback, private networks, and networks of carriers and overlays."""
+"""Loopback, private, carrier and overlay networks."""
 SPECIAL = tuple(
-    ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "2002::/16", "2001::/23", "64:ff9b:1::/48")
+    ip_network(network) for network in ("192.0.0.0/24", "192.88.99.0/24", "2002::/16", "2001::/23", "64:ff9b:1::/48")
 )
-"""Tunnels and protocol assignments, some of which the standard library calls global."""
+"""Networks of tunnels and protocol assignments, some of which the standard library classifies as global."""
 NAT64 = ip_network("64:ff9b::/96")
 
 
-def refusal(text: str, *, private_too: bool) -> str | None:
-    """Explain why this IP address may not be contacted; None if it may."""
-    address = plain(text)
+def refusal(ip: str, *, private_too: bool) -> str | None:
+    """Explain why this IP address may not be contacted; return None if it may."""
+    address = plain(ip)
     if address in METADATA:
-        return f"{text} is where a cloud keeps a machine's credentials"
-    if _in(address, PRIVATE):
-        return None if private_too else f"{text} is a private address, and this target doesn't allow private addresses"
-    if address.is_global and not address.is_multicast and not address.is_reserved and not _in(address, SPECIAL):
+        return f"{ip} is a cloud's metadata address, which serves the machine's credentials"
+    if _is_in(address, PRIVATE):
+        return None if private_too else f"{ip} is a private address, and this target doesn't allow private addresses"
+    if address.is_global and not address.is_multicast and not address.is_reserved and not _is_in(address, SPECIAL):
         return None
-    return f"{text} is not a server address"
+    return f"{ip} can't be a server's address"
 
 
 def rule_for(url: str, *, private_too: bool) -> Callable[[str], str | None]:
-    """Return a rule for workers.outbound: a function that says why an IP address of this URL may not be contacted."""
+    """Return a rule for workers.outbound: a function that says why an IP address of this URL may not be contacted, or
+    None if it may."""
     plain_http = urlsplit(url).scheme == "http"
 
     def why(ip: str) -> str | None:
@@ -54,17 +55,17 @@ def rule_for(url: str, *, private_too: bool) -> Callable[[str], str | None]:
 
 
 def check_url(address: str, *, private_too: bool) -> None:
-    """Check the form of a URL. Its IP address is checked at each request. Raises ValidationError."""
+    """Raise ValidationError if a URL is malformed or must not be private. Its IP address is checked at each request."""
     if problem := outbound.problem(address):
         raise ValidationError(problem)
     if is_inside(address) and not private_too:
-        raise ValidationError("This is a private address. If it is the one you mean, allow private addresses below.")
+        raise ValidationError("This is a private address. If it is the right one, allow private addresses below.")
     if urlsplit(address).scheme == "http" and not private_too:
         raise ValidationError("Public servers require https.")
 
 
 def is_inside(url: str) -> bool:
-    """Check whether the URL is written with a private address."""
+    """Return whether the host in the URL is localhost or a literal private address."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or is_private(str(ip_address(host)))
@@ -72,13 +73,13 @@ def is_inside(url: str) -> bool:
         return False
 
 
-def is_private(text: str) -> bool:
-    return _in(plain(text), PRIVATE)
+def is_private(ip: str) -> bool:
+    return _is_in(plain(ip), PRIVATE)
 
 
-def plain(text: str) -> Address:
-    """Return the address without its scope; an IPv6 address with an embedded IPv4 address as that one."""
-    address = ip_address(text.partition("%")[0])
+def plain(ip: str) -> Address:
+    """Parse an IP address without its zone. Return the embedded IPv4 address if an IPv6 address has one."""
+    address = ip_address(ip.partition("%")[0])
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -89,5 +90,5 @@ def plain(text: str) -> Address:
     return address
 
 
-def _in(address: Address, networks: tuple[object, ...]) -> bool:
+def _is_in(address: Address, networks: tuple[object, ...]) -> bool:
     return any(address in network for network in networks)  # type: ignore[operator]

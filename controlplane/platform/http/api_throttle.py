@@ -1,7 +1,7 @@
-"""Rate limits of /api/v1/ and of shared runs: 429 with Retry-After, before a request uses a thread or the database.
+"""Rate limits of /api/v1/ and of shared runs: 429 with Retry-After before a request uses a thread or the database.
 
-Token buckets for each token, and for each address without a known token. Counted per web process. Async because it is
-ASGI; it does no other work.
+Each web process keeps a bucket per token, and one per address for requests without a known token. The module is async
+because it is ASGI middleware; it does no other work.
 """
 
 import hashlib
@@ -18,23 +18,23 @@ from controlplane.platform.http.body_limit import App, Message, Receive, Send
 
 PATH = "/api/v1/"
 SHARED = "/shared/"
-"""The pages of shared runs, which need no account."""
+"""Path prefix of the pages of shared runs, which need no account."""
 BURST_S = 5
-"""Seconds of requests that a full bucket holds."""
-MOST = 10_000
-"""Most buckets. The least recently used one is dropped."""
+"""Capacity of a bucket, in seconds of requests at the rate limit."""
+MAX_BUCKETS = 10_000
+"""Maximum number of buckets; beyond it the least recently used one is dropped."""
 
 
 class Buckets:
-    """Token buckets by key, which refill at `per_s` tokens a second."""
+    """Token buckets by key, refilled at `per_s` tokens a second."""
 
-    def __init__(self, per_s: float, *, limit: int = MOST, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_s: float, *, limit: int = MAX_BUCKETS, now: Callable[[], float] = time.monotonic) -> None:
         self.per_s, self.full, self.limit, self.now = per_s, per_s * BURST_S, limit, now
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def take(self, key: str) -> float:
-        """Take a token. Returns 0, or the seconds until there is one."""
+        """Take a token and return 0. If there is none, return the seconds until there is one."""
         with self._lock:
             level = self._level(key)
             wait = max(0.0, (1 - level) / self.per_s)
@@ -42,7 +42,7 @@ class Buckets:
             return wait
 
     def wait(self, key: str) -> float:
-        """Return the seconds until there is a token; 0 if there is one."""
+        """Return the seconds until there is a token, 0 if there is one, without taking it."""
         with self._lock:
             return max(0.0, (1 - self._level(key)) / self.per_s)
 
@@ -60,7 +60,7 @@ class Buckets:
 _buckets = Buckets(settings.API_PER_SECOND)
 
 
-def refused(address: str) -> None:
+def count_refusal(address: str) -> None:
     """Count a request without a valid token against its address."""
     _buckets.take(f"from {address}")
 
@@ -85,7 +85,11 @@ class ApiThrottle:
 
 async def _refuse(send: Send, wait: float, *, to_people: bool) -> None:
     seconds = str(math.ceil(wait))
-    error = {"what": "Too many requests.", "where": "rate", "fix": f"Wait {seconds} s, and send fewer at a time."}
+    error = {
+        "what": "Too many requests.",
+        "where": "rate",
+        "fix": f"Wait {seconds} s and send fewer requests at a time.",
+    }
     kind, body = "application/json", json.dumps({"error": error})
     if to_people:
         kind, body = "text/plain", f"{error['what']} {error['fix']}"

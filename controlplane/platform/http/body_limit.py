@@ -1,8 +1,8 @@
-"""Enforces the size limit of request bodies while they arrive.
+"""Size limits of request bodies, enforced while the bodies arrive.
 
 Django's ASGI handler writes a whole body to disk before its own limits apply. So this limit comes first: small in
-general, larger for the requests in `controlplane.setup.serving.body_sizes`. Async because it is ASGI; it does no other
-work.
+general, larger for the requests in `controlplane.setup.serving.body_sizes`. The module is async because it is ASGI
+middleware; it does no other work.
 """
 
 import contextlib
@@ -31,23 +31,23 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 Limit = Callable[[Message], Awaitable[int]]
 
-SMALL = 8 * 2**20
-TITLES = {413: "Too large", 503: "The database is away", 507: "The disk is full"}
-_MOST = "most_bytes"
+DEFAULT_LIMIT = 8 * 2**20
+TITLES = {413: "Too large", 503: "The database is unavailable", 507: "The disk is full"}
+_LIMIT_ATTRIBUTE = "most_bytes"
 
 
 def reads_at_most(limit: int) -> Callable[[ViewT], ViewT]:
-    """Mark a view with its own limit in bytes, below that of bodies, for the page about too large requests."""
+    """Mark a view with its own limit in bytes, below that of bodies, for the error page of overlong requests."""
 
     def marked(view: ViewT) -> ViewT:
-        setattr(view, _MOST, limit)
+        setattr(view, _LIMIT_ATTRIBUTE, limit)
         return view
 
     return marked
 
 
 class BodyLimit:
-    """ASGI middleware that enforces the limit. `limit_of`: the most bytes of a request's body."""
+    """ASGI middleware that enforces the limit. `limit_of` returns the maximum size of a request's body in bytes."""
 
     def __init__(self, app: App, limit_of: Limit) -> None:
         self.app, self.limit_of = app, limit_of
@@ -61,34 +61,34 @@ class BodyLimit:
         except Error as error:
             if not outage.is_away(error):
                 raise
-            log.exception("the database can't be asked about an upload's user")
-            await _refuse(scope, send, 503, "The database can't be reached; nothing was stored.")
+            log.exception("the database can't be queried for the user of an upload")
+            await _refuse(scope, send, 503, "The database can't be reached, so nothing was stored.")
             return
         declared = header(scope, b"content-length")
         if declared.isdecimal() and int(declared) > limit:
             await _refuse(scope, send, 413, _too_large(scope, limit))
             return
-        await self._counting(scope, receive, send, limit)
+        await self._call_with_limit(scope, receive, send, limit)
 
-    async def _counting(self, scope: Message, receive: Receive, send: Send, limit: int) -> None:
+    async def _call_with_limit(self, scope: Message, receive: Receive, send: Send, limit: int) -> None:
         started = False
-        arrived = 0
+        received_bytes = 0
 
-        async def counted() -> Message:
-            nonlocal arrived
+        async def receive_counted() -> Message:
+            nonlocal received_bytes
             message = await receive()
-            arrived += len(message.get("body", b""))
-            if arrived > limit:
+            received_bytes += len(message.get("body", b""))
+            if received_bytes > limit:
                 raise _TooLarge
             return message
 
-        async def noted(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal started
             started = True
             await send(message)
 
         try:
-            await self.app(scope, counted, noted)
+            await self.app(scope, receive_counted, send_noted)
         except _TooLarge:
             if not started:
                 await _refuse(scope, send, 413, _too_large(scope, limit))
@@ -96,7 +96,7 @@ class BodyLimit:
             if started or error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             log.exception("No room for the body of a request")
-            await _refuse(scope, send, 507, "The disk of the control plane is full; nothing was stored.")
+            await _refuse(scope, send, 507, "The disk of the control plane is full, so nothing was stored.")
 
 
 class _TooLarge(Exception):
@@ -105,8 +105,8 @@ class _TooLarge(Exception):
 
 def _too_large(scope: Message, limit: int) -> str:
     with contextlib.suppress(Resolver404):
-        limit = min(limit, getattr(resolve(scope["path"]).func, _MOST, limit))
-    return f"This is larger than the {size_in_words(limit)} that can be sent here. Nothing was saved: send less."
+        limit = min(limit, getattr(resolve(scope["path"]).func, _LIMIT_ATTRIBUTE, limit))
+    return f"This is larger than the limit of {size_in_words(limit)}. Nothing was saved. Send less."
 
 
 def header(scope: Message, name: bytes) -> str:

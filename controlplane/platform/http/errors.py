@@ -27,12 +27,12 @@ SECTIONS = {
     "users": ("settings", "Settings"),
     "help": ("documents", "Documentation"),
 }
-"""The route and the label of the list for the first part of an address."""
+"""Route and label of the list page by the first part of an address."""
 AWAY = "The database can't be reached. Runs keep training and send their results as soon as it is back."
 
 
 class Deleted(Http404):
-    """A deleted object that can still be restored. `restore`: the address that restores it, by POST."""
+    """Error for a deleted object that can still be restored. `restore`: the address that restores it, by POST."""
 
     def __init__(self, message: str, fix: str, restore: str) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> Jso
 
 
 def wants_json(request: HttpRequest) -> bool:
-    """Check whether a program sent the request, not a browser window."""
+    """Return whether the request comes from a program or script rather than a browser window."""
     return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
 
 
@@ -52,15 +52,20 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
     if isinstance(exception, DisallowedHost):
         name = split_domain_port(request.META.get("HTTP_HOST", ""))[0] or "this name"
         message = (
-            f"The control plane does not answer to “{name}”. Its administrator can add the name to CONTROLPLANE_HOSTS "
+            f"The control plane doesn't accept the name “{name}”. Its administrator can add it to CONTROLPLANE_HOSTS "
             "(separated by commas) and restart it."
         )
         return _error(request, 400, "Unknown name", message)
-    return _error(request, 400, "Not understood", "This request can't be read: too many parts, or not of this page.")
+    return _error(
+        request,
+        400,
+        "Not understood",
+        "This request can't be read: it has too many parts, or it didn't come from this page.",
+    )
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    # A PermissionDenied of ours has a text for people; others are empty.
+    # Our own PermissionDenied errors have a message for people; others are empty.
     return _error(request, 403, "Not allowed", str(exception or "") or "You may not do this.")
 
 
@@ -70,9 +75,9 @@ def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    text = exception.args[0] if exception is not None and exception.args else ""
-    is_ours = isinstance(text, str) and text and not text.endswith("matches the given query.")  # Django's text
-    message = str(text) if is_ours else "There is nothing at this address."
+    detail = exception.args[0] if exception is not None and exception.args else ""
+    is_ours = isinstance(detail, str) and detail and not detail.endswith("matches the given query.")  # Django's message
+    message = str(detail) if is_ours else "There is nothing at this address."
     links = [(reverse("deleted"), "Recently deleted")]
     if isinstance(exception, Deleted):
         return _error(request, 404, "Deleted", message, fix=exception.fix, restore=exception.restore, links=links)
@@ -106,11 +111,11 @@ def database_away(request: HttpRequest) -> HttpResponse:
     if wants_json(request):
         response: HttpResponse = error_json(503, AWAY, where="database", fix="Send the same request again.")
     elif request.method == "GET" and not request.headers.get("HX-Request"):
-        response = error_page(503, "The database is away", f"{AWAY} This page retries automatically.")
+        response = error_page(503, "The database is unavailable", f"{AWAY} This page retries automatically.")
         response.headers["Refresh"] = str(RETRY_S)
     else:
         advice = "Go back in a moment, and check whether it was done."
-        response = error_page(503, "The database is away", f"{AWAY} {advice}")
+        response = error_page(503, "The database is unavailable", f"{AWAY} {advice}")
     response.headers["Retry-After"] = str(RETRY_S)
     response.headers["Cache-Control"] = "no-store"
     return response
@@ -143,7 +148,6 @@ def _error(
 
 
 def _links(request: HttpRequest) -> list[tuple[str, str]]:
-    """List links as (address, label): to the list that contains the requested page, and to all runs."""
     section = request.path.strip("/").partition("/")[0]
     lists = dict.fromkeys(filter(None, (SECTIONS.get(section), SECTIONS["runs"])))
     links = [(reverse(route), label) for route, label in lists]

@@ -1,6 +1,7 @@
-"""Pages around a form, and texts that such a page shows once after its redirect.
+"""Pages around a form, and strings that such a page shows once after its redirect.
 
-The texts are in the session, encrypted: the table of sessions reveals no token, and a message would put it in a cookie.
+The strings are kept in the session, encrypted, so that the session table reveals no token; a message would put it in a
+cookie.
 """
 
 import json
@@ -15,15 +16,15 @@ from controlplane.platform.sealing import seal, unseal
 
 
 def form_page(request: HttpRequest, template: str, context: Mapping[str, Any]) -> HttpResponse:
-    """Render the page with the context's `form`: with status 422 if the form has errors, which it shows."""
+    """Render a page that shows the context's `form` and its errors, with status 422 if there are any."""
     return render(request, template, context, status=422 if context["form"].errors else 200)
 
 
 def import_page(
     request: HttpRequest, template: str, problem: str, limit: int, *, echo_limit: int | None = None
 ) -> HttpResponse:
-    """Render the form for a document of at most `limit` bytes, with the problem of a refused one and its text, unless
-    that has more than `echo_limit` characters."""
+    """Render the form for importing a document of at most `limit` bytes. After a refusal it shows the problem and the
+    document's text, unless that has more than `echo_limit` characters."""
     text = request.POST.get("text", "")
     if echo_limit is not None and len(text) > echo_limit:
         text = ""
@@ -32,9 +33,9 @@ def import_page(
 
 
 def wrong_fields(form: BaseForm, names: Mapping[str, str] | None = None) -> list[tuple[str, str, str]]:
-    """Return (id on the page, label, sentences) of each field with an error, for components/wrong_fields.html.
+    """Return (id on the page, label, errors) of each field with an error, for components/wrong_fields.html.
 
-    `names`: labels by field, in place of the form's own.
+    `names`: labels by field, which replace the form's own.
     """
     return [
         (field.id_for_label, (names or {}).get(field.name, str(field.label)), " ".join(map(str, field.errors)))
@@ -43,12 +44,12 @@ def wrong_fields(form: BaseForm, names: Mapping[str, str] | None = None) -> list
     ]
 
 
-def keep_once(request: HttpRequest, key: str, *texts: str) -> None:
-    """Keep texts for the page that calls `take_once` with the same key."""
-    request.session[f"once {key}"] = seal(json.dumps(texts))
+def keep_once(request: HttpRequest, key: str, *strings: str) -> None:
+    """Keep strings for the page that calls `take_once` with the same key."""
+    request.session[f"once {key}"] = seal(json.dumps(strings))
 
 
 def take_once(request: HttpRequest, key: str) -> list[str]:
-    """Return the kept texts at the first GET; otherwise none."""
+    """Remove and return the kept strings at the first GET; return an empty list otherwise."""
     sealed = request.session.pop(f"once {key}", None) if request.method == "GET" else None
     return json.loads(unseal(sealed)) if sealed else []

@@ -1,4 +1,4 @@
-"""Pages by cursor: newest first, without skipped or repeated rows while rows are added; and other query parameters."""
+"""Pagination by cursor, newest first, without skipped or repeated rows while rows are added; other query parameters."""
 
 import base64
 import json
@@ -13,13 +13,13 @@ M = TypeVar("M", bound=Model)
 
 
 class BadCursor(ValueError):
-    """A cursor that can't be read."""
+    """Error for a cursor that can't be read."""
 
 
 def page(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:
-    """Return at most `limit` rows after `cursor`, and the cursor of the next page, "" if there is none.
+    """Return at most `limit` rows after `cursor`, and the cursor of the next page or "" if there is none.
 
-    `by`: a column with a time; rows of the same time are ordered by key. Raises BadCursor.
+    `by`: a column with a time; rows with the same time are ordered by key. Raises BadCursor.
     """
     if cursor:
         rows = rows.filter(_after(cursor, by))
@@ -49,13 +49,13 @@ def _after(cursor: str, by: str) -> Q:
 
 
 def whole(request: HttpRequest, name: str, default: int, lowest: int, highest: int) -> int:
-    """Return the parameter as a whole number, clamped to the limits; the default if it is none."""
+    """Return the parameter as a whole number, clamped to the limits, or the default if it isn't a number."""
     try:
         return max(lowest, min(highest, int(request.GET[name])))
     except (KeyError, ValueError):
         return default
 
 
-def listed(text: str) -> list[str]:
-    """Return the members of a list in one value, as written by urlstate.js: commas and percent signs are escaped."""
-    return list(dict.fromkeys(unquote(part) for part in text.split(",") if part))
+def listed(value: str) -> list[str]:
+    """Return the members of a list that urlstate.js wrote into one value, with commas and percent signs escaped."""
+    return list(dict.fromkeys(unquote(part) for part in value.split(",") if part))

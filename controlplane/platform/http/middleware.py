@@ -1,4 +1,4 @@
-"""Middleware: protective headers, pages for refused methods, no NUL, and the sign-in requirement of all views."""
+"""Middleware: protective headers, pages for refused methods, refusal of NUL, and the sign-in requirement."""
 
 from collections.abc import Callable
 
@@ -29,8 +29,8 @@ POLICY = "; ".join(
 class ProtectiveHeaders:
     """Middleware that sets a strict Content-Security-Policy, secure cookies over https, and private caching.
 
-    The browser may cache pages: otherwise a form would be empty after a step back. Vary keeps it from showing a
-    fragment that htmx requested in place of the page at the same address.
+    The browser may cache pages; otherwise a form would be empty after going back. Vary keeps it from showing a fragment
+    that htmx requested instead of the page at the same address.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -48,7 +48,8 @@ class ProtectiveHeaders:
 
 
 class RefusedMethodsInWords:
-    """Middleware that answers a refused method with a page, as people load addresses of forms. Django's is empty."""
+    """Middleware that shows a page for a refused method, because people open the addresses of forms. Django's response
+    is empty."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -81,7 +82,7 @@ def _has_nul(sent: QueryDict) -> bool:
 
 
 class SignInRequired(LoginRequiredMiddleware):
-    """Django's requirement to sign in. Scripts get 401: a redirect would put the sign-in page into a fragment."""
+    """Django's sign-in requirement. Scripts get 401, because a redirect would put the sign-in page into a fragment."""
 
     def handle_no_permission(  # type: ignore[override]  # django-stubs narrows it to the redirect
         self, request: HttpRequest, view_func: Callable[..., HttpResponseBase]

@@ -1,9 +1,9 @@
-"""Django's ASGI handler with each whole request in one thread of a pool.
+"""Django's ASGI handler, with each request handled in a single thread of a pool.
 
 Our code is synchronous. Django's handler runs every middleware that can be async as async, switches threads for each
 half of it, and starts a thread with a new database connection per request: several times the cost of a supervisor's
 sync, all of it under the GIL. Here a request switches threads once, and threads keep their connections for
-CONN_MAX_AGE. Async because it is ASGI; it does no other work.
+CONN_MAX_AGE. The module is async because it is an ASGI application; it does no other work.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from django.urls import set_script_prefix
 from controlplane.platform.http.body_limit import Message
 
 THREADS = 64
-"""Most of them wait for a database lock, or for a database that is unavailable."""
+"""Number of threads; most of them wait for a database lock or for an unavailable database."""
 
 
 class OneThread(ASGIHandler):
@@ -40,7 +40,7 @@ class OneThread(ASGIHandler):
         except RequestAborted:
             return
         with body:
-            response = await self._in_thread(self._answer, scope, body)
+            response = await self._in_thread(self._respond, scope, body)
             if not response.streaming:
                 await self.send_response(response, send)
                 return
@@ -49,8 +49,7 @@ class OneThread(ASGIHandler):
             finally:
                 await self._in_thread(response.close)
 
-    def _answer(self, scope: Message, body: IO[bytes]) -> Any:
-        """Handle a request as Django does, in the thread that has its connection."""
+    def _respond(self, scope: Message, body: IO[bytes]) -> Any:
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
         request, refusal = self.create_request(scope, body)
@@ -65,7 +64,6 @@ class OneThread(ASGIHandler):
         return response
 
     async def _stream(self, response: HttpResponseBase, receive: Any, send: Any) -> None:
-        """Send the response until it is complete or the client has disconnected."""
         sending = asyncio.create_task(self.send_response(response, send))
         leaving = asyncio.create_task(self.listen_for_disconnect(receive))
         try:

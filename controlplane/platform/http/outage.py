@@ -1,4 +1,4 @@
-"""Database outages: the errors that count as one, and a single log line per outage."""
+"""Database outages: the errors that mean one, and a single log line per outage."""
 
 import logging
 import sqlite3
@@ -8,8 +8,8 @@ import time
 from django.db import InterfaceError, InternalError, OperationalError
 
 QUIET_S = 60.0
-"""Failures closer together than this belong to one outage."""
-_WAITS = frozenset(
+"""Maximum number of seconds between two failures of the same outage."""
+_TEMPORARY_CODES = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_LOCKED,
@@ -19,17 +19,18 @@ _WAITS = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""Temporary errors. SQLite reports missing tables and wrong statements by the same class."""
-_PASSING = frozenset({"25006", "25P03"})
-"""SQLSTATEs of a server that became read-only (a failover), and of a transaction that it ended while we were idle."""
+"""SQLite's codes of temporary errors; missing tables and wrong statements raise the same exception class."""
+_TEMPORARY_STATES = frozenset({"25006", "25P03"})
+"""SQLSTATEs of a server that became read-only (a failover), and of an idle transaction that the server ended."""
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Check whether the database is stopped, starting, full or locked, so that the same request may succeed later."""
+    """Return whether the error means that the database is stopped, starting, full or locked, so that the same request
+    may succeed later."""
     if isinstance(error, OperationalError | InterfaceError):
         code = getattr(error.__cause__, "sqlite_errorcode", None)
-        return code is None or code & 0xFF in _WAITS
-    return isinstance(error, InternalError) and getattr(error.__cause__, "sqlstate", None) in _PASSING
+        return code is None or code & 0xFF in _TEMPORARY_CODES
+    return isinstance(error, InternalError) and getattr(error.__cause__, "sqlstate", None) in _TEMPORARY_STATES
 
 
 class OncePerOutage(logging.Filter):

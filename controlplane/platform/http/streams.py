@@ -1,4 +1,4 @@
-"""Files as responses: large ones streamed under WSGI and ASGI, or only a requested part; safe cells of CSV files."""
+"""Files as responses, streamed under WSGI and ASGI or limited to a requested range; safe cells of CSV files."""
 
 import asyncio
 import os
@@ -21,14 +21,14 @@ def csv_cell(value: Any) -> Any:
 
 
 def yaml_download(text: str, name: str) -> HttpResponse:
-    """Offer a document as the file `name`.yaml."""
-    answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
-    answer["Content-Disposition"] = f'attachment; filename="{name}.yaml"'
-    return answer
+    """Return a response that downloads a document as the file `name`.yaml."""
+    response = HttpResponse(text, content_type="application/yaml; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="{name}.yaml"'
+    return response
 
 
 def file_answer(request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str = "") -> HttpResponseBase:
-    """Return the rest of an open file as a response, which closes it."""
+    """Return a response with the rest of an open file. The response closes the file."""
     if not isinstance(request, ASGIRequest):
         return FileResponse(file, as_attachment=bool(save_as), filename=save_as, content_type=content_type)
     return _streamed(request, file, os.fstat(file.fileno()).st_size - file.tell(), content_type, save_as)
@@ -37,30 +37,31 @@ def file_answer(request: HttpRequest, file: IO[bytes], content_type: str, *, sav
 def resumable_answer(
     request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str, etag: str
 ) -> HttpResponseBase:
-    """Return a file, or the part that a Range header requests, so that an interrupted download can be resumed.
+    """Return a response with a file, or with the range that a Range header requests, so that interrupted downloads can
+    be resumed.
 
-    `etag`: identifies exactly these bytes, in quotes.
+    `etag`: a quoted string that identifies exactly these bytes.
     """
     size = os.fstat(file.fileno()).st_size
-    part = _part(request, size, etag)
+    part = _range_of(request, size, etag)
     if part is None:
         file.close()
         return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})
     start, end = part
     file.seek(start)
-    answer = _streamed(request, file, end - start, content_type, save_as)
-    answer.headers["Accept-Ranges"] = "bytes"
-    answer.headers["ETag"] = etag
+    response = _streamed(request, file, end - start, content_type, save_as)
+    response.headers["Accept-Ranges"] = "bytes"
+    response.headers["ETag"] = etag
     if end - start < size:
-        answer.status_code = 206
-        answer.headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
-    return answer
+        response.status_code = 206
+        response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+    return response
 
 
-def _part(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
-    """Return the start and end of the requested part in bytes; None if the file has no such part.
+def _range_of(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
+    """Return the start and end of the requested range in bytes, or None if the file has no such range.
 
-    Ignores a header with several parts, or for another file.
+    A header with several ranges, or for another version of the file, is ignored.
     """
     requested = _RANGE.fullmatch(request.headers.get("Range", ""))
     if requested is None or request.headers.get("If-Range", etag) != etag:
@@ -79,13 +80,13 @@ def _streamed(
     blocks = _blocks(file, 0 if request.method == "HEAD" else length)
     # Under ASGI Django would first collect a plain iterator in memory, and the file may be a gigabyte.
     body = _threaded(blocks) if isinstance(request, ASGIRequest) else blocks
-    answer = StreamingHttpResponse(body, content_type=content_type)
-    closers: list[Callable[[], None]] = answer._resource_closers  # type: ignore[attr-defined]  # as FileResponse does
+    response = StreamingHttpResponse(body, content_type=content_type)
+    closers: list[Callable[[], None]] = response._resource_closers  # type: ignore[attr-defined]  # as FileResponse does
     closers.append(file.close)  # the body may never be read
-    answer.headers["Content-Length"] = str(length)
+    response.headers["Content-Length"] = str(length)
     if header := content_disposition_header(bool(save_as), save_as):
-        answer.headers["Content-Disposition"] = header
-    return answer
+        response.headers["Content-Disposition"] = header
+    return response
 
 
 def _blocks(file: IO[bytes], length: int) -> Iterator[bytes]:

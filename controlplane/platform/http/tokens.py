@@ -1,7 +1,7 @@
-"""Tokens of attempts and keys of runs: HMACs with the server's key, so that nothing is stored and a resend repeats
-them.
+"""Tokens of attempts and keys of runs, derived as HMACs with the server's key: nothing is stored, and a repeated
+request gets the same one.
 
-Random tokens, of people's programs and of hosts, are stored `hashed`.
+Random tokens, which people's programs and hosts use, are stored `hashed`.
 """
 
 import hashlib
@@ -11,17 +11,17 @@ from django.conf import settings
 
 
 def attempt_token(attempt_id: str) -> str:
-    """Return the token of an attempt's supervisor and reaper."""
+    """Return the token that an attempt's supervisor and reaper use."""
     return _sign(f"attempt:{attempt_id}")
 
 
 def gateway_key(run_id: str) -> str:
-    """Return the key of a run's endpoint for agents: 128 bits, short enough to copy."""
+    """Return the key of a run's endpoint for agents: 128 bits, so that it is short enough to copy."""
     return f"sk-{_sign(f'gateway:{run_id}')[:32]}"
 
 
 def machine_code(host_name: str) -> str:
-    """Return the join code of a machine that is requested from an engine: the same if the request is repeated."""
+    """Return the join code of a machine that is requested from an engine. Repeated requests get the same code."""
     return _sign(f"machine:{host_name}")[:40]
 
 
@@ -32,9 +32,9 @@ def attempt_token_fits(attempt_id: str, presented: str) -> bool:
 
 
 def hashed(secret: str) -> str:
-    """Return the stored form of a random secret. With 256 random bits a plain hash is enough: it can't be guessed."""
+    """Return the hash under which a random secret is stored. With 256 random bits, a plain hash is enough."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _sign(text: str) -> str:
-    return hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256).hexdigest()
+def _sign(message: str) -> str:
+    return hmac.new(settings.SECRET_KEY.encode(), message.encode(), hashlib.sha256).hexdigest()

@@ -1,4 +1,4 @@
-"""Stores uploads on disk chunk by chunk with their checksum, and stops at the size limit."""
+"""Upload handler that stores files on disk chunk by chunk, computes their checksum and enforces the size limit."""
 
 import errno
 import hashlib
@@ -18,7 +18,6 @@ class StoredUpload(TemporaryUploadedFile):
     """An upload stored on disk."""
 
     sha256 = ""
-    """The checksum of the complete file; empty until then."""
 
 
 class LimitedUpload(FileUploadHandler):
@@ -35,7 +34,7 @@ class LimitedUpload(FileUploadHandler):
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes | None:
         if start + len(raw_data) > settings.DATASET_MAX_BYTES:
-            self._stop(f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the most allowed here.")
+            self._stop(f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the limit here.")
         with self._stopping_when_full():
             self.file.write(raw_data)
         self._digest.update(raw_data)
@@ -60,7 +59,7 @@ class LimitedUpload(FileUploadHandler):
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             self._drop()
-            self._stop("The disk of the control plane is full; the file was not stored.")
+            self._stop("The disk of the control plane is full, so the file was not stored.")
 
     def _drop(self) -> None:
         if hasattr(self, "file"):
@@ -74,5 +73,5 @@ class LimitedUpload(FileUploadHandler):
 
 
 def problem(request: HttpRequest) -> str:
-    """Explain why the upload of this request was stopped; "" if it wasn't."""
+    """Explain why the upload of this request was stopped; return "" if it wasn't."""
     return str(request.META.get(PROBLEM, ""))

@@ -1,1 +1,1 @@
-"""Django's PostgreSQL, with connections that outlive a request."""
+"""Django's PostgreSQL backend, with connections that outlive a request."""

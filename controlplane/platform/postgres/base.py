@@ -17,34 +17,33 @@ from psycopg import Connection, IsolationLevel, OperationalError
 from psycopg.pq import TransactionStatus
 
 POOL_OPTIONS = ("most", "wait_s")
-"""Options of the pool, which the driver doesn't know."""
-KEPT_S = 60.0
-"""Seconds after which an idle connection is closed, when another one is returned."""
+MAX_IDLE_S = 60.0
+"""Seconds after which an idle connection is closed, once another one is returned."""
 
 
-class Shelf:
-    """A process's idle connections to a database, and the slots for further ones."""
+class Pool:
+    """A process's idle connections to a database, and the slots that limit how many may be in use."""
 
     def __init__(self, limit: int) -> None:
         self._slots = threading.BoundedSemaphore(limit)
         self.lost: deque[None] = deque()
-        """An entry for each slot whose loan was garbage-collected before it ended, and which must be released."""
+        """One entry for each Slot that was garbage-collected before it was released, and must be released now."""
         self._lock = threading.Lock()
         self._idle: list[tuple[float, Connection[Any]]] = []
 
     def acquire(self, wait_s: float) -> bool:
-        """Acquire a slot within `wait_s` seconds. False: none became free."""
-        self._find_lost()
+        """Acquire a slot, and return False if none became free within `wait_s` seconds."""
+        self._release_lost()
         if self._slots.acquire(timeout=wait_s):
             return True
-        self._find_lost()
+        self._release_lost()
         return self._slots.acquire(blocking=False)
 
     def release(self) -> None:
         self._slots.release()
 
     def take(self) -> Connection[Any] | None:
-        """Return the most recently used connection, or None if there is none alive."""
+        """Remove and return the most recently used idle connection, or None if none is alive."""
         with self._lock:
             connection = self._idle.pop()[1] if self._idle else None
         if connection is None or not _has_ended(connection):
@@ -57,8 +56,8 @@ class Shelf:
         now = time.monotonic()
         with self._lock:
             self._idle.append((now, connection))
-            expired = [idle for since, idle in self._idle if now - since > KEPT_S]
-            self._idle = [(since, idle) for since, idle in self._idle if now - since <= KEPT_S]
+            expired = [idle for since, idle in self._idle if now - since > MAX_IDLE_S]
+            self._idle = [(since, idle) for since, idle in self._idle if now - since <= MAX_IDLE_S]
         for idle in expired:
             idle.close()
 
@@ -68,7 +67,7 @@ class Shelf:
         for _, connection in idle:
             connection.close()
 
-    def _find_lost(self) -> None:
+    def _release_lost(self) -> None:
         while self.lost:
             try:
                 self.lost.pop()
@@ -77,80 +76,80 @@ class Shelf:
             self._slots.release()
 
 
-class Loan:
-    """A slot, which is released once: at its end, or when its thread ends without returning it."""
+class Slot:
+    """A connection slot, released once: by `end`, or when its thread ends without calling that."""
 
-    def __init__(self, shelf: Shelf, wait_s: float) -> None:
-        self._shelf: Shelf | None = None
-        if not shelf.acquire(wait_s):
-            raise OperationalError("every connection that this process may have to its database is in use")
-        self._shelf = shelf
+    def __init__(self, pool: Pool, wait_s: float) -> None:
+        self._pool: Pool | None = None
+        if not pool.acquire(wait_s):
+            raise OperationalError("all connections that this process may open to the database are in use")
+        self._pool = pool
 
     def end(self) -> None:
-        shelf, self._shelf = self._shelf, None
-        if shelf is not None:
-            shelf.release()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.release()
 
     def __del__(self) -> None:
         # It may run in a thread that holds the semaphore's lock, so it must not take a lock.
-        if self._shelf is not None:
-            self._shelf.lost.append(None)
+        if self._pool is not None:
+            self._pool.lost.append(None)
 
 
-_shelves: dict[tuple[object, ...], Shelf] = {}
-_making = threading.Lock()
+_pools: dict[tuple[object, ...], Pool] = {}
+_pools_lock = threading.Lock()
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    _loan: Loan | None = None
+    _slot: Slot | None = None
 
     def get_connection_params(self) -> dict[str, Any]:
         return {name: value for name, value in super().get_connection_params().items() if name not in POOL_OPTIONS}
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection[Any]:
-        shelf = self._shelf()
-        loan = Loan(shelf, self.settings_dict["OPTIONS"]["wait_s"])
+        pool = self._pool_of_process()
+        slot = Slot(pool, self.settings_dict["OPTIONS"]["wait_s"])
         self.isolation_level = IsolationLevel.READ_COMMITTED
         try:
-            connection = shelf.take() or super().get_new_connection(conn_params)
+            connection = pool.take() or super().get_new_connection(conn_params)
         except BaseException:
-            # psycopg's error is part of a reference cycle that holds this frame, and so the loan, until it is
+            # psycopg's error is part of a reference cycle that holds this frame, and so the slot, until it is
             # collected.
-            loan.end()
+            slot.end()
             raise
-        self._loan = loan
+        self._slot = slot
         return connection
 
     def close_pool(self) -> None:
         """Close the idle connections. Django's tests call this before they drop a database."""
-        self._shelf().clear()
+        self._pool_of_process().clear()
 
-    def _shelf(self) -> Shelf:
+    def _pool_of_process(self) -> Pool:
         # A connection made before a fork belongs to the parent.
         where = [self.settings_dict[name] for name in ("HOST", "PORT", "NAME", "USER")]
-        with _making:
-            return _shelves.setdefault((os.getpid(), *where), Shelf(self.settings_dict["OPTIONS"]["most"]))
+        with _pools_lock:
+            return _pools.setdefault((os.getpid(), *where), Pool(self.settings_dict["OPTIONS"]["most"]))
 
     def _close(self) -> None:
-        connection, loan = self.connection, self._loan
-        self._loan = None
+        connection, slot = self.connection, self._slot
+        self._slot = None
         if connection is None:
             return
         try:
             # In the middle of a transaction it can't be reused.
-            at_rest = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
-            if loan is None or self.in_atomic_block or not at_rest:
+            is_idle = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+            if slot is None or self.in_atomic_block or not is_idle:
                 with self.wrap_database_errors:
                     connection.close()
             else:
-                self._shelf().put(connection)
+                self._pool_of_process().put(connection)
         finally:
-            if loan is not None:
-                loan.end()
+            if slot is not None:
+                slot.end()
 
 
 def _has_ended(connection: Connection[Any]) -> bool:
-    """Check whether the server has closed the connection: it sends nothing unasked but its end."""
+    """Return whether the server has closed the connection: otherwise it sends nothing unasked."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))

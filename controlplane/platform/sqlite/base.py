@@ -1,4 +1,4 @@
-"""SQLite with a queue of writers: the writers of a process wait for a lock, and its holder waits for other processes.
+"""SQLite backend with a queue of writers: a process's writers wait for a lock, whose holder waits for other processes.
 
 SQLite allows one write transaction. Others sleep and retry, up to a tenth of a second apart and in no order: with 200
 supervisors some waited twenty seconds although the database was idle half of the time. Here a transaction waits for a
@@ -15,37 +15,37 @@ from django.db.backends.sqlite3 import base
 
 from controlplane.platform.sqlite.checkpoints import Checkpointer
 
-ASK_EVERY_S = 0.001
+POLL_INTERVAL_S = 0.001
 _turn = threading.Lock()
 _checkpoints = Checkpointer(_turn)
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    _is_mine = False
+    _has_turn = False
     _changes_before = 0
 
     def _start_transaction_under_autocommit(self) -> None:
-        patience = float(self.settings_dict["OPTIONS"].get("timeout", 5))
-        end = time.monotonic() + patience
+        timeout_s = float(self.settings_dict["OPTIONS"].get("timeout", 5))
+        end = time.monotonic() + timeout_s
         self.ensure_connection()
-        if not _turn.acquire(timeout=patience):
+        if not _turn.acquire(timeout=timeout_s):
             raise OperationalError("database is locked")
-        self._is_mine = True
+        self._has_turn = True
         try:
-            self._begin(end, patience)
+            self._begin(end, timeout_s)
             self._changes_before = self.connection.total_changes
         except BaseException:
-            self._give_turn()
+            self._release_turn()
             raise
 
-    def _begin(self, end: float, patience: float) -> None:
+    def _begin(self, end: float, timeout_s: float) -> None:
         connection: sqlite3.Connection = self.connection
         connection.execute("PRAGMA busy_timeout = 0")
         try:
             while not self._try_begin(end):
-                time.sleep(ASK_EVERY_S)
+                time.sleep(POLL_INTERVAL_S)
         finally:
-            connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}")
+            connection.execute(f"PRAGMA busy_timeout = {int(timeout_s * 1000)}")
 
     def _try_begin(self, end: float) -> bool:
         try:
@@ -60,24 +60,24 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def _commit(self) -> None:
         super()._commit()  # type: ignore[misc]  # unknown to django-stubs
         # Not after a failure: a rollback follows.
-        if self._is_mine:
+        if self._has_turn:
             rows = self.connection.total_changes - self._changes_before
             _checkpoints.changed(self.settings_dict["NAME"], rows)
-        self._give_turn()
+        self._release_turn()
 
     def _rollback(self) -> None:
         try:
             super()._rollback()  # type: ignore[misc]  # unknown to django-stubs
         finally:
-            self._give_turn()
+            self._release_turn()
 
     def _close(self) -> None:
         try:
             super()._close()  # type: ignore[misc]  # unknown to django-stubs
         finally:
-            self._give_turn()
+            self._release_turn()
 
-    def _give_turn(self) -> None:
-        if self._is_mine:
-            self._is_mine = False
+    def _release_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
             _turn.release()

@@ -1,8 +1,8 @@
-"""Checkpoints in a separate thread: copies what was committed to SQLite's log into the database file.
+"""Checkpoints in a separate thread, which copy committed changes from SQLite's log into the database file.
 
-By default SQLite does this within the commit that makes the log a thousand pages long: with a thousand live runs
-several times a second, while every writer waits for the disk. Here a commit only wakes the thread, whose checkpoints
-block no writer. SQLite's own checkpoints remain for a log of LOG_PAGES, in case the thread doesn't keep up.
+By default SQLite does this within the commit that makes the log a thousand pages long. With a thousand live runs that
+happens several times a second, while every writer waits for the disk. Here a commit only wakes the thread, whose
+checkpoints block no writer. SQLite still makes its own checkpoint at LOG_PAGES, in case the thread doesn't keep up.
 """
 
 import contextlib
@@ -15,12 +15,11 @@ from controlplane.platform.database import LOG_PAGES
 
 log = logging.getLogger(__name__)
 
-CHANGES = 1000
-"""Changed rows after which a checkpoint is due."""
+MAX_CHANGES = 1000
 
 
 class Checkpointer:
-    """The checkpoints of one process and database. `turn`: the lock of the process's writers."""
+    """Checkpoints of one database in one process. `turn`: the lock that the process's writers share."""
 
     def __init__(self, turn: threading.Lock) -> None:
         self._turn = turn
@@ -29,9 +28,9 @@ class Checkpointer:
         self._thread: threading.Thread | None = None
 
     def changed(self, database: str, rows: int) -> None:
-        """Count the rows of a committed transaction, and wake the thread if a checkpoint is due. Call with the turn."""
+        """Count a transaction's rows, and wake the thread if a checkpoint is due. The caller holds the turn."""
         self._changes += rows
-        if self._changes < CHANGES:
+        if self._changes < MAX_CHANGES:
             return
         self._changes = 0
         if self._thread is None or not self._thread.is_alive():  # not alive in a forked process
@@ -51,7 +50,7 @@ class Checkpointer:
     def checkpoint(self, database: str) -> None:
         """Copy the log into the database.
 
-        If the log is long, hold the turn and copy the rest, too, so that the next transaction restarts the log.
+        If the log is long, hold the turn and copy the rest as well, so that the next transaction restarts the log.
         """
         address = f"{Path(database).absolute().as_uri()}?mode=rw"
         with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:

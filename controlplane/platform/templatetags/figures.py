@@ -1,4 +1,4 @@
-"""Formats numbers, times and sizes on pages: few digits, small grey units, a dash for a missing value."""
+"""Template filters that format numbers, times and sizes: few digits, small grey units, a dash for a missing value."""
 
 import json
 import math
@@ -22,7 +22,6 @@ COLOURS = 8
 
 
 def _number(value: Any) -> float | None:
-    """Return the value as a finite number, or None."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -33,7 +32,7 @@ def _number(value: Any) -> float | None:
 
 
 def significant(number: float, digits: int = 3) -> str:
-    """Format with three significant digits: 0.713, 41.2, 1,204, 2.1e-6. Rounds halves up, as the scripts do."""
+    """Format a number with three significant digits: 0.713, 41.2, 1,204, 2.1e-6. Round halves up, as the scripts do."""
     if number == 0:
         return "0"
     if not math.isfinite(number):
@@ -52,15 +51,15 @@ def significant(number: float, digits: int = 3) -> str:
 
 
 def figure(write: Callable[Concatenate[float, P], str]) -> Callable[Concatenate[Any, P], str]:
-    """Register a filter that writes a finite number, and shows a dash for any other value."""
+    """Register a filter that formats finite numbers with `write`, and shows a dash for any other value."""
 
     @wraps(write)
-    def written(value: Any, /, *args: P.args, **kwargs: P.kwargs) -> str:
+    def formatted(value: Any, /, *args: P.args, **kwargs: P.kwargs) -> str:
         number = _number(value)
         return NOTHING if number is None else write(number, *args, **kwargs)
 
-    register.filter(write.__name__, written)
-    return written
+    register.filter(write.__name__, formatted)
+    return formatted
 
 
 @figure
@@ -70,7 +69,7 @@ def sig(number: float, digits: int = 3) -> str:
 
 @figure
 def fixed(number: float, decimals: int = 2) -> str:
-    """Format with a fixed number of decimals, for columns that people compare."""
+    """Format a number with a fixed number of decimals, for columns that people compare."""
     return f"{number:,.{decimals}f}".replace("-", MINUS, 1)
 
 
@@ -92,7 +91,7 @@ def settings(values: Mapping[str, Any]) -> str:
 
 @register.filter
 def change(value: Any) -> str:
-    """Format a difference with its sign. Small ones are plain decimals, the smallest are ±0."""
+    """Format a difference with its sign: small ones as plain decimals, negligible ones as ±0."""
     number = _number(value)
     if number is None:
         return ""
@@ -107,13 +106,13 @@ def change(value: Any) -> str:
 
 @figure
 def percent(number: float) -> str:
-    """Format a share from 0 to 1 in percent."""
+    """Format a fraction from 0 to 1 as a percentage."""
     return format_html('{}<span class="unit">%</span>', significant(number * 100, 2 if abs(number) < 0.1 else 3))
 
 
 @figure
 def si(number: float) -> str:
-    """Format a large number with a prefix: 18.4k."""
+    """Format a large number with a metric prefix: 18.4k."""
     for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= limit:
             return significant(number / limit) + letter
@@ -122,7 +121,7 @@ def si(number: float) -> str:
 
 @figure
 def parameters(number: float) -> str:
-    """Format a model's number of parameters: 7.6B, 494M."""
+    """Format a model's parameter count: 7.6B, 494M."""
     limit, letter = (1e9, "B") if number >= 1e9 else (1e6, "M")
     return significant(number / limit, 2 if number < 1e10 else 3) + letter
 
@@ -135,7 +134,7 @@ def size(number: float) -> str:
 
 @figure
 def size_in_words(number: float) -> str:
-    """Format bytes in binary units as plain text, for sentences."""
+    """Format bytes in binary units as plain text, for use in sentences."""
     return "\N{NO-BREAK SPACE}".join(_binary(number))
 
 
@@ -183,7 +182,7 @@ def duration(value: Any) -> str:
 
 @register.filter
 def computing_time(seconds: Any) -> str | SafeString:
-    """Format the seconds that a computation took, in milliseconds below a second."""
+    """Format a computing time in seconds, as milliseconds if it is below a second."""
     number = _number(seconds)
     if number is None or number >= 1:
         return duration(seconds)
@@ -192,7 +191,7 @@ def computing_time(seconds: Any) -> str | SafeString:
 
 @register.filter
 def in_format(value: Any, form: str) -> str | SafeString:
-    """Format a metric's value as its tile or chart does."""
+    """Format a metric's value as on its tile or chart."""
     if form in ("percent", "mib"):
         return percent(value) if form == "percent" else mib(value)
     unit = SafeString('<span class="unit">tok</span>') if form == "tokens" and value is not None else ""
@@ -201,14 +200,14 @@ def in_format(value: Any, form: str) -> str | SafeString:
 
 @figure
 def about(number: float) -> str:
-    """Format an estimate in seconds, rounded to its accuracy."""
+    """Format an estimated duration in seconds, rounded as coarsely as such an estimate is accurate."""
     step = next(step for above, step in ((36000, 3600), (5400, 600), (90, 60), (-math.inf, 5)) if number >= above)
     return duration(max(step, round(number / step) * step))
 
 
 @register.filter
 def since(value: datetime | None) -> str:
-    """Format the age of a moment in its largest unit: 5 s, 4 min, 2 h, 3 d."""
+    """Format the time since a moment in its largest unit: 5 s, 4 min, 2 h, 3 d."""
     if value is None:
         return NOTHING
     seconds = max(0, int((timezone.now() - value).total_seconds()))
@@ -220,7 +219,7 @@ def since(value: datetime | None) -> str:
 
 @register.simple_tag
 def ago(value: datetime | None) -> str:
-    """Show the age of a moment, with the exact time on hover."""
+    """Show the time since a moment, with the exact time on hover."""
     if value is None:
         return NOTHING
     return format_html(
@@ -237,9 +236,9 @@ CLOCKS = {"clock": "%H:%M:%S UTC", "day": "%Y-%m-%d", "short": "%Y-%m-%d %H:%M:%
 
 @register.simple_tag
 def clock(value: datetime | None, form: str = "short") -> str:
-    """Show a moment: the time of day ("clock"), the date ("day"), or both, without today's date ("short").
+    """Show a moment: the time of day ("clock"), the date ("day"), or both, but only the time if it is today ("short").
 
-    times.js replaces it by the person's local time.
+    times.js replaces it with the person's local time.
     """
     if value is None:
         return NOTHING
@@ -256,7 +255,7 @@ def colour(index: Any) -> str:
 
 @register.filter
 def at(mapping: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a key that is a variable."""
+    """Return a mapping's value for a key, which may be a template variable; "" if there is none."""
     return mapping.get(key, "")
 
 
@@ -267,9 +266,9 @@ def as_json(value: Any) -> str:
 
 @register.filter
 def ends(name: str | Sequence[tuple[str, str]], tail: int = 18, whole: int = 12) -> Sequence[tuple[str, str]]:
-    """Split a long name in two parts, of which narrow cells cut the first: names differ at their ends.
+    """Split a long name into two parts, of which narrow cells truncate the first, because names differ at their ends.
 
-    Returns parts unchanged.
+    Return a name that is already split unchanged.
     """
     if not isinstance(name, str):
         return name

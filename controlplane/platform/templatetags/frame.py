@@ -18,10 +18,11 @@ register = template.Library()
 
 @register.inclusion_tag("components/nav_item.html", takes_context=True)
 def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -> dict[str, Any]:
-    """Show a navigation link. It is current if the page's address is below its own or that of a route in `also`.
+    """Show a navigation link, marked as current if the page's address is below that of the link or of a route in
+    `also`.
 
-    `but_not`: a route whose pages belong to another item. A page that belongs to another item than its address sets
-    `section`, a route.
+    `but_not`: a route whose pages belong to another item. A page whose address would mark the wrong item sets `section`
+    to the right item's route.
     """
     try:
         address = reverse(name)
@@ -38,7 +39,7 @@ def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -
 
 @dataclass(frozen=True)
 class EmptyState:
-    """The text of a page without content yet, with the next step."""
+    """Text of a page that has no content yet, with the next step."""
 
     icon: str
     title: str
@@ -66,7 +67,7 @@ SHAPES = {
     **dict.fromkeys(("succeeded", "ready", "good"), TICK),
     **dict.fromkeys(("failed", "invalid", "bad"), CROSS),
 }
-"""The drawing within each status chip. Other statuses have an exclamation mark."""
+"""Drawing within the chip of each status; other statuses have an exclamation mark."""
 
 
 @register.simple_tag
@@ -76,12 +77,12 @@ def status_shape(status: str) -> SafeString:
 
 LEVEL_ICONS = {"good": "circle-check", "warn": "triangle-alert", "bad": "circle-x"}
 TONES = {"watch": "warn", "warning": "warn", "stop": "bad", "error": "bad"}
-"""Levels of hints, findings and problems that are shown like another level."""
+"""Levels of hints, findings and problems that are shown like another level, with that level."""
 
 
 @register.simple_tag
 def level_icon(level: str, *, size: int = 16, toned: bool = False) -> SafeString:
-    """Show the icon of a level. `toned`: in its color."""
+    """Show the icon of a level, in the level's color if `toned`."""
     tone = TONES.get(level, level)
     icon = lucide(LEVEL_ICONS.get(tone, "info"), size=size)
     return format_html('<span class="{}">{}</span>', tone, icon) if toned and tone in LEVEL_ICONS else icon
@@ -89,7 +90,7 @@ def level_icon(level: str, *, size: int = 16, toned: bool = False) -> SafeString
 
 @register.simple_tag
 def sparkline(values: Iterable[float | None], width: int = 88, height: int = 20) -> str | SafeString:
-    """Draw a line as inline SVG."""
+    """Draw values as a line in inline SVG."""
     points = [float(v) for v in values if v is not None]
     if len(points) < 2:
         return ""
@@ -119,17 +120,17 @@ def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", k
 
     Widths are SVG attributes, because the page's policy forbids inline styles.
     """
-    drawn, at = [], 0.0
+    drawn, offset = [], 0.0
     for part in parts:
         share = 100 * max(0.0, float(part["value"])) / total if total else 0.0
-        drawn.append({**part, "x": round(at, 2), "width": round(min(share, 100 - at), 2)})
-        at = min(100.0, at + share)
+        drawn.append({**part, "x": round(offset, 2), "width": round(min(share, 100 - offset), 2)})
+        offset = min(100.0, offset + share)
     return {"parts": drawn, "total": total, "unit": unit, "key": key}
 
 
 @register.simple_tag
 def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
-    """Draw a metric's Spread on a scale from `low` to `high`: its range as a line, mean ± deviation as a band."""
+    """Draw a metric's Spread from `low` to `high`: its range as a line, mean ± standard deviation as a band."""
     if spread.mean is None or spread.low is None or spread.high is None:
         return ""
 
@@ -150,18 +151,19 @@ def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
 
 @register.simple_tag
 def advantage(value: float | None, widest: float | None = None) -> SafeString:
-    """Show an advantage with its sign, in one of two colors.
+    """Show an advantage with its sign, in a color for positive or negative.
 
-    With `widest` it has a bar from the middle, to the right above zero and to the left below.
+    With `widest`, the largest absolute value on the scale, add a bar that extends from the middle to the right if the
+    advantage is positive and to the left if it is negative.
     """
     kind = "above" if (value or 0) > 0 else "below" if (value or 0) < 0 else "zero"
-    bar = "" if value is None or not widest else _from_the_middle(value / widest)
+    bar = "" if value is None or not widest else _centered_bar(value / widest)
     return format_html(
         '<span class="advantage {}">{}<span class="num">{}</span></span>', kind, bar, change(value) or NOTHING
     )
 
 
-def _from_the_middle(share: float) -> SafeString:
+def _centered_bar(share: float) -> SafeString:
     width = 64
     half = width / 2
     length = min(1.0, abs(share)) * (half - 2)

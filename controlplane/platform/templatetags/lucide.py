@@ -1,6 +1,6 @@
-"""Lucide's icons as inline SVG, each drawn once per process.
+"""Lucide icons as inline SVG, each rendered once per process.
 
-The package's own tag lists its archive of 1,700 files at an icon's first use, and writes the SVG anew at each.
+The package's own tag lists its archive of 1,700 files at the first use of an icon, and writes the SVG anew each time.
 """
 
 from functools import cache
@@ -17,7 +17,7 @@ register = template.Library()
 @register.simple_tag
 @cache
 def lucide(name: str, *, size: int = 24) -> SafeString:
-    """Draw the icon of this name, `size` pixels wide and high. Raises KeyError for an unknown name."""
+    """Return the icon with this name as SVG, `size` pixels wide and high. Raises KeyError for an unknown name."""
     svg = " ".join(_archive().read(f"{name}.svg").decode().split())
     svg = svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1)
     return SafeString(svg.replace('width="24" height="24"', f'width="{size}" height="{size}"', 1))

@@ -1,4 +1,4 @@
-"""Attributes, links and texts that are shown only if there is a value. Loaded in every template."""
+"""Tags and filters for attributes, links and text that are shown only if there is a value. Every template has them."""
 
 from collections.abc import Container
 from typing import Any
@@ -15,9 +15,9 @@ DASH = SafeString(f'<span class="muted">{NOTHING}</span>')
 
 
 @register.filter
-def into(value: Any, text: str) -> str | SafeString:
-    """Put a value into `text`, a literal of the template that may have markup; "" without a value or for a dash."""
-    return "" if value in (None, "", NOTHING) or not value else format_html(text, value)
+def into(value: Any, pattern: str) -> str | SafeString:
+    """Insert a value into a pattern, which may contain markup. Return "" if there is no value or if it is a dash."""
+    return "" if value in (None, "", NOTHING) or not value else format_html(pattern, value)
 
 
 @register.filter
@@ -28,26 +28,26 @@ def dash(value: Any) -> Any:
 
 @register.filter
 def nonzero(value: Any) -> Any:
-    """Return None for zero or an empty value, which number formats show as a dash."""
+    """Return the value, or None if it is zero or empty, so that number formats show a dash."""
     return value or None
 
 
 @register.filter
 def count(number: int | None, nouns: str) -> str:
-    """Return a number with its noun, "row,rows"; "" for zero or None."""
+    """Return a number with its noun, given as "row,rows"; "" for zero or None."""
     singular, _, plural = nouns.partition(",")
     return f"{sig(number, 12)} {singular if number == 1 else plural or singular}" if number else ""
 
 
 @register.filter
 def separator(forloop: dict[str, Any], text: str) -> str:
-    """Return the text between the items of a loop: "" after the last."""
+    """Return the text that separates the items of a loop, or "" after the last item."""
     return "" if forloop["last"] else text
 
 
 @register.simple_tag
 def attr(name: str, value: Any) -> str | SafeString:
-    """Write an attribute if it has a value."""
+    """Write an HTML attribute if it has a value."""
     return format_html(' {}="{}"', name, value) if value else ""
 
 
@@ -58,7 +58,8 @@ _ANY = object()
 def flag(
     name: str, value: Any = True, *, unless: Any = None, equals: Any = _ANY, among: Any = _ANY
 ) -> SafeString | str:
-    """Write an attribute without a value if `value` is true, equals `equals` or is among several."""
+    """Write a boolean HTML attribute if `value` is true, equals `equals`, or is in `among`, except if `unless` is
+    true."""
     if equals is not _ANY:
         value = value == equals
     if among is not _ANY:
@@ -68,20 +69,20 @@ def flag(
 
 @register.simple_tag
 def aria(name: str, value: Any = True, *, equals: Any = _ANY) -> SafeString:
-    """Write an ARIA state, "true" or "false"."""
+    """Write an ARIA state with the value "true" or "false"."""
     on = value == equals if equals is not _ANY else bool(value)
     return format_html(' aria-{}="{}"', name, "true" if on else "false")
 
 
 @register.simple_tag
 def current(page: Any, linked: Any, kind: str = "page") -> SafeString | str:
-    """Write `aria-current` on the link to the current page."""
+    """Write `aria-current` for a link that leads to the current page."""
     return format_html(' aria-current="{}"', kind) if page == linked else ""
 
 
 @register.simple_tag
 def link(address: str | None, text: Any, css: str = "") -> SafeString | str:
-    """Write a text, as a link if there is an address."""
+    """Write text, as a link if there is an address."""
     return format_html('<a{} href="{}">{}</a>', attr("class", css), address, text) if address else text
 
 

@@ -1,4 +1,4 @@
-"""URLs of scripts and the typeface, and preload links."""
+"""Template tags for the URLs of scripts and the typeface, and for preload links."""
 
 import posixpath
 import re
@@ -29,7 +29,7 @@ def font_src() -> str:
 
 @register.simple_tag
 def ace_src(name: str = packagefinder.ACE) -> str:
-    """Return the URL of a file of the code editor; "" for its folder."""
+    """Return the URL of a file of the code editor, or of the editor's folder if `name` is ""."""
     return static(f"{packagefinder.ACE_FOLDER}/{name}")
 
 
@@ -37,7 +37,8 @@ def ace_src(name: str = packagefinder.ACE) -> str:
 def preload_modules(name: str) -> SafeString:
     """Write a preload link for every module that `name` imports, directly or indirectly.
 
-    Without them a browser finds each only after loading the previous one: a round trip for each level of imports.
+    Without the links a browser finds each module only after loading the one that imports it, which takes a round trip
+    per level.
     """
     links = ((static(module),) for module in imported(name))
     return format_html_join("\n  ", '<link rel="modulepreload" href="{}">', links)
@@ -45,7 +46,7 @@ def preload_modules(name: str) -> SafeString:
 
 @cache
 def imported(name: str) -> tuple[str, ...]:
-    """Return all modules that `name` needs, without duplicates, the nearest first."""
+    """Return all modules that `name` imports, directly or indirectly, without duplicates and in order of distance."""
     modules = [name]
     for module in modules:
         path = finders.find(module)
@@ -53,6 +54,6 @@ def imported(name: str) -> tuple[str, ...]:
             raise LookupError(f"There is no static file {module}.")
         folder = module.rpartition("/")[0]
         paths = dict.fromkeys(_IMPORT.findall(Path(path).read_text("utf-8")))
-        near = dict.fromkeys(posixpath.normpath(f"{folder}/{relative}") for relative in paths)
-        modules += [module for module in near if module not in modules]
+        found = dict.fromkeys(posixpath.normpath(f"{folder}/{relative}") for relative in paths)
+        modules += [module for module in found if module not in modules]
     return tuple(modules[1:])

@@ -1,7 +1,8 @@
-"""`python -m controlplane.setup.bootstrap` regenerates the lock files from pyproject.toml (needs uv and the network).
+"""The command `python -m controlplane.setup.bootstrap`, which regenerates the lock files from pyproject.toml. It needs
+uv and network access.
 
-No uv.lock, which would contain the package index's address in every entry. `--universal --python-version 3.11`: a lock
-for a newer 3.11 would lack packages that 3.11.2 needs.
+It writes no uv.lock, because that would contain the package index's address in every entry. It uses `--universal
+--python-version 3.11`, because a lock for a newer 3.11 would lack packages that 3.11.2 needs.
 """
 
 import re
@@ -23,10 +24,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         constraint = Path(folder) / "torch"
         constraint.write_text(f"torch=={CPU.torch}\n")
-        whole = Path(folder) / "whole.lock"
-        _compile(["--group", "train", "--constraint", str(constraint)], whole)
-        left_out = sorted({name for name in locked(whole) if NOT_LOCKED.match(name)})
-        flags = [f"--no-emit-package={name}" for name in left_out]
+        full_lock = Path(folder) / "full.lock"
+        _compile(["--group", "train", "--constraint", str(constraint)], full_lock)
+        excluded = sorted({name for name in locked(full_lock) if NOT_LOCKED.match(name)})
+        flags = [f"--no-emit-package={name}" for name in excluded]
         _compile(["--group", "train", "--constraint", str(constraint), *flags], TRAINER.lock)
         gpu = Path(folder) / "gpu"
         gpu.write_text("\n".join(GPU.requirements))
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 def locked(lock: Path) -> dict[str, set[str]]:
-    """Return the names in a lock with their versions: a universal lock may have one per Python version."""
+    """Return the packages in a lock with their versions; a universal lock may have several, by Python version."""
     versions: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^ ;\\]+)", lock.read_text(), re.MULTILINE):
         versions.setdefault(name.lower(), set()).add(version)

@@ -1,4 +1,4 @@
-"""Messages to the waiting user, and programs that the installation runs."""
+"""Messages to the waiting user, and the programs that an installation runs."""
 
 import contextlib
 import signal
@@ -9,7 +9,7 @@ from types import FrameType
 
 
 class Failed(Exception):
-    """The failure of an installation step; the message says what to do."""
+    """Error for a failed installation step; the message says what to do."""
 
 
 def say(text: str) -> None:
@@ -18,7 +18,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Let SIGTERM end the installation like Ctrl-C."""
+    """Make SIGTERM end the installation as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -31,8 +31,8 @@ def interruptible() -> Iterator[None]:
 
 
 def run(argv: list[str], env: dict[str, str] | None = None) -> int:
-    """Run a program that shows its own progress, and return its exit code. It ends in any case, even at an
-    interrupt."""
+    """Run a program that shows its own progress, and return its exit code. The program is ended even if an interrupt
+    stops the wait."""
     process = subprocess.Popen(argv, env=env, stdout=sys.stderr, stdin=subprocess.DEVNULL)
     try:
         return process.wait()
@@ -47,7 +47,7 @@ def run(argv: list[str], env: dict[str, str] | None = None) -> int:
 
 
 def ask(argv: list[str], env: dict[str, str] | None = None) -> str | None:
-    """Return a program's standard output; None if it can't be run or fails."""
+    """Run a program and return its standard output, or None if it can't be run or fails."""
     try:
         completed = subprocess.run(argv, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,8 +1,9 @@
-"""The Python environments and their locks, built so that an interruption leaves nothing broken.
+"""The Python environments and their locks, which are built so that an interruption leaves nothing broken.
 
-A finished environment has a stamp with the hash of its lock, an unfinished one a mark; both change under a file lock. A
-mark, or a stamp with another hash, triggers a rebuild, which is quick because downloads are cached. A folder with
-neither was made by someone else: it is used if it has the required packages, and never deleted.
+A finished environment has a stamp file with the hash of its lock, an unfinished one a marker file; both change only
+under a file lock. A marker, or a stamp with another hash, triggers a rebuild, which is quick because downloads are
+cached. A folder with neither was created by someone else: it is used if it has the required packages, and is never
+deleted.
 """
 
 import contextlib
@@ -30,10 +31,9 @@ class PythonEnvironment:
     folder: Path
     lock: Path
     needs: tuple[str, ...]
-    """Modules that a suitable environment of another origin must have."""
+    """Modules that an environment created by someone else must have to be usable."""
     gpu_lock: Path | None = None
-    """The trainer's lock with torch and vLLM, for machines with a GPU. On others torch's CPU build is added to
-    `lock`."""
+    """Lock of the trainer with torch and vLLM, for GPUs; elsewhere torch's CPU build is added to `lock`."""
 
     @property
     def python(self) -> Path:
@@ -44,8 +44,8 @@ class PythonEnvironment:
         return self.folder / ".lock-hash"
 
     @property
-    def building(self) -> Path:
-        return self.folder / ".building"
+    def marker(self) -> Path:
+        return self.folder / ".marker"
 
     def fingerprint(self, lock: Path) -> str:
         digest = hashlib.sha256(lock.read_bytes())
@@ -61,10 +61,10 @@ class PythonEnvironment:
             return False
 
     def is_foreign(self) -> bool:
-        """Check whether someone else made the environment."""
-        return self.folder.exists() and not self.stamp.exists() and not self.building.exists()
+        """Return whether someone else created the environment."""
+        return self.folder.exists() and not self.stamp.exists() and not self.marker.exists()
 
-    def has_needs(self) -> bool:
+    def has_required_modules(self) -> bool:
         code = "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))"
         return ask([str(self.python), "-c", code, *self.needs]) is not None
 
@@ -79,33 +79,32 @@ ON_DEMAND = {
     group: PythonEnvironment(title, ROOT / f".venv-{group}", LOCKS / f"{group}.lock", needs)
     for group, title, needs in (
         ("lm-eval", "the benchmarks", ("lm_eval", "transformers", "aiohttp")),
-        ("environments", "environments of others", ("reasoning_gym", "textarena", "openenv")),
+        ("environments", "third-party environments", ("reasoning_gym", "textarena", "openenv")),
         ("atropos", "Atropos", ("atroposlib", "uvicorn", "openai")),
-        ("sinks", "the programs that receive figures", ("tensorboard", "wandb", "trackio", "mlflow")),
+        ("sinks", "the programs that receive metrics", ("tensorboard", "wandb", "trackio", "mlflow")),
     )
 }
-"""Environments by their group in pyproject.toml, built when something first needs them."""
 
 
 def build(environment: PythonEnvironment) -> None:
-    """Build the environment unless it exists."""
+    """Build an environment unless it is up to date. Raises Failed."""
     if environment.is_built():
         return
     if environment.is_foreign():
-        if environment.has_needs():
+        if environment.has_required_modules():
             return
         raise Failed(
-            f"{environment.folder} was not made by manage.py and lacks some of: {', '.join(environment.needs)}.\n"
-            "Move it away, and run the command again."
+            f"{environment.folder} was not created by manage.py and lacks some of: {', '.join(environment.needs)}.\n"
+            "Move it away and run the command again."
         )
-    with _alone():
-        if not environment.is_built():  # another process may have built it meanwhile
+    with _install_lock():
+        if not environment.is_built():  # another process may have built it while this one waited
             try:
                 _build(environment)
             except OSError as error:
                 raise Failed(
                     f"Can't write to {environment.folder} ({error.strerror}). "
-                    "Fix that and run the same command again: downloads are kept."
+                    "Fix that and run the same command again; downloads are kept."
                 ) from error
 
 
@@ -122,16 +121,15 @@ def _build(environment: PythonEnvironment) -> None:
     if environment.gpu_lock is not None and lock == environment.lock:
         torch.install_cpu(installer, environment.python)
     environment.stamp.write_text(environment.fingerprint(lock))
-    environment.building.unlink()
+    environment.marker.unlink()
     say(f"Installed {environment.title}.")
 
 
 def _clear(environment: PythonEnvironment) -> None:
-    """Clear the environment's folder, which always has the mark."""
     environment.folder.mkdir(exist_ok=True)
-    environment.building.touch()
+    environment.marker.touch()
     for entry in environment.folder.iterdir():
-        if entry == environment.building:
+        if entry == environment.marker:
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -140,8 +138,8 @@ def _clear(environment: PythonEnvironment) -> None:
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Allow one installation at a time. The lock of a dead process doesn't block: the kernel has released it."""
+def _install_lock() -> Iterator[None]:
+    """Allow only one installation at a time. The kernel releases the lock of a dead process."""
     try:
         TOOLS.mkdir(exist_ok=True)
         handle = os.open(TOOLS / "install.lock", os.O_RDWR | os.O_CREAT, 0o644)

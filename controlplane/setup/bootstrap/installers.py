@@ -1,4 +1,4 @@
-"""The installers: uv if available (on PATH, fetched before, or installable by pip), otherwise pip with venv."""
+"""The installers: uv if available (on PATH, fetched before, or installable with pip), otherwise pip with venv."""
 
 import os
 import shutil
@@ -10,9 +10,9 @@ from controlplane.setup.bootstrap.console import Failed, ask, run, say
 UV = "uv==0.13.8"
 
 DOWNLOAD_FAILED = (
-    "The installation of {title} did not finish (the lines above say why).\n"
+    "The installation of {title} failed (the lines above say why).\n"
     "Check the network, the disk's free space, and a proxy or mirror if you use one (HTTPS_PROXY, PIP_INDEX_URL or "
-    "UV_DEFAULT_INDEX, PIP_FIND_LINKS).\nThen run the same command again: downloads are kept."
+    "UV_DEFAULT_INDEX, PIP_FIND_LINKS).\nThen run the same command again; downloads are kept."
 )
 NO_PIP = (
     "This Python has neither uv nor pip, so nothing can be installed. One line fixes it:\n"
@@ -21,12 +21,12 @@ NO_PIP = (
 
 
 class Installer:
-    """pip outside the environment, which has none: Debian's python3 has the venv module without ensurepip, and its pip
-    refuses to install into its own environment."""
+    """The pip that runs this program, used for an environment without a pip: Debian's python3 has the venv module
+    without ensurepip, and its pip refuses to install into its own environment."""
 
     def make_environment(self, folder: Path) -> None:
         if run([sys.executable, "-m", "venv", "--without-pip", str(folder)]):
-            raise Failed(f"Python could not make {folder}.")
+            raise Failed(f"Python could not create {folder}.")
 
     def install(self, python: Path, arguments: list[str], title: str) -> None:
         if run([sys.executable, "-m", "pip", "--python", str(python), "install", *arguments]):
@@ -42,8 +42,6 @@ class Installer:
 
 
 class Uv(Installer):
-    """uv, which is quicker than pip."""
-
     def __init__(self, program: str) -> None:
         self.program = program
         pip = pip_settings()
@@ -55,7 +53,7 @@ class Uv(Installer):
     def make_environment(self, folder: Path) -> None:
         argv = [self.program, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder)]
         if run(argv, self.env):
-            raise Failed(f"uv could not make {folder}.")
+            raise Failed(f"uv could not create {folder}.")
 
     def install(self, python: Path, arguments: list[str], title: str) -> None:
         if run([self.program, "pip", "install", "--python", str(python), *self.sources, *arguments], self.env):
@@ -70,7 +68,7 @@ class Uv(Installer):
 
 
 def choose_installer(tools: Path) -> Installer:
-    """Return the best installer that this machine has or can get. Raises Failed without one."""
+    """Return the best installer that this machine has or can fetch. Raises Failed if there is none."""
     fetched = tools / "bin" / "uv"
     for program in (shutil.which("uv"), str(fetched)):
         if program and _runs(program):
@@ -90,13 +88,12 @@ def _runs(program: str) -> bool:
 
 
 PIP_OPTIONS = ("find-links", "index-url", "extra-index-url", "no-index", "trusted-host", "cert")
-"""pip's settings of package sources."""
 UV_VARIABLES = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "trusted-host": "UV_INSECURE_HOST"}
 
 
 def uv_environment(pip: dict[str, str]) -> dict[str, str]:
-    """Return the environment for uv with pip's configuration, which uv doesn't read: indexes, find-links, certificates,
-    trusted hosts. uv's own settings take precedence."""
+    """Return an environment that passes pip's configuration to uv, which doesn't read it: indexes, find-links,
+    certificates and trusted hosts. uv's own settings take precedence."""
     env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
     # uv would install into the caller's VIRTUAL_ENV.
     env.pop("VIRTUAL_ENV", None)
@@ -114,7 +111,7 @@ def uv_environment(pip: dict[str, str]) -> dict[str, str]:
 
 
 def pip_settings() -> dict[str, str]:
-    """Return pip's configuration: its files, overridden by PIP_* in the environment."""
+    """Return pip's configuration from its files, overridden by PIP_* variables."""
     settings: dict[str, str] = {}
     listing = ask([sys.executable, "-m", "pip", "config", "list"]) or ""
     environment: dict[str, str] = {}
@@ -124,7 +121,7 @@ def pip_settings() -> dict[str, str]:
         target = environment if section == ":env:" else settings
         target[name.strip()] = _unquoted(value)
     for name in PIP_OPTIONS:
-        # The environment, also if pip is missing and can't list it.
+        # Read the variables here as well: pip may be missing and can't list them then.
         if override := os.environ.get("PIP_" + name.upper().replace("-", "_")):
             environment[name] = override
     return {**settings, **environment}

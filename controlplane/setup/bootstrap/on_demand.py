@@ -1,5 +1,5 @@
-"""`python -m controlplane.setup.bootstrap.on_demand NAME` builds an environment unless it exists: the trainer's,
-or one that only some installations need (lm-eval, environments, atropos, sinks)."""
+"""The command `python -m controlplane.setup.bootstrap.on_demand NAME`, which builds an environment unless it exists:
+the trainer's, or one that only some installations need (lm-eval, environments, atropos, sinks)."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""One program of the control plane in the foreground, for containers and services, which watch each program."""
+"""Running one program of the control plane in the foreground, for containers and services that watch each program."""
 
 import os
 import socket
@@ -15,28 +15,31 @@ from controlplane.setup.serving.processes import BASE_DIR, ServedProgram
 
 
 def prepare(report: Callable[[str], None]) -> None:
-    """Prepare the data folder, the database and the static files: before the other programs, and after each update."""
+    """Prepare the data folder, the database and the static files. Run before the other programs and after an update."""
     os.umask(0o077)
     refuse_full_disk(Path(settings.DATA_DIR))
     prepare_store(_installation(), report)
 
 
 def web(bind: str, port: int, web_workers: int) -> None:
-    """Run the web in this process. It prints no sign-in link, so it may listen anywhere, even without a password."""
+    """Replace this process with the web. It prints no sign-in link, so it may listen anywhere, even if no admin has a
+    password."""
     listener = open_listener(bind, port)
     listener.set_inheritable(True)
     _execute(_installation(bind, port, web_workers).web(listener))
 
 
 def worker() -> None:
-    """Run the control worker, with beat, in this process."""
+    """Replace this process with the control worker, with beat."""
     _execute(_installation().control_worker())
 
 
 def _installation(bind: str = "127.0.0.1", port: int = 0, web_workers: int = 1) -> Installation:
     redis_url = os.environ.get("REDIS_URL", "")
     if not redis_url:
-        raise ServingRefused("REDIS_URL is not set: programs that run alone share a Redis. `up` brings one of its own.")
+        raise ServingRefused(
+            "REDIS_URL is not set. Programs that run alone share a Redis server; only `up` starts one."
+        )
     return Installation(
         data=Path(settings.DATA_DIR),
         port=port,

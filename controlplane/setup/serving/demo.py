@@ -1,5 +1,5 @@
-"""The demo: installs the trainer if it is missing, makes a tiny model and a few hundred problems, and launches a
-run."""
+"""The demo, which installs the trainer if it is missing, creates a tiny model and a few hundred problems, and launches
+a run."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from controlplane.catalogue.rewards import saving
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
 from controlplane.platform.accounts.models import User
 from controlplane.setup.bootstrap import INSTALL_SECONDS, TRAINER_PYTHON
-from controlplane.setup.serving.processes import BASE_DIR, ServedProgram, bury, has_ended, spawn, tail
+from controlplane.setup.serving.processes import BASE_DIR, ServedProgram, has_ended, kill_and_reap, spawn, tail
 from controlplane.setup.serving.serving import RunningServices
 from runs.engine.models import Run
 from runs.engine.scheduling import launching
@@ -28,7 +28,7 @@ from runs.launch import demo
 from runs.launch.demo import NAME, Stage
 
 MODEL = "demo-arithmetic"
-TEACHING = "Making a tiny language model and teaching it the form of an answer"
+MODEL_MESSAGE = "Creating a tiny language model and teaching it the answer format"
 INSTALLER = (sys.executable, "-m", "controlplane.setup.bootstrap.on_demand", "trainer")
 INSTALL_DEADLINE_S = 3600.0
 MODEL_DEADLINE_S = 3600.0
@@ -38,11 +38,11 @@ DATASET_DEADLINE_S = 120.0
 
 
 class DemoFailed(Exception):
-    """A failure to set the demo up; the message says why."""
+    """Error for a demo that can't be set up; the message says why."""
 
 
 class Demo:
-    """The demo's inputs in an installation. Each step reuses those of an earlier demo."""
+    """The set-up of the demo in an installation. Each step reuses what an earlier demo has created."""
 
     def __init__(self, serving: RunningServices, user: User, report: Callable[[str], None], *, quick: bool) -> None:
         self.quick = quick
@@ -52,7 +52,7 @@ class Demo:
         self.installation = serving.installation
 
     def launch(self, steps: int | None) -> Run:
-        """Return the demo run: the active one of an earlier demo, otherwise a new one. Raises DemoFailed."""
+        """Return the demo run: an earlier one that is still active, or else a new one. Raises DemoFailed."""
         try:
             self._install()
             return self._launch(steps)
@@ -60,26 +60,25 @@ class Demo:
             demo.finish()
 
     def _install(self) -> None:
-        """Install the trainer while the page shows the progress, then restart this machine's worker with it."""
         if self.installation.trainer_python is None:
             if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off":
                 raise DemoFailed(
                     "There is no trainer environment: set GRPO_TRAINER_PYTHON to an interpreter that has trl."
                 )
-            self._say("Installing the trainer, which takes a few minutes once; the page shows it …")
+            self._say("Installing the trainer, which duration a few minutes once; the page shows it …")
             began = time.monotonic()
-            self._watched("trainer-install", INSTALLER, Stage.INSTALL, INSTALL_DEADLINE_S)
-            taken = time.monotonic() - began
-            os.environ[INSTALL_SECONDS] = repr(float(os.environ.get(INSTALL_SECONDS, "0")) + taken)
+            self._run_to_end("trainer-install", INSTALLER, Stage.INSTALL, INSTALL_DEADLINE_S)
+            elapsed = time.monotonic() - began
+            os.environ[INSTALL_SECONDS] = repr(float(os.environ.get(INSTALL_SECONDS, "0")) + elapsed)
             self.serving.use_trainer(TRAINER_PYTHON)
             self.installation = self.serving.installation
         self.python = str(self.installation.trainer_python)
 
     def _launch(self, steps: int | None) -> Run:
-        living = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
-        if living is not None:
-            self._say("The demo run of an earlier start is still active; continuing with it.")
-            return living
+        active = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
+        if active is not None:
+            self._say("A demo run from an earlier start is still active; continuing with it.")
+            return active
         demo.report(Stage.DATA)
         config: dict[str, Any] = json.loads(self._tiny("--demo-config"))
         version, rewards = self._dataset(config["dataset"]), self._rewards(config["rewards"])
@@ -116,21 +115,22 @@ class Demo:
         with problems.open("rb") as file:
             version = actions.create_from_upload(self.user, config["name"], file, problems.name)
         mapping = ColumnMapping(prompt=config["prompt_column"], answer=config["answer_column"])
-        if self._settled(version).status == DatasetVersion.NEEDS_MAPPING and actions.request_import(version, mapping):
-            self._settled(version)
+        if self._wait_until_processed(version).status == DatasetVersion.NEEDS_MAPPING and actions.request_import(
+            version, mapping
+        ):
+            self._wait_until_processed(version)
         if version.status != DatasetVersion.READY:
             report = version.report.get("mapped") or version.report
             raise DemoFailed(f"The demo's dataset is not usable: {report.get('file_error') or report.get('problems')}")
         return version
 
-    def _settled(self, version: DatasetVersion) -> DatasetVersion:
-        """Return the version once it is processed: here, unless the worker is faster."""
+    def _wait_until_processed(self, version: DatasetVersion) -> DatasetVersion:
         deadline = time.monotonic() + DATASET_DEADLINE_S
         worker.process(version)
         version.refresh_from_db()
         while version.status in DatasetVersion.AT_WORK:
             if time.monotonic() > deadline:
-                raise DemoFailed("The demo's dataset was not read in time; control.log in the data folder says why.")
+                raise DemoFailed("The demo's dataset wasn't processed in time. See control.log in the data folder.")
             time.sleep(0.2)
             worker.process(version)
             version.refresh_from_db()
@@ -147,28 +147,30 @@ class Demo:
         return HardwareProfile.objects.get_or_create(name=NAME, defaults=defaults)[0]
 
     def _model(self) -> Path:
-        """Return the model's folder. It is created under another name and renamed, so that it is always complete."""
+        """Return the model's folder, and create it if it is missing: under another name, then renamed, so that it is
+        always complete."""
         name = f"{MODEL}-quick" if self.quick else MODEL
         model = self.installation.models_dir / name
         if model.exists():
             return model
-        takes = "a few seconds" if self.quick else "half a minute on a quiet machine"
-        self._say(f"{TEACHING} ({takes}) …")
+        duration = "a few seconds" if self.quick else "half a minute on a quiet machine"
+        self._say(f"{MODEL_MESSAGE} ({duration}) …")
         draft = self.installation.models_dir / f".{name}.new"
         argv = [self.python, "-m", "workers.trainer.tiny", str(draft), *(["--quick"] if self.quick else [])]
-        self._watched("demo-model", argv, Stage.MODEL, MODEL_DEADLINE_S)
+        self._run_to_end("demo-model", argv, Stage.MODEL, MODEL_DEADLINE_S)
         draft.rename(model)
         return model
 
-    def _watched(self, name: str, argv: Sequence[str], stage: Stage, deadline_s: float) -> None:
-        """Run a program to its end, with the last line of its log on the page. Raises DemoFailed with the log's end."""
+    def _run_to_end(self, name: str, argv: Sequence[str], stage: Stage, deadline_s: float) -> None:
+        """Run a program to its end while the page shows the last line of its log. Raises DemoFailed with the end of the
+        log."""
         log = self.installation.data / f"{name}.log"
         log.unlink(missing_ok=True)
         process = spawn(ServedProgram(name=name, argv=list(argv), env=self.installation.environment(), log=log))
         try:
             ended = self.serving.watch_until(self._progress_until_ended(process, log, stage), deadline_s)
         finally:
-            code = bury(process)
+            code = kill_and_reap(process)
         if not ended or code:
             raise DemoFailed(f"“{stage}” failed; the end of {log}:\n{tail(log)}")
 
@@ -187,12 +189,11 @@ class Demo:
         return ended
 
     def _host(self) -> Host:
-        """Return this machine's host once its worker has announced it with the trainer."""
         hosts = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
         announced = hosts.exclude(inventory__trainer="missing")
         demo.report(Stage.HOST)
         if not self.serving.watch_until(announced.exists, HOST_DEADLINE_S):
-            raise DemoFailed(f"This machine's worker has not announced itself; see {self.installation.data}/host.log.")
+            raise DemoFailed(f"This machine's worker hasn't announced itself. See {self.installation.data}/host.log.")
         return announced.get()
 
     def _tiny(self, *arguments: str) -> str:

@@ -16,7 +16,7 @@ from workers.contract.wire.processes import niceness
 
 @dataclass(frozen=True)
 class Installation:
-    """The settings that the children need."""
+    """The settings of an installation that its processes need."""
 
     data: Path
     port: int
@@ -29,12 +29,11 @@ class Installation:
 
     @property
     def control_url(self) -> str:
-        """The web's address for users and supervisors on this machine."""
+        """Address of the web for users and supervisors on this machine."""
         return f"http://{'127.0.0.1' if self._binds_all else self._host}:{self.port}"
 
     @property
     def _host(self) -> str:
-        """The host as URLs and Host headers write it."""
         return f"[{self.bind}]" if ":" in self.bind else self.bind
 
     @property
@@ -58,7 +57,7 @@ class Installation:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of every child. The user's variables take precedence over our defaults."""
+        """Return the environment of the child processes. The user's variables take precedence over our defaults."""
         defaults = {
             "GRPO_HOST_NAME": self.host_name,
             "GRPO_RUNS_DIR": str(self.runs_dir),
@@ -70,7 +69,7 @@ class Installation:
             defaults["GRPO_TRAINER_PYTHON"] = str(self.trainer_python)
         allowed = [*os.environ.get("CONTROLPLANE_HOSTS", "").split(","), *([] if self._binds_all else [self._host])]
         fixed = {
-            # The address that we listen on is a valid Host header, too.
+            # The address that we listen on is also a valid Host header.
             "CONTROLPLANE_HOSTS": ",".join(dict.fromkeys(name for name in allowed if name)),
             "CONTROLPLANE_DATA": str(self.data),
             "REDIS_URL": self.redis_url,
@@ -79,8 +78,8 @@ class Installation:
         return {**defaults, **os.environ, **fixed}
 
     def web(self, listener: socket.socket) -> ServedProgram:
-        """Return the web server, which listens on a socket that we opened: a busy port gives a clear message, and
-        while the server restarts, connections wait instead of being refused."""
+        """Return the web server, which listens on a socket that we have opened, so that a busy port gives a clear
+        message, and connections wait instead of being refused while the server restarts."""
         argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
         argv += ["--workers", str(self.web_workers), "--lifespan", "off", "--no-access-log", "--log-level", "warning"]
         argv += ["--http", "controlplane.setup.serving.header_deadline:HeaderDeadline"]
@@ -96,15 +95,14 @@ class Installation:
             argv=argv,
             env=self.environment() | bodies,
             log=self.data / "web.log",
-            ready=self.page_answers,
+            ready=self.web_responds,
             pass_fds=(listener.fileno(),),
             niceness=niceness(),
         )
 
     def control_worker(self) -> ServedProgram:
         """Return the control plane's Celery worker, with beat."""
-        # One more than the datasets processed at once (datasets.worker.SLOTS), so that the tick never
-        # waits for one.
+        # One more than the datasets processed at once (datasets.worker.SLOTS), so that the tick never waits for one.
         node = f"control@{self.host_name}"
         argv = celery_worker(sys.executable, "controlplane.celery", "control", node, concurrency=3)
         argv += ["--beat", "--schedule", str(self.data / "beat"), "--pidfile", ""]
@@ -125,9 +123,9 @@ class Installation:
 
         return ServedProgram(name=name, argv=argv, env=self.environment(), log=log, ready=ready)
 
-    def page_answers(self) -> bool:
+    def web_responds(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.control_url}/healthz", timeout=2) as answer:  # noqa: S310
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"{self.control_url}/healthz", timeout=2) as response:  # noqa: S310
+                return bool(response.status == 200)
         except (urllib.error.URLError, OSError):
             return False

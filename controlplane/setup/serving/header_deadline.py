@@ -1,4 +1,4 @@
-"""The web's HTTP protocol, which closes a connection that doesn't send a whole request header in time."""
+"""The web's HTTP protocol, which closes connections that don't send a complete request header in time."""
 
 import asyncio
 from typing import ClassVar
@@ -7,10 +7,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class HeaderDeadline(HttpToolsProtocol):
-    """A protocol that closes a connection `header_seconds` after it has begun to wait for a request header.
+    """A protocol that closes a connection after waiting `header_seconds` for a complete request header.
 
-    Otherwise the idle connections of one client, each with an open file, could keep everybody out. uvicorn's time-out
-    of kept connections only begins after an answer, and ends with any byte.
+    Otherwise the idle connections of one client, each with an open file, could keep everybody out. uvicorn's keep-alive
+    timeout only begins after a response, and ends with any byte.
     """
 
     header_seconds: ClassVar[float] = 30.0
@@ -23,8 +23,8 @@ class HeaderDeadline(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        is_answered = self.cycle is None or self.cycle.response_complete
-        if is_answered and not self._in_body and self.timeout_keep_alive_task is None:
+        has_responded = self.cycle is None or self.cycle.response_complete
+        if has_responded and not self._in_body and self.timeout_keep_alive_task is None:
             self._expect_header()
 
     def on_headers_complete(self) -> None:
@@ -41,8 +41,8 @@ class HeaderDeadline(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _expect_header(self) -> None:
-        is_ours = self in self.connections  # not once it is a websocket, or closed
-        if self._timer is None and is_ours:
+        is_open_http = self in self.connections  # not once it is a websocket, or closed
+        if self._timer is None and is_open_http:
             self._timer = self.loop.call_later(self.header_seconds, self.transport.close)
 
     def _stop_timer(self) -> None:

@@ -1,4 +1,4 @@
-"""The runs at the end of `up` or `demo`: counted and left training, or stopped."""
+"""What happens to runs at the end of `up` or `demo`: they are counted and left training, or stopped."""
 
 import fcntl
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from workers.contract.wire.names import FileName, StopMode
 
 STOP_DEADLINE_S = 60.0
 HAND_OVER_DEADLINE_S = 15.0
-"""Seconds that the last completions and log lines of ended runs may take to arrive."""
+"""Seconds within which the last completions and log lines of ended runs should arrive."""
 
 
 def training() -> int:
-    """Return the number of active runs; 0 if the database is unavailable, which must not prevent a clean end."""
+    """Return the number of active runs, or 0 if the database is unavailable, which must not prevent a clean end."""
     try:
         return Attempt.objects.filter(status__in=ON_HOST).count()
     except DatabaseError:
@@ -26,7 +26,7 @@ def training() -> int:
 
 
 def stop_all(serving: RunningServices, user: User, report: Callable[[str], None]) -> bool:
-    """Stop all runs, and wait for their receipts and this machine's last uploads. Return whether all have ended."""
+    """Stop all runs, and wait for their receipts and for this machine's last uploads. Return whether all have ended."""
     from runs.engine.scheduling.stopping import request_stop
 
     active = Attempt.objects.filter(status__in=ACTIVE)
@@ -38,15 +38,14 @@ def stop_all(serving: RunningServices, user: User, report: Callable[[str], None]
         request_stop(attempt, StopMode.NOW, user)
     if serving.watch_until(lambda: not active.exists(), STOP_DEADLINE_S):
         folders = [serving.installation.runs_dir / attempt.run_id / str(attempt.number) for attempt in attempts]
-        serving.watch_until(lambda: not any(map(_supervised, folders)), HAND_OVER_DEADLINE_S)
+        serving.watch_until(lambda: not any(map(_is_supervised, folders)), HAND_OVER_DEADLINE_S)
         return True
     remaining = ", ".join(active.values_list("pk", flat=True))
-    report(f"Still not ended after {STOP_DEADLINE_S:.0f} s: {remaining}. Their folders under runs/ say more.")
+    report(f"Not stopped after {STOP_DEADLINE_S:.0f} s: {remaining}. See their folders under runs/.")
     return False
 
 
-def _supervised(folder: Path) -> bool:
-    """Check whether the attempt's supervisor is alive: it holds the lock of the folder."""
+def _is_supervised(folder: Path) -> bool:
     try:
         with open(folder / FileName.LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

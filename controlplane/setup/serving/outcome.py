@@ -1,4 +1,4 @@
-"""The outcome of the demo run: the JSON object of `demo --once --json`."""
+"""The outcome of the demo run, as the JSON object that `demo --once --json` prints."""
 
 import os
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ from runs.insight.metrics.series import series as series_of
 from workers.contract.wire.names import FileName
 
 EVERY_POINT = 1_000_000
-EDGE = 10
-"""Steps at the beginning and at the end whose mean reward is compared. Not every step has a reward if a batch is used
-several times."""
+EDGE_STEPS = 10
+"""Number of steps at the beginning and at the end whose mean rewards are compared. Not every step has a reward if a
+batch is used several times."""
 
 
 def outcome(run: Run, page_at: float, runs_dir: Path) -> dict[str, Any]:
-    """Describe a run that has ended. `page_at`: the time of the page's first response, in Unix seconds."""
+    """Return the outcome of a run that has ended. `page_at`: when the page first responded, as a Unix timestamp."""
     attempt = run.attempts.get(number=run.attempts.count())
     reward = series_of(run, ["reward"], EVERY_POINT)["series"].get("reward")
     points = list(zip(reward["step"], reward["value"], strict=True)) if reward else []
@@ -33,8 +33,8 @@ def outcome(run: Run, page_at: float, runs_dir: Path) -> dict[str, Any]:
         "seconds_install": round(float(os.environ.get(INSTALL_SECONDS, "0")), 1),
         "seconds_to_page": round(page_at - float(os.environ.get(STARTED, repr(page_at))), 1),
         "seconds_to_first_step": round(reward["t"][0] - page_at, 1) if points and reward else None,
-        "reward_first10": _mean(value for step, value in points if step and step <= EDGE),
-        "reward_last10": _mean(value for step, value in points if step and step > run.step - EDGE),
+        "reward_first10": _mean(value for step, value in points if step and step <= EDGE_STEPS),
+        "reward_last10": _mean(value for step, value in points if step and step > run.step - EDGE_STEPS),
         "rows_written": rows_written(attempt, runs_dir),
         "rows_stored": rows_stored(attempt),
         "receipt": attempt.receipt,
@@ -42,7 +42,7 @@ def outcome(run: Run, page_at: float, runs_dir: Path) -> dict[str, Any]:
 
 
 def rows_written(attempt: Attempt, runs_dir: Path) -> int:
-    """Return the number of lines in the outbox, which is readable because this command runs on the host."""
+    """Return the number of lines in the outbox, which this command can read because it runs on the host."""
     outbox = runs_dir / attempt.run_id / str(attempt.number) / FileName.OUTBOX
     return outbox.read_bytes().count(b"\n") if outbox.exists() else 0
 

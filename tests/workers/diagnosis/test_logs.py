@@ -237,5 +237,5 @@ def test_the_command_says_what_it_can_t_read_or_does_not_know(tmp_path: Path) ->
     (tmp_path / "a.log").write_text("ZorgError: 7\n")
     told = run(str(tmp_path / "a.log"))
     assert told.returncode == 1
-    assert "No cause is known" in told.stdout
+    assert "The cause of this failure is unknown" in told.stdout
     assert "a.log:1: ZorgError: 7" in told.stdout

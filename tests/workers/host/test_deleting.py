@@ -71,7 +71,7 @@ def test_no_link_leads_out_of_the_runs_folder(control: FakeControl, tmp_path: Pa
     (runs_dir / at).symlink_to(elsewhere / at)
     assert not delete(control, runs_dir)
     assert (elsewhere / FOLDER / "model.safetensors").exists()
-    assert "is a link or lies below one" in control.deleted[0]["problem"]
+    assert "is a link or is below one" in control.deleted[0]["problem"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def settings_in(folder: Path) -> HostSettings:
 def test_an_inventory_has_disk_ports_programs_and_the_driver(tmp_path: Path) -> None:
     made = Inventory(settings_in(tmp_path), read_gpus=lambda: [reading(0)])
     with socket.create_server(("127.0.0.1", 0)) as server:
-        told = made.take()
+        told = made.read()
         assert server.getsockname()[1] in told["listening"]
     assert told["disk_total_mib"] >= told["disk_free_mib"] > 0
     assert told["programs"]["trainer"] == ["/opt/python", "-m", "workers.trainer"]
@@ -45,7 +45,7 @@ def test_an_inventory_has_disk_ports_programs_and_the_driver(tmp_path: Path) -> 
 def test_hosts_that_share_a_runs_folder_announce_the_same_id(tmp_path: Path) -> None:
     for name in ("shared", "own"):
         (tmp_path / name).mkdir()
-    ids = [Inventory(settings_in(tmp_path / name)).take()["runs_folder"] for name in ("shared", "shared", "own")]
+    ids = [Inventory(settings_in(tmp_path / name)).read()["runs_folder"] for name in ("shared", "shared", "own")]
     assert ids[0] == ids[1] != ids[2]
     assert all(len(each) == 32 for each in ids)
     assert [path.name for path in (tmp_path / "own").iterdir()] == [inventory.FOLDER_ID]
@@ -53,16 +53,16 @@ def test_hosts_that_share_a_runs_folder_announce_the_same_id(tmp_path: Path) -> 
 
 def test_the_runs_folder_is_announced_as_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Inventory(replace(settings_in(tmp_path), runs_dir=Path("."))).take()["runs_dir"] == str(tmp_path)
+    assert Inventory(replace(settings_in(tmp_path), runs_dir=Path("."))).read()["runs_dir"] == str(tmp_path)
 
 
 def test_a_host_says_that_it_converts_models_only_while_the_script_is_there(tmp_path: Path) -> None:
-    assert Inventory(settings_in(tmp_path)).take()["converts_to_gguf"] is False
+    assert Inventory(settings_in(tmp_path)).read()["converts_to_gguf"] is False
     made = Inventory(replace(settings_in(tmp_path), llama_cpp_dir=tmp_path / "llama.cpp"))
-    assert made.take()["converts_to_gguf"] is False
+    assert made.read()["converts_to_gguf"] is False
     (tmp_path / "llama.cpp").mkdir()
     (tmp_path / "llama.cpp/convert_hf_to_gguf.py").touch()
-    assert made.take()["converts_to_gguf"] is True
+    assert made.read()["converts_to_gguf"] is True
 
 
 def test_links_are_told_and_asked_for_once() -> None:
@@ -74,14 +74,14 @@ def test_links_are_told_and_asked_for_once() -> None:
 
     made = Gpus(lambda: [reading(0), reading(1)], links)
     for _ in range(3):
-        found, error = made.take()
+        found, error = made.read()
     assert found[1]["links"] == [{"gpu": 0, "kind": "NVLink", "lanes": 18, "path": "NODE"}]
     assert (error, asked["links"]) == ("", 1)
 
 
 def test_a_gpu_in_trouble_is_named_and_the_others_stay() -> None:
     lost = reading(1, used_mib=None, memory_mib=0, trouble="GPU is lost")
-    found, error = Gpus(lambda: [reading(0), lost, reading(2)], dict).take()
+    found, error = Gpus(lambda: [reading(0), lost, reading(2)], dict).read()
     assert [gpu["index"] for gpu in found] == [0, 2]
     assert error == "GPU 1: GPU is lost"
 
@@ -90,11 +90,11 @@ def test_nvml_that_fails_is_told_with_its_words() -> None:
     def broken() -> list[GpuReading]:
         raise GpuError("Driver/library version mismatch")
 
-    assert Gpus(broken, dict).take() == ([], "NVML does not answer: Driver/library version mismatch")
+    assert Gpus(broken, dict).read() == ([], "NVML isn't responding: Driver/library version mismatch")
 
 
 def test_nvml_that_hangs_does_not_silence_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inventory, "GPU_PATIENCE_S", 0.05)
+    monkeypatch.setattr(inventory, "GPU_TIMEOUT_S", 0.05)
     released, calls = threading.Event(), Counter[str]()
 
     def hanging() -> list[GpuReading]:
@@ -103,20 +103,20 @@ def test_nvml_that_hangs_does_not_silence_the_host(monkeypatch: pytest.MonkeyPat
         return [reading(0)]
 
     made = Gpus(hanging, dict)
-    assert made.take() == ([], "NVML does not answer.")
-    assert made.take() == ([], "NVML does not answer.")
+    assert made.read() == ([], "NVML isn't responding.")
+    assert made.read() == ([], "NVML isn't responding.")
     assert calls["read"] == 1  # no thread is lost for each announcement
     job = made._job
     released.set()
     assert job is not None
     assert job.wait(30)
-    found, error = made.take()
+    found, error = made.read()
     assert ([gpu["index"] for gpu in found], error) == ([0], "")
 
 
 def test_a_host_that_has_only_some_of_the_gpus_tells_of_no_others() -> None:
     made = Gpus(lambda: [reading(index) for index in range(4)], dict, own=frozenset({1, 3}))
-    assert [gpu["index"] for gpu in made.take()[0]] == [1, 3]
+    assert [gpu["index"] for gpu in made.read()[0]] == [1, 3]
 
 
 # --- NVML itself, behind its Python binding -------------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_anything_else_is_no_score_and_never_a_zero(server: JudgeServer, said: s
         ("[raw=<html>no</html>]", "http", "Its answer is not a chat completion."),
         ("[raw={}", "http", "Its answer is not a chat completion."),
         ('[raw={"choices": 7}', "http", "Its answer is not a chat completion."),
-        ("[flood]", "http", "The answer has more than 1,048,576 bytes."),
+        ("[flood]", "http", "The response has more than 1,048,576 bytes."),
         ("[reset]", "http", "The connection failed"),
         ("[hang]", "timeout", "It didn't answer within 0.3 s."),
         ("[drip]", "timeout", "It didn't answer within 0.3 s."),
@@ -245,7 +245,7 @@ def test_a_plain_server_at_an_https_address_is_told(server: JudgeServer) -> None
 
 def test_the_address_that_is_connected_to_is_asked_about_first(server: JudgeServer) -> None:
     scores = asked(server, "a", endpoint=Endpoint(server.address, KEY, refusal=lambda ip: f"{ip} is private"))
-    assert scores.failures[0].message == "No request is sent there: 127.0.0.1 is private."
+    assert scores.failures[0].message == "No request may be sent there: 127.0.0.1 is private."
     assert server.asked == []
 
 

@@ -59,7 +59,7 @@ def told(code: str, tools: Tools, answer: str = ANSWER, **params: Any) -> tuple[
         ("print('0\\n1\\n2\\n3')", "It prints more lines than the reference."),
         ("def f():\n    print('0\\n1\\n2')", "It prints nothing, but the reference does."),
         ("print('0\\n1\\n2')\nraise ValueError('no')", "ValueError: no"),
-        ("print('0\\n1\\n2')\nexit(1)", "It ended early, by exit(1)."),
+        ("print('0\\n1\\n2')\nexit(1)", "It ended early by calling exit(1)."),
         ("import os\nos.write(1, b'0\\n1\\n2')\nos._exit(0)", "It ended early with exit code 0."),
     ],
 )

@@ -73,7 +73,7 @@ def judged(source: str, *tests: str, limits: Limits = Limits(), seconds: float =
             deadline.join()
             _end(left)
             _end(right)
-    return Judged(messages.test_results(answers, len(tests), "It gave no answer."), said[0] if said else None)
+    return Judged(messages.test_results(answers, len(tests), "It reported no result."), said[0] if said else None)
 
 
 def _fork(entry: Callable[..., None], *ends: socket.socket) -> int:

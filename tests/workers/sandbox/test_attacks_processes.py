@@ -217,7 +217,7 @@ ENDS = {
     "os._exit with 0": ("import os\nos._exit(0)", "It ended early with exit code 0."),
     "os._exit with 7": ("import os\nos._exit(7)", "It ended early with exit code 7."),
     "exit in C": ("import ctypes\nctypes.CDLL(None).exit(0)", "It ended early with exit code 0."),
-    "sys.exit": ("import sys\nsys.exit(0)", "It ended early, by exit(0)."),
+    "sys.exit": ("import sys\nsys.exit(0)", "It ended early by calling exit(0)."),
 }
 
 

@@ -52,7 +52,7 @@ def test_a_second_answer_ends_the_evaluation_and_none_is_kept_beyond(
     [flooded] = sandbox.run([Job(FLOOD)], LIMITS)
     [tested] = sandbox.test([Trial(FLOOD, ("assert f() == 1",))], LIMITS)
     for outcome in (flooded, tested.candidate):
-        assert (outcome.kind, outcome.message) == (Kind.ERROR, "It gave more answers than it was asked for.")
+        assert (outcome.kind, outcome.message) == (Kind.ERROR, "It sent more messages than were requested.")
         assert outcome.value is None
     assert max(kept) == 1
     assert not tested.passed

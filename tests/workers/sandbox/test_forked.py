@@ -151,7 +151,7 @@ def test_a_fork_whose_zygote_ended_before_it_was_locked_in_ends_too() -> None:
             if os.fork() == 0:
                 os.close(ending)
                 os.read(ended, 1)
-                while os.getppid() == lockdown._zygote:
+                while os.getppid() == lockdown._zygote_pid:
                     pass
                 lockdown.lock(
                     ResourceLimits(60, 1 << 40, 1 << 30), tmpfs_bytes=0, dies_with_parent=True, filter_address=0

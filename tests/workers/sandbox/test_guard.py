@@ -74,7 +74,7 @@ def test_no_value_becomes_code(test: str) -> None:
 
 def test_a_test_that_would_run_a_value_is_named_as_such() -> None:
     found = judged(GIVES, "import pickle\nassert vars(pickle)['loads'](pickled()) == 3")
-    assert found.results[0].needs == "It could run what the tested code gives: “pickle.find_class”."
+    assert found.results[0].needs == "It could execute what the tested code returns: “pickle.find_class”."
 
 
 def test_sympy_reads_no_text_of_a_candidate() -> None:

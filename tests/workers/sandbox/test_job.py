@@ -29,10 +29,10 @@ def test_a_module_of_data_classes_is_executed() -> None:
 @pytest.mark.parametrize(
     ("source", "kind", "said"),
     [
-        ("def f():\n    return object()", "error", "It gave an object, no plain value."),
+        ("def f():\n    return object()", "error", "It returned an object, which is not a plain value."),
         ("def f():\n    return 'x' * 5_000_000", "error", "bytes; 1,048,576 are allowed"),
         ("def f():\n    raise MemoryError", "memory", "MemoryError"),
-        ("import sys\nsys.exit(3)", "error", "It ended early, by exit(3)."),
+        ("import sys\nsys.exit(3)", "error", "It ended early by calling exit(3)."),
         ("x = (", "error", "SyntaxError"),
         ("x = 1\0", "error", "null bytes"),
         ("x = '\ud800'", "error", "surrogates not allowed"),

@@ -171,7 +171,7 @@ def test_what_is_no_message_is_refused(body: bytes) -> None:
 
 def test_the_deepest_value_that_leaves_arrives() -> None:
     deep: Any = 1
-    for _ in range(plain_values.DEEPEST):
+    for _ in range(plain_values.MAX_DEPTH):
         deep = (deep,)
     assert crossed({"value": deep}) == {"value": deep}
 

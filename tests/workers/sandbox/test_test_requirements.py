@@ -59,34 +59,43 @@ def test_these_too(test: str) -> None:
     ("test", "said"),
     [
         ("assert Calculator.add(1, 2) == 3", "“Calculator” is used as more than a function: Calculator.add."),
-        ("assert Calculator().plus(1, 2) == 3", "What “Calculator” gives is used as more than a plain value: .plus."),
+        (
+            "assert Calculator().plus(1, 2) == 3",
+            "The result of “Calculator” is used as more than a plain value: .plus.",
+        ),
         ("s = Stack()\ns.push(1)\nassert s.pop() == 1", "“s” is used as more than a plain value: s.push."),
-        ("assert isinstance(f(1), Thing)", "“Thing” is used as a class of the tested code's."),
+        ("assert isinstance(f(1), Thing)", "“Thing” is used as a class that the tested code defines."),
         ("assert isinstance(f(1), (int, Thing))", "“Thing” is used as a class"),
-        ("try:\n    f(1)\nexcept Broken:\n    pass", "“Broken” is used as an exception of the tested code's own."),
+        ("try:\n    f(1)\nexcept Broken:\n    pass", "“Broken” is used as an exception that the tested code defines."),
         ("try:\n    f(1)\nexcept (ValueError, Broken):\n    pass", "exception"),
         ("class Mine(Base):\n    pass\nassert f(1)", "“Base” is used as a class to derive from."),
-        ("assert f(lambda x: x) == 1", "A function of the test's own is given to “f”."),
-        ("assert f(key=lambda x: x) == 1", "A function of the test's own is given"),
-        ("def key(x): return x\nassert f([1], key) == 1", "A function of the test's own is given"),
-        ("class Node: pass\nassert f(Node()) == 1", "“Node” makes an object that is given to “f”."),
-        ("class Node: pass\nassert f(Node) == 1", "A class of the test's own is given to “f”."),
-        ("assert longest([Pair(5, 24), Pair(39, 60)], 2) == 1", "“Pair” makes an object that is given to “longest”."),
-        ("assert adder(3)(4) == 7", "A function that the tested code makes is called: “adder”."),
-        ("add = adder(3)\nassert add(4) == 7", "A function that the tested code makes is called: “add”."),
+        ("assert f(lambda x: x) == 1", "A function that the test defines is passed to “f”."),
+        ("assert f(key=lambda x: x) == 1", "A function that the test defines is passed"),
+        ("def key(x): return x\nassert f([1], key) == 1", "A function that the test defines is passed"),
+        ("class Node: pass\nassert f(Node()) == 1", "“Node” creates an object that is passed to “f”."),
+        ("class Node: pass\nassert f(Node) == 1", "A class that the test defines is passed to “f”."),
+        (
+            "assert longest([Pair(5, 24), Pair(39, 60)], 2) == 1",
+            "“Pair” creates an object that is passed to “longest”.",
+        ),
+        ("assert adder(3)(4) == 7", "A function that the tested code returns is called: “adder”."),
+        ("add = adder(3)\nassert add(4) == 7", "A function that the tested code returns is called: “add”."),
         ("assert LIMIT == 3 and f(1)", "“LIMIT” is used as a value, not called as a function."),
         ("assert TABLE['a'] == f(1)", "“TABLE” is used as a value"),
-        ("assert eval(f('1 + 1')) == 2", "“eval” could run what the tested code gives."),
-        ("exec(f('x'))", "“exec” could run"),
-        ("import pickle\nassert pickle.loads(f(1)) == 2", "“pickle.loads” could run"),
+        ("assert eval(f('1 + 1')) == 2", "“eval” could execute what the tested code returns."),
+        ("exec(f('x'))", "“exec” could execute"),
+        ("import pickle\nassert pickle.loads(f(1)) == 2", "“pickle.loads” could execute"),
         ("async def main():\n    assert await f(1) == 1\nimport asyncio\nasyncio.run(main())", "is awaited"),
         ("import asyncio\nassert asyncio.run(f(1)) == 1", "is awaited"),
-        ("def check(candidate):\n    assert candidate(1) == 2", "It calls nothing that the tested code defines."),
-        ("assert 1 == 1", "It calls nothing"),
-        ("# nothing", "It calls nothing"),
-        ("", "It calls nothing"),
-        ("x = 5", "It calls nothing"),
-        ("assert abs(-1) == 1", "It calls nothing"),
+        (
+            "def check(candidate):\n    assert candidate(1) == 2",
+            "It doesn't call anything that the tested code defines.",
+        ),
+        ("assert 1 == 1", "It doesn't call anything"),
+        ("# nothing", "It doesn't call anything"),
+        ("", "It doesn't call anything"),
+        ("x = 5", "It doesn't call anything"),
+        ("assert abs(-1) == 1", "It doesn't call anything"),
         (
             "def check(candidate):\n    assert candidate.size == 3\ncheck(f)",
             "“candidate” is used as more than a function",
@@ -228,7 +237,7 @@ def test_what_would_pass_without_having_judged_is_told(test: str, said: str) -> 
     ],
 )
 def test_what_could_run_a_value_is_told(test: str) -> None:
-    assert "could run what the tested code gives" in problems(test)
+    assert "could execute what the tested code returns" in problems(test)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +245,7 @@ def test_what_could_run_a_value_is_told(test: str) -> None:
     [
         (
             "import io, contextlib\nb = io.StringIO()\nwith contextlib.redirect_stdout(b):\n    f(3)\nassert b",
-            "is seen in its own process only",
+            "is visible only in its own process",
         ),
         ("import io, sys\nsys.stdout = out = io.StringIO()\nf(1)\nassert out.getvalue()", "It changes sys.stdout"),
         ("from unittest.mock import patch\nwith patch('builtins.input'):\n    assert f(1)", "changes nothing in"),

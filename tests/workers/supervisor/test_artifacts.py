@@ -137,9 +137,9 @@ def test_a_store_out_of_reach_is_told_in_words(bucket: ObjectStore, saved: Path)
     [
         (refusing_store.FULL, "is full: There is not enough"),
         (refusing_store.OVER_QUOTA, "is full: The quota"),
-        (refusing_store.WRONG_KEY, "refuses the keys: The access key"),
-        (refusing_store.WRONG_SECRET, "refuses the keys: The signature"),
-        (refusing_store.NO_BUCKET, "does not have the bucket"),
+        (refusing_store.WRONG_KEY, "rejects the keys: The access key"),
+        (refusing_store.WRONG_SECRET, "rejects the keys: The signature"),
+        (refusing_store.NO_BUCKET, "doesn't have the bucket"),
     ],
 )
 def test_what_a_store_can_say_is_told_in_words(saved: Path, how: tuple[int, str, str], words: str) -> None:
@@ -150,7 +150,7 @@ def test_what_a_store_can_say_is_told_in_words(saved: Path, how: tuple[int, str,
 def test_a_store_that_hangs_is_told_in_words(saved: Path) -> None:
     with object_store() as hanging:
         hanging.hang()
-        with pytest.raises(StoreError, match="did not answer in time"):
+        with pytest.raises(StoreError, match="didn't respond in time"):
             ArtifactStore(hanging.store, read_s=0.2).upload(saved, NAME)
 
 

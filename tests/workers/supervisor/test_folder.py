@@ -219,7 +219,7 @@ def test_what_is_left_without_a_folder_is_found_ended_and_proved(tmp_path: Path,
     with left_without_a_folder(tmp_path, first=first) as (made, placement):
         assert reaper.reap(RUN, 1, TOKEN, made.settings, placement, read_gpus=lambda: gpu(0)) is True
         report = made.control.reaped[0]
-        assert "no folder of this attempt" in report["detail"]
+        assert "no folder for this attempt" in report["detail"]
         assert report["receipt"]["processes_ended"] >= 1
         assert [each["gpu"] for each in report["receipt"]["gpus"]] == ["1"]
         assert report["receipt"]["free"] is True
@@ -250,7 +250,7 @@ def test_a_folder_made_anew_by_a_refused_launch_hides_nothing(tmp_path: Path) ->
         assert (made.folder / "spec.json").exists()
         reaper.reap(RUN, 1, TOKEN, made.settings, placement, read_gpus=lambda: gpu(0))
         report = made.control.reaped[0]
-        assert "holds no lines" in report["detail"]
+        assert "contains no lines" in report["detail"]
         assert (report["receipt"]["processes_ended"] >= 1, report["receipt"]["free"]) == (True, True)
 
 

@@ -16,7 +16,7 @@ from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, R
 from workers.rewards.sandboxed import CodeParams, RunParams
 from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program, TestJob, TestOutcome
-from workers.sandbox.requirements.syntax import deeper
+from workers.sandbox.requirements.syntax import is_too_deep
 
 MAX_LINE_TOKENS = 2_000
 """Maximum number of operators, dots and brackets in one line; each may be a level of recursion in the parser."""
@@ -152,7 +152,7 @@ def python_style(
 
 
 def _is_tame(code: str) -> bool:
-    if deeper(code):
+    if is_too_deep(code):
         return False
     return all(sum(line.count(sign) for sign in "+-*/%@.~<>=([{:") <= MAX_LINE_TOKENS for line in code.split("\n"))
 

@@ -18,7 +18,7 @@ from workers.rewards.sandboxed import failure, sandbox
 from workers.rewards.scoring import all_failed, score
 from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Limits
-from workers.sandbox.requirements.syntax import DEEPEST, NamedFunction, deeper, is_generator, parsed
+from workers.sandbox.requirements.syntax import MAX_BRACKET_DEPTH, NamedFunction, is_generator, is_too_deep, parsed
 
 FUNCTION_NAME = "reward"
 FIRST_ARGUMENT = "completions"
@@ -71,8 +71,8 @@ class CodeTrial:
 
 def problem(source: str) -> str:
     """Check the source without executing it, and return why it can't be a reward, or "" if it can."""
-    if deeper(source):
-        return f"it has more than {DEEPEST} nested brackets"
+    if is_too_deep(source):
+        return f"it has more than {MAX_BRACKET_DEPTH} nested brackets"
     tree = parsed(source)
     if isinstance(tree, str):
         return tree

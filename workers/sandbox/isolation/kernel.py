@@ -1,4 +1,4 @@
-"""System calls for which Python has no function. Each raises OSError if it fails."""
+"""System calls for which Python has no function; each raises OSError if it fails."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ _unshare, _setns = _libc.unshare, _libc.setns
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWPID = 0x20000000
-_TMPFS = 2 | 4 | 8
+_TMPFS_FLAGS = 2 | 4 | 8
 """MS_NOSUID, MS_NODEV, MS_NOEXEC."""
 
 PR_SET_PDEATHSIG = 1
@@ -30,7 +30,7 @@ _NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 
 
 def checked(result: int, call: str) -> int:
-    """Return a call's result. Raises OSError with the name of a failed call."""
+    """Return a call's result. Raises OSError with the call's name if it has failed."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{call}: {os.strerror(number)}")
@@ -50,7 +50,7 @@ def setns(fd: int, flags: int) -> None:
 
 
 def mount_tmpfs(path: bytes, options: bytes) -> None:
-    checked(_mount(b"tmpfs", path, b"tmpfs", _TMPFS, options), "mount")
+    checked(_mount(b"tmpfs", path, b"tmpfs", _TMPFS_FLAGS, options), "mount")
 
 
 def drop_capabilities() -> None:
@@ -59,20 +59,20 @@ def drop_capabilities() -> None:
 
 
 def raw(number: int, *arguments: object) -> int:
-    """Make a system call by its number."""
+    """Make a system call by its number, and return its result."""
     return checked(_syscall(number, *arguments), f"system call {number}")
 
 
 class SeccompFilter:
-    """A compiled seccomp filter."""
+    """A compiled seccomp filter in memory, with the address to pass to the kernel."""
 
     def __init__(self, code: bytes) -> None:
         self._code = ctypes.create_string_buffer(code, len(code))
-        described = struct.pack("@HP", len(code) // 8, ctypes.addressof(self._code))
-        self._described = ctypes.create_string_buffer(described, len(described))
-        self.address = ctypes.addressof(self._described)
+        header = struct.pack("@HP", len(code) // 8, ctypes.addressof(self._code))
+        self._header = ctypes.create_string_buffer(header, len(header))
+        self.address = ctypes.addressof(self._header)
 
 
 def install(address: int) -> None:
-    """Install the filter at this address, permanently for this process. Needs no_new_privs."""
+    """Install the filter at this address permanently for this process, which needs no_new_privs."""
     checked(_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, address, 0, 0), "seccomp")

@@ -1,4 +1,4 @@
-"""Restricts this process and its children by Landlock: they may read some folders, and change nothing."""
+"""Restriction of this process and its children by Landlock, so that they can read some folders and change nothing."""
 
 import ctypes
 import os
@@ -13,16 +13,15 @@ _PATH_BENEATH = 1
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _FILES_OF = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""Version -> the file operations that it can forbid: from 2 on moving between folders, from 3 on truncating, from 5 on
-ioctl."""
+"""File operations that each version can forbid: since 2 moving between folders, since 3 truncating, since 5 ioctl."""
 _NETWORK = 0b11
-"""TCP bind and connect, from version 4 on. seccomp forbids creating sockets anyway."""
+"""TCP bind and connect, since version 4. seccomp forbids creating sockets anyway."""
 _SCOPES = 0b11
-"""Abstract Unix sockets and signals, from version 6 on."""
+"""Abstract Unix sockets and signals, since version 6."""
 
 
 def version() -> int:
-    """Return the version of the kernel's Landlock; 0 if it has none."""
+    """Return the version of Landlock in the kernel, or 0 if it has none."""
     try:
         return kernel.raw(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
     except OSError:
@@ -30,8 +29,8 @@ def version() -> int:
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str] = ()) -> None:
-    """Restrict this process and all its children permanently. Needs no_new_privs. Raises OSError. `readable`: folders
-    and files to read and execute, as far as they exist. `writable`: files such as /dev/null."""
+    """Restrict this process, which needs no_new_privs, and all its children permanently. `readable`: folders and files
+    that may be read and executed, if they exist. `writable`: files such as /dev/null. Raises OSError."""
     abi = version()
     files = _FILES_OF[min(abi, max(_FILES_OF))] if abi else 0
     attributes = struct.pack("=QQQ", files, _NETWORK, _SCOPES)[: 8 if abi < 4 else 16 if abi < 6 else 24]

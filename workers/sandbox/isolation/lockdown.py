@@ -1,4 +1,4 @@
-"""Restricts the zygote and its forks: their resources, privileges and system calls."""
+"""Restriction of the resources, privileges and system calls of the zygote and its forks."""
 
 import errno
 import mmap
@@ -11,32 +11,28 @@ from typing import NamedTuple
 from workers.sandbox.isolation import kernel
 
 WORK = "/tmp"  # noqa: S108  # inside the sandbox: each evaluation mounts its own tmpfs there
-_OPEN_FILES = 64
-_MAX_OPEN = 1 << 16
-"""The limit of open files in the zygote."""
-_STEP = 1 << 16
-_UNPRIVILEGED = 65534
+_MAX_FILES_IN_FORK = 64
+_MAX_FILES_IN_ZYGOTE = 1 << 16
+_PRECISION_BYTES = 1 << 16
+_NOBODY = 65534
 _INFINITE = 0x7FFFFFFFFFFFFFFF
-_zygote = -1
-"""The zygote's pid, as seen by forks without a pid namespace of their own."""
+_zygote_pid = -1
 
 
 class ResourceLimits(NamedTuple):
     seconds: float
-    """Seconds of processor time."""
     address_space: int
-    """Bytes in total, including the zygote's."""
+    """Limit in bytes on the total address space, including the zygote's."""
     file_bytes: int
-    """The size of the largest file, in bytes."""
 
 
 def address_space() -> int:
-    """Return the bytes that count against this process's address space limit, rounded up to 64 KiB. Found without
-    /proc, as the lowest limit under which another page can be mapped."""
+    """Return the number of bytes that count towards this process's address space limit, rounded up to 64 KiB. It is
+    found without /proc, as the lowest limit under which another page can be mapped."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     low, high = 0, min(1 << 46, hard & _INFINITE)
     try:
-        while high - low > _STEP:
+        while high - low > _PRECISION_BYTES:
             middle = (low + high) // 2
             resource.setrlimit(resource.RLIMIT_AS, (middle, hard))
             low, high = (low, middle) if _maps_one_page() else (middle, high)
@@ -54,14 +50,14 @@ def _maps_one_page() -> bool:
 
 
 def limit_zygote() -> None:
-    """Set the limits common to all forks, and drop privileges that the zygote never needs. Raises OSError."""
-    global _zygote
-    _zygote = os.getpid()
+    """Set the limits common to all forks, and drop the privileges that the zygote never needs. Raises OSError."""
+    global _zygote_pid
+    _zygote_pid = os.getpid()
     hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if 0 <= hard_limit < _OPEN_FILES:
-        raise OSError(errno.EMFILE, f"Only {hard_limit} files may be open at once; {_OPEN_FILES} are needed")
+    if 0 <= hard_limit < _MAX_FILES_IN_FORK:
+        raise OSError(errno.EMFILE, f"Only {hard_limit} files may be open at once; {_MAX_FILES_IN_FORK} are needed")
     # The caller's soft limit may be low, and each evaluation needs a few descriptors here.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MAX_OPEN, hard_limit & _INFINITE), hard_limit))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MAX_FILES_IN_ZYGOTE, hard_limit & _INFINITE), hard_limit))
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_RTPRIO):
         resource.setrlimit(limit, (0, 0))
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
@@ -69,8 +65,8 @@ def limit_zygote() -> None:
 
 
 def lock(limits: ResourceLimits, *, tmpfs_bytes: int, dies_with_parent: bool, filter_address: int) -> None:
-    """Lock this process down permanently. Raises OSError. `tmpfs_bytes`: the size of a tmpfs to mount as the working
-    folder, in a new mount namespace; 0: none. `filter_address`: the address of a seccomp filter; 0: none."""
+    """Lock this process down permanently. `tmpfs_bytes`: the size of a tmpfs to mount as the working folder in a new
+    mount namespace, 0 for none. `filter_address`: the address of a seccomp filter, 0 for none. Raises OSError."""
     if tmpfs_bytes:
         kernel.unshare(kernel.CLONE_NEWNS)
         options = b"size=%d,nr_inodes=%d,mode=0700" % (tmpfs_bytes, 16 + tmpfs_bytes // 4096)
@@ -79,12 +75,12 @@ def lock(limits: ResourceLimits, *, tmpfs_bytes: int, dies_with_parent: bool, fi
     kernel.drop_capabilities()
     if dies_with_parent:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != _zygote:
+        if os.getppid() != _zygote_pid:
             os._exit(1)  # the parent ended before the signal was requested
     _set_limit(resource.RLIMIT_AS, limits.address_space)
     _set_limit(resource.RLIMIT_CPU, int(limits.seconds) + 2)
     _set_limit(resource.RLIMIT_FSIZE, limits.file_bytes)
-    _set_limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    _set_limit(resource.RLIMIT_NOFILE, _MAX_FILES_IN_FORK)
     if filter_address:
         kernel.install(filter_address)
 
@@ -95,7 +91,7 @@ def _set_limit(resource_id: int, value: int) -> None:
 
 
 def give_up_root(readable: list[str]) -> None:
-    """Stop being root: become a user who owns nothing, if that user can read the files, and drop all capabilities."""
+    """Give up root: become a user who owns nothing, if that user can read the files, and drop all capabilities."""
     if os.geteuid() != 0:
         return
 
@@ -110,13 +106,13 @@ def give_up_root(readable: list[str]) -> None:
 
 def _become_nobody() -> None:
     os.setgroups([])
-    os.setresgid(_UNPRIVILEGED, _UNPRIVILEGED, _UNPRIVILEGED)
-    os.setresuid(_UNPRIVILEGED, _UNPRIVILEGED, _UNPRIVILEGED)
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 
 
-def takes(filter_: kernel.SeccompFilter) -> bool:
-    """Return whether the kernel accepts a seccomp filter, by trying in a separate process."""
+def is_filter_accepted(filter_: kernel.SeccompFilter) -> bool:
+    """Return whether the kernel accepts a seccomp filter, by trying it in a separate process."""
 
     def is_installed() -> bool:
         kernel.install(filter_.address)

@@ -1,7 +1,7 @@
-"""Builds the allow-list of system calls for sandboxed code, as a BPF program that the kernel runs for each call.
+"""The allow-list of system calls for sandboxed code, built as a BPF program that the kernel runs for each call.
 
-All other calls fail with EPERM. The program is a binary search by the call's number, because on installation the kernel
-runs it once for each possible number.
+All other calls fail with EPERM. The program is a binary search by call number, because the kernel runs it once for each
+possible number when it is installed.
 """
 
 import errno
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from workers.sandbox.isolation.syscall_numbers import READS, SPECIAL, WRITES
 
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Machine -> column of the table, and the kernel's number for the architecture."""
+"""Column of the table, and the kernel's number for the architecture, by machine."""
 
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NR, _ARCH, _ARGUMENTS = 0, 4, 16
@@ -24,7 +24,7 @@ _X32 = 0x40000000
 
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)
 """F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. Not F_SETOWN and F_SETSIG, which
-send signals to other processes. Not F_SETPIPE_SZ, which takes memory that no limit counts."""
+send signals to other processes. Not F_SETPIPE_SZ, which allocates memory that no limit counts."""
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
 _PRCTL = (15, 16, 0x53564D41)
@@ -35,7 +35,7 @@ _CLONE_NEW_ANY = 0x7E020080
 
 @dataclass(frozen=True)
 class _OneOf:
-    """Allows a call if an argument is one of the values; both have 32 bits."""
+    """Rule that allows a call if an argument is one of the values, all with 32 bits."""
 
     argument: int
     values: tuple[int, ...]
@@ -43,29 +43,29 @@ class _OneOf:
     def code(self) -> list[bytes]:
         count = len(self.values)
         tests = [_op(_JUMP_EQUAL, value, count - index) for index, value in enumerate(self.values)]
-        return [_argument(self.argument), *tests, _answer(errno.EPERM), _op(_RETURN, _ALLOW)]
+        return [_argument(self.argument), *tests, _fail_with(errno.EPERM), _op(_RETURN, _ALLOW)]
 
 
 @dataclass(frozen=True)
 class _Null:
-    """Allows a call if an argument is a null pointer."""
+    """Rule that allows a call if an argument is a null pointer."""
 
     argument: int
 
     def code(self) -> list[bytes]:
         low = _op(_LOAD, _ARGUMENTS + 8 * self.argument)
         high = _op(_LOAD, _ARGUMENTS + 8 * self.argument + 4)
-        refuse, allow = _answer(errno.EPERM), _op(_RETURN, _ALLOW)
+        refuse, allow = _fail_with(errno.EPERM), _op(_RETURN, _ALLOW)
         return [low, _op(_JUMP_EQUAL, 0, 0, 2), high, _op(_JUMP_EQUAL, 0, 1), refuse, allow]
 
 
 @dataclass(frozen=True)
 class _Thread:
-    """Allows clone for threads of this process only."""
+    """Rule that allows clone only for threads of this process."""
 
     def code(self) -> list[bytes]:
         new = _op(_JUMP_ANY_BIT, _CLONE_NEW_ANY, 1)
-        return [_argument(0), new, _op(_JUMP_ANY_BIT, _CLONE_THREAD, 1), _answer(errno.EPERM), _op(_RETURN, _ALLOW)]
+        return [_argument(0), new, _op(_JUMP_ANY_BIT, _CLONE_THREAD, 1), _fail_with(errno.EPERM), _op(_RETURN, _ALLOW)]
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,20 @@ _REFUSE = _Always(_ERRNO | errno.EPERM)
 
 
 class Unsupported(Exception):
-    """The machine has no seccomp filters, or an unknown architecture. The message is for people."""
+    """Error for a machine without seccomp filters or with an unknown architecture. The message is for people."""
 
 
-def supported() -> None:
+def check_supported() -> None:
+    """Raise Unsupported if there is no filter for this machine."""
     if os.uname().machine not in _ARCHES or sys.maxsize < 2**32:
         raise Unsupported(f"There is no table of system calls for {os.uname().machine}.")
 
 
 def program(*, writes: bool = False, executes: bool = False, alone: bool = False) -> bytes:
-    """Return a filter's code. Raises Unsupported. `writes`: the process may change files. `executes`: it may become
-    another program, with threads. `alone`: it is process 1, alone in a pid namespace, and may signal itself."""
-    supported()
+    """Build a filter and return its code. `writes`: the process may change files. `executes`: it may become another
+    program, with threads. `alone`: it is process 1, alone in a pid namespace, and may signal itself. Raises
+    Unsupported."""
+    check_supported()
     column, arch = _ARCHES[os.uname().machine]
     allowed: dict[str, _Rule] = dict.fromkeys(READS, _Always(_ALLOW))
     if writes:
@@ -119,13 +121,13 @@ def program(*, writes: bool = False, executes: bool = False, alone: bool = False
         _op(_RETURN, _KILL),
         _op(_LOAD, _NR),
         _op(_JUMP_AT_LEAST, _X32, 0, 1),
-        _answer(errno.EPERM),
+        _fail_with(errno.EPERM),
     ]
     return b"".join(head + _search(_intervals(rules)))
 
 
 def _intervals(rules: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
-    """Return (first number, its rule), wherever the rule changes."""
+    """Return (first number, rule) for each interval of call numbers with the same rule."""
     intervals: list[tuple[int, _Rule]] = [(0, _REFUSE)]
     for number in range(max(rules) + 2):
         rule = rules.get(number, _REFUSE)
@@ -152,7 +154,7 @@ def _argument(index: int) -> bytes:
     return _op(_LOAD, _ARGUMENTS + 8 * index)
 
 
-def _answer(number: int) -> bytes:
+def _fail_with(number: int) -> bytes:
     return _op(_RETURN, _ERRNO | number)
 
 

@@ -1,4 +1,4 @@
-"""The numbers of the system calls relevant to sandboxed code, on x86_64 and aarch64."""
+"""Numbers of the system calls that matter for sandboxed code, on x86_64 and aarch64."""
 
 _READS = """
 read 0 63; write 1 64; readv 19 65; writev 20 66; pread64 17 67; pwrite64 18 68; preadv 295 69; pwritev 296 70
@@ -43,8 +43,8 @@ def _number(text: str) -> int | None:
 
 
 READS = _table(_READS)
-"""Calls for reading, computing and waiting: name -> number on x86_64 and on aarch64, None if missing."""
+"""Calls for reading, computing and waiting, as name -> number on x86_64 and on aarch64, None if there is none."""
 WRITES = _table(_WRITES)
-"""Calls that change files, for sandboxes in which all reachable files are the evaluation's own."""
+"""Calls that change files, for sandboxes in which all reachable files belong to the evaluation."""
 SPECIAL = _table(_SPECIAL)
-"""Calls that are allowed by their arguments, or fail with a special error."""
+"""Calls that are allowed depending on their arguments, or fail with a special error."""

@@ -1,12 +1,11 @@
-"""Finds the parts of a test that run and assert something: an assertion that never runs would pass silently."""
+"""Analysis of which parts of a test run and assert something: an assertion that never runs would pass silently."""
 
 import ast
 from collections.abc import Iterator, Mapping
 
 from workers.sandbox.requirements.syntax import NamedFunction, dotted, is_generator, required
 
-_FAILS = frozenset(("raises", "fail", "warns", "exit", "quit", "_exit", "throws"))
-"""Last parts of the names of functions that assert something, in addition to names that begin with “assert”."""
+_ASSERTING_NAMES = frozenset(("raises", "fail", "warns", "exit", "quit", "_exit", "throws"))
 _FIXTURES = frozenset(
     (
         *("setUp", "tearDown", "setUpClass", "tearDownClass", "asyncSetUp", "asyncTearDown", "runTest"),
@@ -14,12 +13,12 @@ _FIXTURES = frozenset(
     )
 )
 _LAZY = frozenset(("map", "filter", "zip", "enumerate", "reversed"))
-_SWALLOWED = frozenset(("AssertionError", "Exception", "BaseException"))
+_ASSERTION_CATCHERS = frozenset(("AssertionError", "Exception", "BaseException"))
 
 
 def judging(tree: ast.Module, parents: Mapping[ast.AST, ast.AST], names: dict[str, str]) -> tuple[tuple[str, ...], str]:
-    """Return the functions and classes to run after a test, and why it would pass without asserting anything, or "". A
-    test may only define functions and classes if its author relies on pytest or unittest. `parents`: from
+    """Return the functions and classes to run after a test, and why the test would pass without asserting anything, or
+    "". A test may only define functions and classes if its author relies on pytest or unittest. `parents`: from
     syntax.parents; `names`: from syntax.imported."""
     finder = _AssertionFinder(tree, parents, names)
     runs = tuple(finder.runs())
@@ -35,17 +34,16 @@ class _AssertionFinder:
         self._names = names
         self._defs = {node.name: node for node in parents if isinstance(node, NamedFunction)}
         self._cases: set[str] = set()
-        """The test's own classes that unittest would run."""
+        """Classes of the test that unittest would run."""
         self._used: set[str] = set()
-        """Names used outside of the functions that they name."""
         self._methods_used: set[str] = set()
-        """Attributes that are used, and names of tests in quotes."""
+        """Attributes that are used, and test names in quotes."""
         self.problem = ""
         for node in parents:
-            self._use(node)
+            self._note_use(node)
 
     def runs(self) -> Iterator[str]:
-        """Yield the functions and classes to run after the test. Also sets `problem`."""
+        """Yield the functions and classes to run after the test, and then set `problem`."""
         ours: set[ast.AST] = set()
         for statement in self._tree.body:
             if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
@@ -59,20 +57,19 @@ class _AssertionFinder:
                     yield statement.name
         for node in self._parents:
             if not self.problem:
-                self._look_at(node, ours)
+                self._check(node, ours)
 
     def asserts(self, node: ast.AST) -> bool:
-        """Return whether this node itself asserts something."""
+        """Return whether a node itself asserts something."""
         if isinstance(node, ast.Call):
             last = dotted(node.func, self._names).rpartition(".")[2] or getattr(node.func, "attr", "")
-            return last.lower().startswith("assert") or last in _FAILS
+            return last.lower().startswith("assert") or last in _ASSERTING_NAMES
         return isinstance(node, (ast.Assert, ast.Raise))
 
-    def _judges(self, node: ast.AST) -> bool:
-        """Return whether anything in the node asserts something."""
+    def _contains_assertion(self, node: ast.AST) -> bool:
         return any(map(self.asserts, ast.walk(node)))
 
-    def _use(self, node: ast.AST) -> None:
+    def _note_use(self, node: ast.AST) -> None:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             name = node.id
             if name not in self._used and (name not in self._defs or not self._is_inside(node, name)):
@@ -89,15 +86,15 @@ class _AssertionFinder:
             node = parent
         return False
 
-    def _methods(self, of: ast.ClassDef) -> list[NamedFunction]:
-        """Return the methods that run when the class is run after the test; none if it isn't run."""
-        bases = [dotted(base, self._names).rpartition(".")[2] for base in of.bases]
+    def _methods(self, class_: ast.ClassDef) -> list[NamedFunction]:
+        """Return the methods that run when the class is run after the test, or [] if the class isn't run."""
+        bases = [dotted(base, self._names).rpartition(".")[2] for base in class_.bases]
         is_case = any(base.endswith("TestCase") or base in self._cases for base in bases)
         if is_case:
-            self._cases.add(of.name)
-        if not is_case and (bases or not of.name.startswith("Test") or of.name in self._used):
+            self._cases.add(class_.name)
+        if not is_case and (bases or not class_.name.startswith("Test") or class_.name in self._used):
             return []
-        methods = [item for item in of.body if isinstance(item, NamedFunction)]
+        methods = [item for item in class_.body if isinstance(item, NamedFunction)]
         if not is_case and any(item.name == "__init__" for item in methods):
             return []
         is_asynchronous = any(base.startswith("IsolatedAsyncio") for base in bases)
@@ -110,19 +107,19 @@ class _AssertionFinder:
             and (is_asynchronous or isinstance(item, ast.FunctionDef))
         ]
 
-    def _look_at(self, node: ast.AST, ours: set[ast.AST]) -> None:
+    def _check(self, node: ast.AST, ours: set[ast.AST]) -> None:
         if isinstance(node, NamedFunction):
-            self._look_at_function(node, ours)
+            self._check_function(node, ours)
         elif isinstance(node, ast.Expr):
-            self._look_at_statement(node)
+            self._check_statement(node)
         elif isinstance(node, ast.Assert) and isinstance(node.test, (ast.GeneratorExp, ast.Lambda, ast.Tuple)):
             if not isinstance(node.test, ast.Tuple) or node.test.elts:
                 self.problem = f"Line {node.lineno} is always true: it asserts a tuple, a generator or a function."
         elif isinstance(node, ast.Try) and any(map(_swallows, node.handlers)) and any(map(_asserts, node.body)):
             self.problem = f"A failed assertion is swallowed by the “except” after line {node.lineno}."
 
-    def _look_at_function(self, node: NamedFunction, ours: set[ast.AST]) -> None:
-        if node in ours or not self._judges(node):
+    def _check_function(self, node: NamedFunction, ours: set[ast.AST]) -> None:
+        if node in ours or not self._contains_assertion(node):
             return
         name = node.name
         is_method = isinstance(self._parents[node], ast.ClassDef)
@@ -135,12 +132,12 @@ class _AssertionFinder:
             why = "awaits" if isinstance(node, ast.AsyncFunctionDef) else "calls"
             self.problem = f"Nothing {why} “{name[:80]}”, which has assertions."
 
-    def _look_at_statement(self, node: ast.Expr) -> None:
+    def _check_statement(self, node: ast.Expr) -> None:
         value = node.value
         while isinstance(value, ast.UnaryOp):
             value = value.operand
         if isinstance(value, (ast.Compare, ast.BoolOp)):
-            if isinstance(value, ast.BoolOp) and any(map(self._judges, value.values)):
+            if isinstance(value, ast.BoolOp) and any(map(self._contains_assertion, value.values)):
                 return
             if not isinstance(self._parents[node], (ast.With, ast.Try)):
                 self.problem = f"The comparison in line {node.lineno} is not asserted."
@@ -160,9 +157,9 @@ def _asserts(node: ast.AST) -> bool:
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:
-    """Return whether a handler catches assertions and does nothing, or only prints something."""
+    """Return whether a handler catches failed assertions and does nothing but perhaps print something."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    if not any(kind is None or (isinstance(kind, ast.Name) and kind.id in _SWALLOWED) for kind in kinds):
+    if not any(kind is None or (isinstance(kind, ast.Name) and kind.id in _ASSERTION_CATCHERS) for kind in kinds):
         return False
     return all(
         isinstance(item, (ast.Pass, ast.Continue))

@@ -1,19 +1,19 @@
-"""Runs the functions and classes that a test only defines, as pytest and unittest would, until the first failure."""
+"""Running of functions and classes that a test only defines, as in pytest and unittest, until the first failure."""
 
 import sys
 from typing import Any
 
 
-def prepare(text: str) -> None:
-    """Keep a test's `unittest.main()` from ending the process; `run` runs the tests in its place."""
-    if "unittest" in text and "main" in text:
+def prepare(test: str) -> None:
+    """Keep a test's `unittest.main()` from ending the process; `run` runs the tests instead."""
+    if "unittest" in test and "main" in test:
         import unittest
 
         unittest.main = lambda *_, **__: None  # type: ignore[assignment]
 
 
 def run(test: Any) -> None:
-    """Run a function, a unittest.TestCase, or a class with test methods. Raises the test's exception."""
+    """Run a function, a unittest.TestCase, or a class with test methods. Raises the exceptions of the test."""
     if not isinstance(test, type):
         test()
         return

@@ -1,15 +1,15 @@
-"""Finds forbidden parts of tests. A test runs in a separate process, so it can't share the candidate's input, output,
-random numbers or folder; and it must not use functions that turn a value into code."""
+"""Detection of forbidden parts of tests. A test runs in a separate process, so it can't share the candidate's input,
+output, random numbers or folder; and it must not use functions that turn a value into code."""
 
 import ast
 from collections.abc import Iterable, Mapping
 
 from workers.sandbox.requirements.syntax import dotted
 
-_RUNS_CODE = frozenset(("eval", "exec", "compile", "__import__"))
-_UNPICKLES = frozenset(("pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"))
-_LOADS = frozenset(("numpy.load", "pandas.read_pickle", "torch.load", "pandas.eval"))
-_TIMES = frozenset(("timeit.timeit", "timeit.repeat", "timeit.Timer"))
+_CODE_RUNNERS = frozenset(("eval", "exec", "compile", "__import__"))
+_UNPICKLING_MODULES = frozenset(("pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"))
+_UNPICKLING_FUNCTIONS = frozenset(("numpy.load", "pandas.read_pickle", "torch.load", "pandas.eval"))
+_TIMING_FUNCTIONS = frozenset(("timeit.timeit", "timeit.repeat", "timeit.Timer"))
 _STREAMS = frozenset(("sys.stdout", "sys.stdin", "sys.stderr"))
 _REDIRECTS = frozenset(("redirect_stdout", "redirect_stderr"))
 _WRITERS = frozenset(
@@ -19,50 +19,52 @@ _NO_BUILTINS = frozenset(("builtins", "__builtins__"))
 
 
 def forbidden(parents: Mapping[ast.AST, ast.AST], names: dict[str, str], bound: Iterable[str]) -> str:
-    """Return why a test can't be judged, as a sentence for people, or "". `parents`: from syntax.parents; `names`: from
+    """Explain to people why a test can't be judged; return "" if it can. `parents`: from syntax.parents; `names`: from
     syntax.imported; `bound`: names that the test itself binds."""
-    own = frozenset(bound) - names.keys()
+    own_names = frozenset(bound) - names.keys()
     seeds = draws = 0
     for node, parent in parents.items():
-        if isinstance(node, ast.ImportFrom) and node.module in _UNPICKLES and node.names[0].name == "*":
-            return _runs(f"{node.module}.*")
-        if not isinstance(node, (ast.Name, ast.Attribute)) or (isinstance(node, ast.Name) and node.id in own):
+        if isinstance(node, ast.ImportFrom) and node.module in _UNPICKLING_MODULES and node.names[0].name == "*":
+            return _could_run_code(f"{node.module}.*")
+        if not isinstance(node, (ast.Name, ast.Attribute)) or (isinstance(node, ast.Name) and node.id in own_names):
             continue
         full = dotted(node, names)
         call = parent if isinstance(parent, ast.Call) and parent.func is node else None
-        if problem := _code(node, full, parent, call) or _process(node, full, call):
+        if problem := _code_problem(node, full, parent, call) or _process_problem(node, full, call):
             return problem
         if full.startswith(("random.", "numpy.random.")) and not isinstance(parent, ast.Attribute):
             seeds, draws = seeds + full.endswith(".seed"), draws + (not full.endswith(".seed"))
     if seeds > 1 and not draws:
-        return "It seeds random numbers for the tested code, which draws its own in another process."
+        return "It seeds random numbers for the tested code, but that code draws its numbers in another process."
     return ""
 
 
-def _code(node: ast.Name | ast.Attribute, full: str, parent: ast.AST, call: ast.Call | None) -> str:
+def _code_problem(node: ast.Name | ast.Attribute, full: str, parent: ast.AST, call: ast.Call | None) -> str:
     first, _, last = full.rpartition(".")
-    if last in _RUNS_CODE and first in ("", *_NO_BUILTINS):
+    if last in _CODE_RUNNERS and first in ("", *_NO_BUILTINS):
         is_fixed = call is not None and call.args and all(isinstance(argument, ast.Constant) for argument in call.args)
-        return "" if is_fixed else _runs(full)
+        return "" if is_fixed else _could_run_code(full)
     if full in _NO_BUILTINS and not isinstance(parent, ast.Attribute):
-        return _runs(full)
-    if first.partition(".")[0] in _UNPICKLES and (last.startswith(("load", "open", "Unpickler", "_Unpickler"))):
-        return _runs(full)
+        return _could_run_code(full)
+    if first.partition(".")[0] in _UNPICKLING_MODULES and (
+        last.startswith(("load", "open", "Unpickler", "_Unpickler"))
+    ):
+        return _could_run_code(full)
     may_unpickle = call is not None and any(argument.arg == "allow_pickle" for argument in call.keywords)
-    if full in _LOADS and (full != "numpy.load" or may_unpickle):
-        return _runs(full)
-    if full in _TIMES and (call is None or any(isinstance(argument, ast.Call) for argument in call.args)):
-        return _runs(full)
+    if full in _UNPICKLING_FUNCTIONS and (full != "numpy.load" or may_unpickle):
+        return _could_run_code(full)
+    if full in _TIMING_FUNCTIONS and (call is None or any(isinstance(argument, ast.Call) for argument in call.args)):
+        return _could_run_code(full)
     return ""
 
 
-def _process(node: ast.Name | ast.Attribute, full: str, call: ast.Call | None) -> str:
+def _process_problem(node: ast.Name | ast.Attribute, full: str, call: ast.Call | None) -> str:
     first, _, last = full.rpartition(".")
     if last in _REDIRECTS and first in ("", "contextlib"):
-        return "What the tested code prints is seen in its own process only."
+        return "What the tested code prints is visible only in its own process."
     if isinstance(node.ctx, ast.Store):
         if full in _STREAMS or first == "builtins":
-            return f"It changes {full}, which the tested code doesn't see in its own process."
+            return f"It changes {full}, but the tested code runs in its own process and doesn't see that."
         return ""
     if full.startswith(("unittest.mock.patch", "mock.patch")) or full in ("pytest.MonkeyPatch", "pytest.main"):
         return f"“{full}” changes nothing in the process of the tested code."
@@ -83,5 +85,5 @@ def _writes(call: ast.Call) -> bool:
     return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and bool(set("wax+") & set(mode.value))
 
 
-def _runs(name: str) -> str:
-    return f"“{name[:80]}” could run what the tested code gives."
+def _could_run_code(name: str) -> str:
+    return f"“{name[:80]}” could execute what the tested code returns."

@@ -1,4 +1,4 @@
-"""Resolves the unbound names of a test: finds those of a library, and those that may let the candidate judge itself."""
+"""Resolution of a test's unbound names: those of a library, and those that may let the candidate judge itself."""
 
 import ast
 import sys
@@ -7,8 +7,8 @@ _CLASSES = {
     **dict.fromkeys(("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"), "collections"),
     **{"Fraction": "fractions", "Decimal": "decimal", "timedelta": "datetime", "date": "datetime"},
 }
-"""Names that tests use without an import. They refer to the library, because the candidate could decide the expected
-values with a definition of its own."""
+"""Names that tests use without an import. They refer to the library, because a definition in the candidate could decide
+the expected values."""
 _HELPERS = {
     **dict.fromkeys(("isclose", "sqrt", "fabs", "ceil", "floor", "pi", "inf", "nan", "isnan", "isinf"), "math"),
     **dict.fromkeys(("exp", "log", "sin", "cos", "tan", "hypot", "radians", "degrees"), "math"),
@@ -18,28 +18,27 @@ _HELPERS = {
     **dict.fromkeys(("approx", "raises"), "pytest"),
     **{"deepcopy": "copy", "reduce": "functools"},
 }
-"""Names like those in _CLASSES, but a task may be to write one of them: they refer to the library only if there is
-another free name."""
-_SHORT = {"np": "numpy"}
+"""Further such names. A task may be to write one, so they refer to the library only if another free name exists."""
+_ABBREVIATIONS = {"np": "numpy"}
 
 
-def library(free: set[str], bare: set[str]) -> dict[str, tuple[str, str]]:
-    """Return the free names of a test that a library defines -> (module, name in it; "" for the module itself). `bare`:
-    names that are not only used for an attribute."""
+def library(free: set[str], used_alone: set[str]) -> dict[str, tuple[str, str]]:
+    """Return the free names of a test that a library defines, as name -> (module, name in it or "" for the module
+    itself). `used_alone`: names that are not only used for their attributes."""
     origins = {}
     for name in free:
         if name in _CLASSES:
             origins[name] = (_CLASSES[name], name)
-        elif name not in bare and (name in sys.stdlib_module_names or name in _SHORT):
-            origins[name] = (_SHORT.get(name, name), "")
+        elif name not in used_alone and (name in sys.stdlib_module_names or name in _ABBREVIATIONS):
+            origins[name] = (_ABBREVIATIONS.get(name, name), "")
     if free - origins.keys() - _HELPERS.keys():
         origins.update((name, (_HELPERS[name], name)) for name in free & _HELPERS.keys() - origins.keys())
     return origins
 
 
 def doubt(tree: ast.Module, free: frozenset[str]) -> str:
-    """Return a doubt if one candidate function only checks the result of another, or "". It is no more than a doubt,
-    because the task may be to write both."""
+    """Return a doubt if one function of the candidate only checks the result of another, or "" otherwise. It is only a
+    doubt, because the task may be to write both."""
     if len(free) < 2:
         return ""
     for node in ast.walk(tree):
@@ -48,12 +47,12 @@ def doubt(tree: ast.Module, free: frozenset[str]) -> str:
             expression = expression.operand
         if isinstance(expression, ast.Call) and _name(expression) in free:
             name = _name(expression)
-            if any(_asks_another(value, name, free) for value in expression.args):
-                return f"“{name[:80]}” is part of the tested code and would judge it: define or import it in the test."
+            if any(_calls_another(value, name, free) for value in expression.args):
+                return f"“{name[:80]}” is part of the tested code and would judge it. Define or import it in the test."
     return ""
 
 
-def _asks_another(value: ast.expr, name: str, free: frozenset[str]) -> bool:
+def _calls_another(value: ast.expr, name: str, free: frozenset[str]) -> bool:
     return any(isinstance(inner, ast.Call) and _name(inner) in free - {name} for inner in ast.walk(value))
 
 

@@ -1,40 +1,39 @@
-"""Reads the syntax of a test: its nodes, the names that it binds, and the full names behind imports."""
+"""Helpers for the syntax of a test: its nodes, the names that it binds, and the full names behind imports."""
 
 import ast
 import re
 from collections.abc import Iterable, Iterator
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-DEEPEST = 60
-"""The deepest nesting of brackets: beyond it, the parser's time for some texts doubles with each level."""
-DEEPEST_SCOPE = 20
-"""The deepest nesting of functions: each is searched once for every function around it."""
+MAX_BRACKET_DEPTH = 60
+"""Maximum nesting depth of brackets; beyond it, the parser's time for some sources doubles with each level."""
+MAX_FUNCTION_DEPTH = 20
+"""Maximum nesting depth of functions, because each function is searched once for every function around it."""
 
-_BINDING = frozenset(
+_BINDING_TYPES = frozenset(
     (
         *(ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
         *(ast.ExceptHandler, ast.MatchAs, ast.MatchStar),
     )
 )
-_LOOKED_AT = _BINDING | {ast.Attribute, ast.Call, ast.Assign, ast.Await, ast.Lambda}
+_RELEVANT_TYPES = _BINDING_TYPES | {ast.Attribute, ast.Call, ast.Assign, ast.Await, ast.Lambda}
 _OPERATORS = frozenset((ast.Load, ast.Store, ast.Del, *ast.operator.__subclasses__(), *ast.cmpop.__subclasses__()))
-_NOTHING_IN = _OPERATORS | {ast.Constant}
+_LEAF_TYPES = _OPERATORS | {ast.Constant}
 _BRACKETS = re.compile(r"[([{]|([)\]}])")
 
 NamedFunction = ast.FunctionDef | ast.AsyncFunctionDef
 Function = NamedFunction | ast.Lambda
 ScopedNode = tuple[ast.AST, ast.AST, tuple[Function, ...]]
-"""A node, its parent, and the functions around it."""
 
 
 class TooDeep(ValueError):
-    """Functions are nested deeper than DEEPEST_SCOPE levels."""
+    """Error for functions nested deeper than MAX_FUNCTION_DEPTH levels."""
 
 
 def parsed(source: str) -> ast.Module | str:
-    """Parse a source; return its tree, or the problem as a part of a sentence. Nothing is executed."""
+    """Parse source code without executing anything, and return its tree, or the problem as part of a sentence."""
     if "\0" in source:
-        return "it holds a NUL byte"
+        return "it contains a NUL byte"
     try:
         return ast.parse(source)
     except SyntaxError as error:
@@ -44,29 +43,29 @@ def parsed(source: str) -> ast.Module | str:
 
 
 def scoped_nodes(tree: ast.Module) -> Iterator[ScopedNode]:
-    """Yield the relevant nodes in the order of the text. Raises TooDeep."""
+    """Yield the relevant nodes in source order. Raises TooDeep."""
     stack: list[ScopedNode] = [(tree, tree, ())]
     while stack:
         scoped_node = stack.pop()
         node, _, scope = scoped_node
         kind = type(node)
-        if kind in _LOOKED_AT:
+        if kind in _RELEVANT_TYPES:
             yield scoped_node
             if kind is ast.Name:
                 continue
         inner = (*scope, node) if isinstance(node, FUNCTIONS) else scope
-        if len(inner) > DEEPEST_SCOPE:
+        if len(inner) > MAX_FUNCTION_DEPTH:
             raise TooDeep
         for name in reversed(kind._fields):
             value = getattr(node, name, None)
             if type(value) is list:
                 stack += [(child, node, inner) for child in reversed(value) if isinstance(child, ast.AST)]
-            elif isinstance(value, ast.AST) and type(value) not in _NOTHING_IN:
+            elif isinstance(value, ast.AST) and type(value) not in _LEAF_TYPES:
                 stack.append((value, node, inner))
 
 
 def parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
-    """Return node -> parent, without operators and contexts, in the order of ast.walk."""
+    """Return the parent of each node, without operators and contexts, in the order of ast.walk."""
     parent_of: dict[ast.AST, ast.AST] = {}
     nodes: list[ast.AST] = [tree]
     for node in nodes:  # the list grows during the loop
@@ -80,8 +79,8 @@ def parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
 
 
 def binds(node: ast.AST) -> Iterator[str]:
-    """Yield the names that this node itself binds."""
-    if type(node) not in _BINDING:
+    """Yield the names that a node itself binds."""
+    if type(node) not in _BINDING_TYPES:
         return
     if isinstance(node, ast.Name):
         if not isinstance(node.ctx, ast.Load):
@@ -101,7 +100,7 @@ def parameters(function: Function) -> set[str]:
     return {item.arg for item in declared if item is not None}
 
 
-def local(function: Function) -> set[str]:
+def local_names(function: Function) -> set[str]:
     """Return the names that a function binds, including its parameters."""
     names = parameters(function)
     for node in ast.walk(function):
@@ -111,20 +110,20 @@ def local(function: Function) -> set[str]:
 
 
 def required(function: NamedFunction) -> int:
-    """Count the arguments that a call must pass."""
+    """Return the number of arguments that a call must pass."""
     arguments = function.args
     positional = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
     return positional + arguments.kw_defaults.count(None)
 
 
 def name_of(node: ast.expr) -> str:
-    """Return the name of a node, or of the function that it calls; "" for anything else."""
+    """Return the name that a node is, or the name of the function that it calls; "" for anything else."""
     node = node.func if isinstance(node, ast.Call) else node
     return node.id[:80] if isinstance(node, ast.Name) else ""
 
 
 def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
-    """Return imported name -> full name: {"p": "pickle", "loads": "pickle.loads"}."""
+    """Return the full names of imported names, such as {"p": "pickle", "loads": "pickle.loads"}."""
     full_names = {}
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -138,7 +137,8 @@ def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 def dotted(node: ast.AST, names: dict[str, str]) -> str:
-    """Return the full name: "numpy.testing.assert_allclose" for np.testing.assert_allclose; "" for anything else."""
+    """Return the full name of a node: "numpy.testing.assert_allclose" for np.testing.assert_allclose; "" if it isn't a
+    name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -148,18 +148,18 @@ def dotted(node: ast.AST, names: dict[str, str]) -> str:
     return ".".join((names.get(node.id, node.id), *reversed(parts)))
 
 
-def deeper(text: str) -> bool:
-    """Return whether brackets are nested deeper than DEEPEST levels."""
+def is_too_deep(source: str) -> bool:
+    """Return whether brackets are nested deeper than MAX_BRACKET_DEPTH levels."""
     depth = 0
-    for match in _BRACKETS.finditer(text) if sum(map(text.count, "([{")) > DEEPEST else ():
+    for match in _BRACKETS.finditer(source) if sum(map(source.count, "([{")) > MAX_BRACKET_DEPTH else ():
         depth = max(0, depth - 1) if match[1] else depth + 1
-        if depth > DEEPEST:
+        if depth > MAX_BRACKET_DEPTH:
             return True
     return False
 
 
 def is_generator(function: NamedFunction) -> bool:
-    """Return whether the function itself yields, ignoring functions and classes inside it."""
+    """Return whether a function itself yields, ignoring functions and classes inside it."""
     remaining: list[ast.AST] = list(function.body)
     while remaining:
         node = remaining.pop()

@@ -1,8 +1,8 @@
-"""Reads a test's requirements of a candidate from its syntax: nothing is executed.
+"""The requirements of a test on a candidate, read from the test's syntax without executing anything.
 
-A test runs in another process than the candidate's code, so it may call the candidate's functions with plain values and
-examine the plain values that they return. A test that needs more ("Stack" as a class with methods, a lambda as an
-argument) can't be judged: `Requirements.problem` says why, and such a test never passes.
+A test runs in a different process from the candidate's code, so it may only call the candidate's functions with plain
+values and examine the plain values that they return. A test that needs more ("Stack" as a class with methods, a lambda
+as an argument) can't be judged: `Requirements.problem` says why, and such a test never passes.
 """
 
 import ast
@@ -21,42 +21,41 @@ from workers.sandbox.requirements.forbidden_in_tests import forbidden
 from workers.sandbox.requirements.syntax import FUNCTIONS, Function, NamedFunction, TooDeep
 
 FILE = "<test>"
-LONGEST = 50_000
-"""The longest test in characters: the tree of a longer test takes too much memory."""
-SHORT = 4_000
-"""The longest test in characters that a caller reads itself."""
+MAX_LENGTH = 50_000
+"""Maximum length of a test in characters, because the tree of a longer test takes too much memory."""
+MAX_SHORT_LENGTH = 4_000
+"""Maximum length in characters of a test that the caller parses itself."""
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__"}
-_SOLUTION = frozenset(("solution", "candidate", "main", "submission", "answer", "your_module", "my_module"))
-"""Names of the module that the model writes, for tests that import from it."""
-_NUMBERS_AND_TEXTS = (int, float, complex, str, bytes, bytearray)
+_CANDIDATE_MODULES = frozenset(("solution", "candidate", "main", "submission", "answer", "your_module", "my_module"))
+_NUMBERS_AND_STRINGS = (int, float, complex, str, bytes, bytearray)
 _CONTAINERS = (list, tuple, dict, set, frozenset, range, deque, Counter, defaultdict)
-_PLAIN_ATTRIBUTES = frozenset(name for kind in (*_NUMBERS_AND_TEXTS, *_CONTAINERS) for name in dir(kind)) | frozenset(
+_PLAIN_ATTRIBUTES = frozenset(name for kind in (*_NUMBERS_AND_STRINGS, *_CONTAINERS) for name in dir(kind)) | frozenset(
     (
         *("shape", "dtype", "size", "ndim", "T", "tolist", "item", "all", "any", "sum", "mean", "astype", "flatten"),
         *("year", "month", "day", "hour", "minute", "second", "days", "seconds", "total_seconds", "isoformat", "date"),
     )
 )
 _CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*\Z")
-_VALUES = (ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Subscript, ast.Assert, ast.If, ast.While, ast.IfExp)
+_VALUE_USES = (ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Subscript, ast.Assert, ast.If, ast.While, ast.IfExp)
 
 
 @dataclass(frozen=True)
 class Requirements:
     source: str | ast.Module
-    """The code to compile: the text, or its tree without the imports from the candidate's module."""
+    """Code to compile: the source, or its tree without the imports from the candidate's module."""
     names: frozenset[str]
-    """Free names that no library defines, so that the candidate must."""
+    """Free names that no library defines, so that the candidate must define them."""
     library: dict[str, tuple[str, str]]
-    """Free names that a library defines -> (module, name in it; "" for the module itself)."""
+    """Free names that a library defines, as name -> (module, name in it or "" for the module itself)."""
     runs: tuple[str, ...]
-    """Functions and classes that the test only defines, to run after it (defined_tests.py)."""
+    """Functions and classes that the test only defines, to be run after it (defined_tests.py)."""
     problem: str
-    """Why the test can't be judged with plain values, for people, or ""."""
+    """Explanation for people of why the test can't be judged with plain values; "" if it can."""
     doubts: str = ""
-    """Why the test may check less than it seems to, for people, or ""."""
+    """Explanation for people of why the test may check less than it seems to; "" if there are no doubts."""
 
     def packed(self) -> list[Any]:
-        """Return the requirements as plain values, for a verifier that need not read the test again."""
+        """Return the requirements as plain values, so that the verifier need not read the test again."""
         library = {name: list(origin) for name, origin in self.library.items()}
         return [sorted(self.names), library, list(self.runs), self.problem]
 
@@ -69,9 +68,9 @@ class Requirements:
 
 @lru_cache(maxsize=4096)
 def packed_of_short(test: str) -> list[Any] | None:
-    """Return the packed requirements of a short test that is compiled unchanged; None: its verifier must read it. The
+    """Return the packed requirements of a short test that is compiled unchanged; None if its verifier must read it. The
     completions of a group share their tests, so caching this saves each of their verifiers the work."""
-    if len(test) > SHORT or "\\" in test or syntax.deeper(test):
+    if len(test) > MAX_SHORT_LENGTH or "\\" in test or syntax.is_too_deep(test):
         return None  # a backslash may cause a warning, and warnings can't be silenced for one thread
     try:
         requirements = read(test)
@@ -81,8 +80,8 @@ def packed_of_short(test: str) -> list[Any] | None:
 
 
 def read_bounded(test: str) -> Requirements | None:
-    """Read a test; None if it can't be parsed, or is too long or too deep."""
-    if len(test) > LONGEST or syntax.deeper(test):
+    """Return the requirements of a test, or None if it can't be parsed, is too long or is nested too deeply."""
+    if len(test) > MAX_LENGTH or syntax.is_too_deep(test):
         return None
     try:
         with warnings.catch_warnings():
@@ -93,7 +92,8 @@ def read_bounded(test: str) -> Requirements | None:
 
 
 def read(test: str) -> Requirements:
-    """Read a test, without a limit of time. Raises SyntaxError, ValueError, MemoryError, RecursionError."""
+    """Return the requirements of a test, without a time limit. Raises SyntaxError, ValueError, MemoryError,
+    RecursionError."""
     tree = ast.parse(test, FILE)
     name = _called_with_values(tree)  # a quick check that covers most tests of a dataset
     if name and not free_names.library({name}, {name}):
@@ -106,7 +106,7 @@ def read(test: str) -> Requirements:
 
 
 def _called_with_values(tree: ast.Module) -> str:
-    """Return f for a test that consists of lines like `assert f(1, [2]) == "a"`; "" for any other test."""
+    """Return the name f for a test that consists of lines like `assert f(1, [2]) == "a"`, and "" for any other test."""
     names = {_asserted_call(statement) for statement in tree.body}
     return names.pop() if len(names) == 1 else ""
 
@@ -131,14 +131,14 @@ def _is_value(node: ast.expr) -> bool:
 
 
 def _drop_imports(tree: ast.Module) -> bool:
-    """Remove imports from the candidate's module, so that their names become free; return whether there were any."""
+    """Remove imports from the candidate's module, which makes their names free, and return whether there were any."""
     dropped = False
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if not isinstance(body, list):
             continue
         for index, statement in enumerate(body):
-            if not isinstance(statement, ast.ImportFrom) or statement.module not in _SOLUTION:
+            if not isinstance(statement, ast.ImportFrom) or statement.module not in _CANDIDATE_MODULES:
                 continue
             if all(alias.asname is None for alias in statement.names):
                 body[index] = ast.copy_location(ast.Pass(), statement)
@@ -151,13 +151,11 @@ class _Reader:
         self._tree = tree
         self._source = source
         self._defined: dict[str, Function] = {}
-        """The test's own functions at module level."""
         self._classes: set[str] = set()
         self._bound: set[str] = set()
         self._aliases: dict[Function, set[str]] = {}
-        """Parameters that receive a function of the candidate, as in HumanEval's check(candidate)."""
+        """Parameters that receive a function of the candidate, as in HumanEval's check(candidate), by function."""
         self._returned: set[str] = set()
-        """Variables that hold a value returned by the candidate."""
         self._nodes = list(syntax.scoped_nodes(tree))
         self._bind()
         self._problem = ""
@@ -171,10 +169,10 @@ class _Reader:
         self._find_returned()
         used = False
         for node, parent, scope in self._nodes:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self._candidates(node, scope):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self._is_candidates_name(node, scope):
                 used = used or _is_used(node, parent)
-                self._look_at_name(node, parent)
-            self._look_at(node, scope)
+                self._check_name(node, parent)
+            self._check(node, scope)
             if self._problem:
                 break
         nodes = syntax.parents(self._tree)
@@ -183,7 +181,7 @@ class _Reader:
         if not self._problem:
             self._problem = forbidden(nodes, names, self._bound)
         if not self._problem and not used:
-            self._problem = "It calls nothing that the tested code defines."
+            self._problem = "It doesn't call anything that the tested code defines."
         if not self._problem:
             runs, self._problem = judging(self._tree, nodes, names)
         doubt = "" if self._problem else free_names.doubt(self._tree, self._free)
@@ -200,11 +198,10 @@ class _Reader:
                 self._classes.add(node.name)
 
     def _loads(self) -> Iterator[tuple[ast.Name, ast.AST]]:
-        """Yield the uses of names that the test doesn't bind, with their parents."""
         inside: dict[Function, set[str]] = {}
         for node, parent, scope in self._nodes:
             if isinstance(node, FUNCTIONS):
-                inside[node] = syntax.local(node)
+                inside[node] = syntax.local_names(node)
             if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
                 continue
             name = node.id
@@ -225,11 +222,10 @@ class _Reader:
 
     def _find_returned(self) -> None:
         for node, _, scope in self._nodes:
-            if isinstance(node, ast.Assign) and self._calls(node.value, scope):
+            if isinstance(node, ast.Assign) and self._is_candidate_call(node.value, scope):
                 self._returned.update(target.id for target in node.targets if isinstance(target, ast.Name))
 
-    def _candidates(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
-        """Return whether a node is the name of something in the candidate."""
+    def _is_candidates_name(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
         if not isinstance(node, ast.Name):
             return False
         for function in reversed(scope):
@@ -239,74 +235,75 @@ class _Reader:
                 return False
         return node.id in self._free
 
-    def _calls(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
-        """Return whether a node calls something in the candidate."""
-        return isinstance(node, ast.Call) and self._candidates(node.func, scope)
+    def _is_candidate_call(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
+        return isinstance(node, ast.Call) and self._is_candidates_name(node.func, scope)
 
-    def _look_at_name(self, node: ast.Name, parent: ast.AST) -> None:
+    def _check_name(self, node: ast.Name, parent: ast.AST) -> None:
         name = node.id[:80]
         if isinstance(parent, ast.Attribute) and parent.attr not in ("__name__", "__doc__"):
             self._problem = f"“{name}” is used as more than a function: {name}.{parent.attr[:80]}."
         elif isinstance(parent, ast.Raise):
-            self._problem = f"“{name}” is used as an exception of the tested code's own."
+            self._problem = f"“{name}” is used as an exception that the tested code defines."
         elif isinstance(parent, ast.ClassDef):
             self._problem = f"“{name}” is used as a class to derive from."
-        elif isinstance(parent, _VALUES) or (isinstance(parent, ast.For) and parent.iter is node):
+        elif isinstance(parent, _VALUE_USES) or (isinstance(parent, ast.For) and parent.iter is node):
             self._problem = f"“{name}” is used as a value, not called as a function."
 
-    def _look_at(self, node: ast.AST, scope: tuple[Function, ...]) -> None:
+    def _check(self, node: ast.AST, scope: tuple[Function, ...]) -> None:
         if isinstance(node, ast.Attribute) and node.attr not in _PLAIN_ATTRIBUTES:
-            if self._calls(node.value, scope):
+            if self._is_candidate_call(node.value, scope):
                 self._problem = (
-                    f"What “{syntax.name_of(node.value)}” gives is used as more than a plain value: .{node.attr[:80]}."
+                    f"The result of “{syntax.name_of(node.value)}” is used as more than a plain value: "
+                    f".{node.attr[:80]}."
                 )
             elif isinstance(node.value, ast.Name) and node.value.id in self._returned:
                 name = node.value.id[:80]
                 self._problem = f"“{name}” is used as more than a plain value: {name}.{node.attr[:80]}."
         elif isinstance(node, ast.ExceptHandler) and node.type is not None:
             for part in ast.walk(node.type):
-                if isinstance(part, ast.Name) and self._candidates(part, scope):
-                    self._problem = f"“{part.id[:80]}” is used as an exception of the tested code's own."
-        elif isinstance(node, ast.Await) and self._calls(node.value, scope):
-            self._problem = "A function of the tested code's is awaited."
+                if isinstance(part, ast.Name) and self._is_candidates_name(part, scope):
+                    self._problem = f"“{part.id[:80]}” is used as an exception that the tested code defines."
+        elif isinstance(node, ast.Await) and self._is_candidate_call(node.value, scope):
+            self._problem = "A function that the tested code defines is awaited."
         elif isinstance(node, ast.Call):
-            self._look_at_call(node, scope)
+            self._check_call(node, scope)
 
-    def _look_at_call(self, node: ast.Call, scope: tuple[Function, ...]) -> None:
+    def _check_call(self, node: ast.Call, scope: tuple[Function, ...]) -> None:
         function = node.func
         values = [*node.args, *(part.value for part in node.keywords)]
-        if self._calls(function, scope) or (isinstance(function, ast.Name) and function.id in self._returned):
-            self._problem = f"A function that the tested code makes is called: “{syntax.name_of(function)}”."
-        elif self._candidates(function, scope):
+        if self._is_candidate_call(function, scope) or (
+            isinstance(function, ast.Name) and function.id in self._returned
+        ):
+            self._problem = f"A function that the tested code returns is called: “{syntax.name_of(function)}”."
+        elif self._is_candidates_name(function, scope):
             for value in values:
-                self._look_at_argument(syntax.name_of(function), value, scope)
+                self._check_argument(syntax.name_of(function), value, scope)
         elif isinstance(function, ast.Name) and function.id in ("isinstance", "issubclass"):
             for part in ast.walk(values[1]) if len(values) > 1 else ():
-                if isinstance(part, ast.Name) and self._candidates(part, scope):
-                    self._problem = f"“{part.id[:80]}” is used as a class of the tested code's."
+                if isinstance(part, ast.Name) and self._is_candidates_name(part, scope):
+                    self._problem = f"“{part.id[:80]}” is used as a class that the tested code defines."
         elif (
             isinstance(function, ast.Attribute)
             and isinstance(function.value, ast.Name)
             and function.value.id == "asyncio"
-            and any(self._calls(value, scope) for value in values)
+            and any(self._is_candidate_call(value, scope) for value in values)
         ):
-            self._problem = "A function of the tested code's is awaited."
+            self._problem = "A function that the tested code defines is awaited."
 
-    def _look_at_argument(self, called: str, value: ast.expr, scope: tuple[Function, ...]) -> None:
+    def _check_argument(self, called: str, value: ast.expr, scope: tuple[Function, ...]) -> None:
         if isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in self._defined):
-            self._problem = f"A function of the test's own is given to “{called}”."
+            self._problem = f"A function that the test defines is passed to “{called}”."
             return
         if isinstance(value, ast.Name) and value.id in self._classes:
-            self._problem = f"A class of the test's own is given to “{called}”."
+            self._problem = f"A class that the test defines is passed to “{called}”."
             return
         for part in ast.walk(value):
             if isinstance(part, ast.Call) and isinstance(part.func, ast.Name):
                 name = part.func.id
-                if name in self._classes or (_CLASS_NAME.match(name) and self._candidates(part.func, scope)):
-                    self._problem = f"“{name[:80]}” makes an object that is given to “{called}”."
+                if name in self._classes or (_CLASS_NAME.match(name) and self._is_candidates_name(part.func, scope)):
+                    self._problem = f"“{name[:80]}” creates an object that is passed to “{called}”."
                     return
 
 
 def _is_used(node: ast.Name, parent: ast.AST) -> bool:
-    """Return whether a name is called, or passed to something that may call it."""
     return isinstance(parent, (ast.Call, ast.keyword, ast.Assign, ast.List, ast.Tuple, ast.Dict, ast.Starred))

@@ -1,5 +1,5 @@
-"""`manage.py bench [NAME] [--json] [options of the benchmark]`: the benchmarks in tests/benchmarks, with the machine's
-load for each figure."""
+"""`manage.py bench [NAME] [--json] [options of the benchmark]`: runs the benchmarks in tests/benchmarks and reports the
+machine's load with the results."""
 
 import argparse
 import importlib
@@ -16,7 +16,7 @@ FOLDER = BASE_DIR / "tests" / "benchmarks"
 
 
 class Command(BaseCommand):
-    help = "Run benchmarks: all, or the named one."
+    help = "Run all benchmarks, or the named one."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         name = options["name"]
         if name is not None and name not in names():
-            raise CommandError(f"There is no benchmark {name!r}. There are: {', '.join(names())}.")
+            raise CommandError(f"There is no benchmark {name!r}. Benchmarks: {', '.join(names())}.")
         sys.path.insert(0, str(BASE_DIR))
         # Everything after the name belongs to the benchmark, except this option.
         arguments = [word for word in options["arguments"] if word not in ("--json", "--")]
@@ -37,25 +37,26 @@ class Command(BaseCommand):
 
     def _run(self, name: str, arguments: list[str], *, as_json: bool) -> None:
         before = os.getloadavg()[0]
-        figures = importlib.import_module(f"tests.benchmarks.{modules()[name]}").main(arguments)
+        results = importlib.import_module(f"tests.benchmarks.{modules()[name]}").main(arguments)
         machine = {"load_before": round(before, 2), "load_after": round(os.getloadavg()[0], 2), "cores": os.cpu_count()}
-        figures = _with_facts(figures, machine)
+        results = _with_facts(results, machine)
         if as_json:
-            self.stdout.write(json.dumps(_with_facts(figures, {"benchmark": name})))
+            self.stdout.write(json.dumps(_with_facts(results, {"benchmark": name})))
             return
         self.stdout.write(f"{name}")
-        offenders: dict[str, list[str]] = figures.pop("offenders", {})
-        for key, value in figures.items():
+        offenders: dict[str, list[str]] = results.pop("offenders", {})
+        for key, value in results.items():
             self.stdout.write(f"  {key:<32} {value}")
             for offender in offenders.get(key, []):
                 self.stdout.write(f"      {offender}")
 
 
-def _with_facts(figures: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """Merge facts into the key `about` if the benchmark has one, whose other keys are then objects, not figures."""
-    if "about" in figures:
-        return {**figures, "about": {**figures["about"], **facts}}
-    return {**figures, **facts}
+def _with_facts(results: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the results with facts about the run: inside `about` if the benchmark has that key, because its other keys
+    are then objects, and otherwise at the top level."""
+    if "about" in results:
+        return {**results, "about": {**results["about"], **facts}}
+    return {**results, **facts}
 
 
 def names() -> list[str]:
@@ -63,6 +64,6 @@ def names() -> list[str]:
 
 
 def modules() -> dict[str, str]:
-    """Return the benchmarks' modules by name. A trailing _ avoids the names of Python's own modules."""
+    """Return the benchmarks' modules by name. A module's trailing _ avoids the names of Python's own modules."""
     stems = [path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith(("_", "test_"))]
     return {stem.rstrip("_"): stem for stem in stems}

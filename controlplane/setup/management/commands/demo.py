@@ -18,13 +18,13 @@ ONCE_DEADLINE_S = 3600.0
 class Command(BaseCommand):
     help = "Set everything up, launch the demo run, and serve until Ctrl-C, which stops the run and everything else."
     requires_system_checks: list[str] = []
-    """None, because checks load every page and the first one should appear soon. `test` runs them."""
+    """No checks, because they load every page and the first one should appear soon. `test` runs them."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_serving_arguments(parser)
         parser.add_argument("--steps", type=int, help="optimizer steps of the run (default: 300)")
         parser.add_argument(
-            "--quick", action="store_true", help="a model that was hardly taught anything: ready at once, learns little"
+            "--quick", action="store_true", help="use a barely pretrained model: it is ready at once but learns little"
         )
         parser.add_argument("--once", action="store_true", help="wait for the end of the run, then stop everything")
         parser.add_argument("--json", action="store_true", help="with --once: print the outcome as one JSON object")
@@ -62,7 +62,7 @@ class Command(BaseCommand):
         user = owner()
         try:
             run = Demo(serving, user, self.say, quick=options["quick"]).launch(options["steps"])
-            self.say(f"The run: {serving.installation.control_url}/runs/{run.pk}/")
+            self.say(f"Demo run: {serving.installation.control_url}/runs/{run.pk}/")
             if not options["once"]:
                 self.say("Ctrl-C stops the run and everything else.")
                 serving.watch()

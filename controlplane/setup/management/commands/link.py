@@ -10,7 +10,7 @@ from controlplane.setup.serving.claims import serving_url
 
 
 class Command(BaseCommand):
-    help = "Print a sign-in link that works once, within 10 minutes, at the address that is served."
+    help = "Print a sign-in link that works once, within 10 minutes."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", nargs="?", help="the user to sign in (default: the first admin)")
@@ -23,7 +23,7 @@ class Command(BaseCommand):
         url = serving_url(Path(settings.DATA_DIR)) or settings.PUBLIC_URL
         if not url:
             raise CommandError(
-                f"Nothing serves {settings.DATA_DIR}: start `manage.py up`, then ask for a link. Where the web runs "
+                f"Nothing serves {settings.DATA_DIR}. Start `manage.py up`, then request a link. If the web runs "
                 "alone behind a proxy, set CONTROLPLANE_URL to the address that people use."
             )
         name = options["name"]

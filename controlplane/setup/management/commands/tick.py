@@ -1,4 +1,4 @@
-"""`manage.py tick`: one round of housekeeping, as Celery beat runs it every five seconds."""
+"""`manage.py tick`: runs one round of housekeeping, as Celery beat does every five seconds."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand
 
 
 class Command(BaseCommand):
-    help = "Reconcile, dispatch and fold once. Celery beat does this every 5 seconds."
+    help = "Run one round of housekeeping, as Celery beat does every 5 seconds."
 
     def handle(self, *args: Any, **options: Any) -> None:
         from django.utils import timezone

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 
 class Command(BaseCommand):
-    help = "Print a new API token; it is shown only now. Revoke it under Settings, API tokens."
+    help = "Create an API token and print it; it is shown only once. Revoke it under Settings, API tokens."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", nargs="?", help="the user to act as (default: the first admin)")
@@ -29,7 +29,7 @@ class Command(BaseCommand):
                 " ".join(f"--{field}: {error}" for field, errors in form.errors.items() for error in errors)
             )
         try:
-            _, text = api_tokens.make(user, form.cleaned_data["name"], options["scope"], days=options["days"])
+            _, plaintext = api_tokens.make(user, form.cleaned_data["name"], options["scope"], days=options["days"])
         except api_tokens.TooMany as error:
             raise CommandError(str(error)) from None
-        self.stdout.write(text)
+        self.stdout.write(plaintext)

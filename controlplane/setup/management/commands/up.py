@@ -1,4 +1,4 @@
-"""`manage.py up`: serve the control plane and act as a host on this machine, until Ctrl-C."""
+"""`manage.py up`: serves the control plane and acts as a host on this machine, until Ctrl-C."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from controlplane.setup.serving.serving import Options, RunningServices, served,
 class Command(BaseCommand):
     help = "Serve the control plane, with this machine as a host, until Ctrl-C. Runs keep training afterwards."
     requires_system_checks: list[str] = []
-    """None, because checks load every page and the first one should appear soon. `test` runs them."""
+    """No checks, because they load every page and the first one should appear soon. `test` runs them."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_serving_arguments(parser)
-        parser.add_argument("--stop-runs", action="store_true", help="also stop the runs of this host at the end")
+        parser.add_argument("--stop-runs", action="store_true", help="also stop this host's runs at the end")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
@@ -36,9 +36,9 @@ class Command(BaseCommand):
         if serving.installation.trainer_python is None:
             self.say("No trainer on this machine: pages work, and launches wait until `manage.py up` has installed it.")
         if adopted := leftover.training():
-            self.say(f"{leftover.plural(adopted, 'run')} kept training and report here again.")
+            self.say(f"Still training from an earlier start: {leftover.plural(adopted, 'run')}.")
         self.say("Ctrl-C stops serving" + (" and stops the runs." if stop_runs else "; runs keep training."))
-        connection.close()  # it may be lost in the meantime; later code opens a new one
+        connection.close()  # it may be lost while serving; later code opens a new one
         try:
             serving.watch()
         finally:
@@ -47,7 +47,9 @@ class Command(BaseCommand):
                     leftover.stop_all(serving, owner(), self.say)
                 elif training := leftover.training():
                     left_training = leftover.plural(training, "run")
-                    self.say(f"{left_training} left training; the next start finds them. (--stop-runs stops them.)")
+                    self.say(
+                        f"Left training: {left_training}. The next start resumes watching. (--stop-runs stops runs.)"
+                    )
 
     def say(self, text: str) -> None:
         self.stdout.write(text)

@@ -137,7 +137,7 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(change: dict[s
     page = answer.content.decode()
     assert answer.status_code == 422
     assert "What I typed" in page
-    assert "field to correct.</strong> Nothing is saved." in page
+    assert "field to correct.</strong> Nothing was saved." in page
     assert f'<a href="#id_{field}">' in page
     assert '<p class="muted" data-no-preview>No preview, because the mapping has errors.</p>' in page
     assert f'data-problems="{field}" role="alert"> <li>' in page

@@ -93,7 +93,7 @@ def test_a_user_has_a_bounded_number_of_tokens(monkeypatch):
 
 
 def test_the_record_of_a_token_keeps_the_newest(monkeypatch):
-    monkeypatch.setattr(api_tokens, "KEPT_ACTS", 3)
+    monkeypatch.setattr(api_tokens, "MAX_ACTS", 3)
     token = Program().token
     for number in range(8):
         api_tokens.note(token, f"POST {number}", status=200, address="")

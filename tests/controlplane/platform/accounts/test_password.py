@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from controlplane.platform.accounts.models import Role, User
-from controlplane.setup.serving.serving import may_bind
+from controlplane.setup.serving.serving import bind_problem
 from tests.controlplane.people import PASSWORD, make_user, signed_in
 
 pytestmark = pytest.mark.django_db
@@ -61,13 +61,13 @@ def test_guesses_at_the_current_password_are_slowed_down():
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
 def test_the_web_may_always_listen_on_loopback(host):
-    assert may_bind(host) is None
+    assert bind_problem(host) is None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.4", "gpu-box", "localhost.evil.example"])
 def test_the_web_listens_beyond_this_machine_only_once_an_admin_has_a_password(host):
     make_user(Role.ADMIN, password=None)
     make_user(Role.OPERATOR)
-    assert "no admin has a password" in (may_bind(host) or "")
+    assert "no admin has a password" in (bind_problem(host) or "")
     make_user(Role.ADMIN)
-    assert may_bind(host) is None
+    assert bind_problem(host) is None

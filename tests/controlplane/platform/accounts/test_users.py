@@ -63,7 +63,7 @@ def test_there_is_always_an_admin():
     only = make_user(Role.ADMIN)
     client = signed_in(user=only)
     refused = client.post(f"/users/{only.pk}/", {"role": "viewer", "max_running": "3"}, follow=True)
-    assert "The last admin must keep the role" in refused.content.decode()
+    assert "The last admin must keep this role" in refused.content.decode()
     refused = client.post(f"/users/{only.pk}/active/", {"active": "0"}, follow=True)
     assert "another admin can" in refused.content.decode()
     only.refresh_from_db()

@@ -74,7 +74,7 @@ def test_a_date_that_is_none_is_said_and_filters_nothing() -> None:
 def test_an_end_before_its_start_is_said_and_filters_nothing() -> None:
     an_act("Launched")
     found = page(since="2026-03-05", until="2026-03-04")
-    assert "To: This day is before the first one." in found
+    assert "To: This day is before “From”." in found
     assert "Launched" in found
 
 

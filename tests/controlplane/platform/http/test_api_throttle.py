@@ -67,7 +67,7 @@ async def test_shared_runs_are_counted_by_address_whatever_token_is_sent():
     throttle = ApiThrottle(answered, Buckets(1, now=Clock()))
     answers = [await ask(throttle, f"token {n}", "/shared/guess/") for n in range(6)]
     assert [answer[0]["status"] for answer in answers] == [200] * 5 + [429]
-    assert answers[-1][1]["body"] == b"Too many requests. Wait 1 s, and send fewer at a time."
+    assert answers[-1][1]["body"] == b"Too many requests. Wait 1 s and send fewer requests at a time."
 
 
 def test_many_clients_take_a_bounded_room():

@@ -59,19 +59,19 @@ class Server:
 
 
 async def test_a_body_without_a_declared_length_is_stopped_where_it_goes_over():
-    server = Server("/sign-in/", 20 * body_limit.SMALL)
+    server = Server("/sign-in/", 20 * body_limit.DEFAULT_LIMIT)
     assert await server.ask() == 413
-    assert server.read <= body_limit.SMALL
+    assert server.read <= body_limit.DEFAULT_LIMIT
 
 
 async def test_a_declared_length_over_the_limit_is_refused_unread():
-    server = Server("/sign-in/", 10, declared=body_limit.SMALL + 1)
+    server = Server("/sign-in/", 10, declared=body_limit.DEFAULT_LIMIT + 1)
     assert await server.ask() == 413
     assert server.read == 0
 
 
 async def test_a_browser_is_shown_a_page_that_leads_back():
-    server = Server("/rewards/import/", 10, declared=body_limit.SMALL + 1)
+    server = Server("/rewards/import/", 10, declared=body_limit.DEFAULT_LIMIT + 1)
     server.scope["headers"] += [
         (b"accept", b"text/html,*/*"),
         (b"host", b"box:8000"),
@@ -79,7 +79,7 @@ async def test_a_browser_is_shown_a_page_that_leads_back():
     ]
     assert await server.ask() == 413
     page = server.sent[1]["body"].decode()
-    assert "This is larger than the 512\N{NO-BREAK SPACE}KiB that can be sent here." in page
+    assert "This is larger than the limit of 512\N{NO-BREAK SPACE}KiB." in page
     assert 'href="/datasets/upload/?a=1" data-back>Go back' in page
     server.scope["headers"][-1] = (b"referer", b"http://elsewhere/")
     server.sent.clear()
@@ -99,13 +99,13 @@ async def test_a_browser_is_shown_a_page_that_leads_back():
     ],
 )
 async def test_the_limit_that_is_named_is_the_forms_own(path: str, most: str):
-    server = Server(path, 10, declared=body_limit.SMALL + 1)
+    server = Server(path, 10, declared=body_limit.DEFAULT_LIMIT + 1)
     assert await server.ask() == 413
     assert f"larger than the {most} that" in server.sent[1]["body"].decode().replace("\N{NO-BREAK SPACE}", " ")
 
 
 async def test_a_length_that_lies_does_not_help():
-    assert await Server("/sign-in/", 2 * body_limit.SMALL, declared=5).ask() == 413
+    assert await Server("/sign-in/", 2 * body_limit.DEFAULT_LIMIT, declared=5).ask() == 413
 
 
 async def test_ordinary_bodies_pass():
@@ -114,10 +114,10 @@ async def test_ordinary_bodies_pass():
 
 @pytest.mark.django_db(transaction=True)
 async def test_large_uploads_are_for_the_signed_in_alone(settings):
-    settings.DATASET_MAX_BYTES = 4 * body_limit.SMALL
+    settings.DATASET_MAX_BYTES = 4 * body_limit.DEFAULT_LIMIT
     client = await sync_to_async(operator)()
     cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
-    size = 2 * body_limit.SMALL
+    size = 2 * body_limit.DEFAULT_LIMIT
     for path in ("/datasets/upload/", "/datasets/7/upload/"):
         assert await Server(path, size, cookie=cookie).ask() == 200
         assert await Server(path, size).ask() == 413
@@ -146,9 +146,9 @@ def with_an_old_password() -> Client:
 async def test_who_may_not_upload_fills_no_disk(who: Callable[[], Client], settings):
     client = await sync_to_async(who)()
     cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
-    server = Server("/datasets/upload/", 2 * body_limit.SMALL, cookie=cookie)
+    server = Server("/datasets/upload/", 2 * body_limit.DEFAULT_LIMIT, cookie=cookie)
     assert await server.ask() == 413
-    assert server.read <= body_limit.SMALL
+    assert server.read <= body_limit.DEFAULT_LIMIT
 
 
 @pytest.mark.django_db(transaction=True)
@@ -156,14 +156,14 @@ async def test_who_may_not_upload_fills_no_disk(who: Callable[[], Client], setti
 async def test_large_uploads_by_token_need_one_that_may_operate(scope: str, status: int) -> None:
     program = await sync_to_async(Program)(scope)
     for path in ("/api/v1/datasets/upload", "/api/v1/datasets/7/upload"):
-        assert await Server(path, 2 * body_limit.SMALL, token=program.text).ask() == status
+        assert await Server(path, 2 * body_limit.DEFAULT_LIMIT, token=program.text).ask() == status
 
 
 async def test_large_reports_are_for_the_attempt_itself():
-    size = 2 * body_limit.SMALL
+    size = 2 * body_limit.DEFAULT_LIMIT
     mine = attempt_token("a1")
     assert await Server("/api/attempts/a1/samples", size, token=mine).ask() == 200
-    assert await Server("/api/attempts/a1/samples", 9 * body_limit.SMALL, token=mine).ask() == 413
+    assert await Server("/api/attempts/a1/samples", 9 * body_limit.DEFAULT_LIMIT, token=mine).ask() == 413
     for path, token in (("a1/samples", ""), ("a1/samples", "madeup"), ("a1/samples", "\xe4"), ("a2/samples", mine)):
         assert await Server(f"/api/attempts/{path}", size, token=token).ask() == 413
     assert await Server("/api/hosts/announce", size, token=mine).ask() == 413
@@ -171,10 +171,10 @@ async def test_large_reports_are_for_the_attempt_itself():
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_tokenizer_comes_from_the_host_itself():
-    size, path = 2 * body_limit.SMALL, "/api/hosts/box/inspections/7/tokenizer"
+    size, path = 2 * body_limit.DEFAULT_LIMIT, "/api/hosts/box/inspections/7/tokenizer"
     mine, others = [await database_sync_to_async(host_token)(name) for name in ("box", "other")]
     assert await Server(path, size, token=mine).ask() == 200
-    assert await Server(path, 9 * body_limit.SMALL, token=mine).ask() == 413
+    assert await Server(path, 9 * body_limit.DEFAULT_LIMIT, token=mine).ask() == 413
     for token in ("", "madeup", others):
         assert await Server(path, size, token=token).ask() == 413
 

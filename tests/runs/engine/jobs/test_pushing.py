@@ -53,7 +53,7 @@ def test_operators_push_nothing() -> None:
 def test_without_a_token_the_page_says_where_to_store_one() -> None:
     run, page = trained()
     shown = text(admin(), f"{page}push")
-    assert "No token of the model hub is stored" in shown
+    assert "No token for the model hub is stored" in shown
     assert 'href="/settings/secrets/"' in shown
     assert pushed(page).status_code == 422
     assert not run.jobs.exists()

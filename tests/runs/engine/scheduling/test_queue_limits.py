@@ -200,7 +200,7 @@ def test_an_admin_sets_limits_and_takes_them_back() -> None:
 def test_a_limit_is_a_whole_number(value: str) -> None:
     user = a_user()
     sent = {"role": user.role, "max_running": value, "max_queued": "1"}
-    assert "is not changed. Running runs, at most:" in admin().post(f"/users/{user.pk}/", sent, follow=True).text
+    assert "was not changed. Maximum running runs:" in admin().post(f"/users/{user.pk}/", sent, follow=True).text
     user.refresh_from_db()
     assert user.max_queued is None
 

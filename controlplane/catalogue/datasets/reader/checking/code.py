@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from workers.sandbox.requirements.syntax import deeper
+from workers.sandbox.requirements.syntax import is_too_deep
 
 MAX_CHARACTERS = 50_000
 """Characters of code that is checked; the syntax tree of longer code would exceed the memory limit."""
@@ -37,7 +37,7 @@ class CodeProblem(NamedTuple):
 
 def problem(text: str) -> CodeProblem | None:
     """Return the syntax error of the code; None if it parses, or if it is too long or too deeply nested to tell."""
-    if len(text) > MAX_CHARACTERS or deeper(text):
+    if len(text) > MAX_CHARACTERS or is_too_deep(text):
         return None
     try:
         with warnings.catch_warnings():

@@ -24,7 +24,7 @@ from controlplane.catalogue.datasets.reader.parsing.records import Record
 from controlplane.catalogue.datasets.reader.problems import DataProblem
 from workers.sandbox.outcomes import Backend, Job, Kind, Limits
 from workers.sandbox.pool import Sandbox
-from workers.sandbox.requirements.syntax import deeper, parsed
+from workers.sandbox.requirements.syntax import is_too_deep, parsed
 
 NAME = "transform"
 KINDS = FAILED, LEFT_OUT = "transform", "left_out"
@@ -57,7 +57,7 @@ def problem(source: str) -> str:
     """Explain why the source isn't a valid transform; "" if it is. Nothing is executed."""
     if not source.strip():
         return f"Write a function {NAME}(row)."
-    if len(source) > MAX_CHARACTERS or deeper(source):
+    if len(source) > MAX_CHARACTERS or is_too_deep(source):
         return "The function is too long, or its brackets are nested too deeply."
     tree = parsed(source)
     if isinstance(tree, str):
