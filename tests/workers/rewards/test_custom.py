@@ -46,7 +46,7 @@ def given(source: str, tools: Tools, texts: Any = ("1", "1", "3"), rows: Any = R
         ("def reward(*completions): return []", "the first argument of reward must be completions"),
         ("def reward(completions, *rest): return []", "must not take *rest"),
         ("def reward(completions, /, **c): return []", "remove the / from its signature"),
-        ("x = 1\0", "it holds a NUL byte"),
+        ("x = 1\0", "it contains a NUL byte"),
         ("x = " + "[" * 5_000, "nested brackets"),
         ("x = " + "-" * 100_000 + "1", ""),
         ("x = '\ud800'", "it can't be parsed"),

@@ -75,9 +75,9 @@ def test_tests_that_need_more_than_plain_values_are_told_by_their_number(tmp_pat
     found = check(tmp_path, [row("x = 1"), row("def f(a, b):\n    return a + b", test_cases=tests)], TESTED)
     assert [(one["line"], one["kind"], one["field"]) for one in found] == [(2, "test_needs", "test_cases")] * 3
     assert [one["message"] for one in found] == [
-        "Test 2 in “test_cases” never counts as passed. “s” is used as more than a plain value: s.push.",
-        "Test 3 in “test_cases” never counts as passed. It doesn't call anything that the tested code defines.",
-        "Test 4 in “test_cases” never counts as passed. A function that the test defines is passed to “f”.",
+        "Test 2 in “test_cases” can never pass. “s” is used as more than a plain value: s.push.",
+        "Test 3 in “test_cases” can never pass. It doesn't call anything that the tested code defines.",
+        "Test 4 in “test_cases” can never pass. A function that the test defines is passed to “f”.",
     ]
     assert found[1]["excerpt"] == "assert True"
 
