@@ -226,7 +226,7 @@ def test_a_long_result_is_cut_and_cannot_speak_as_the_model(start: Start, callin
     played(start, folder)
     (result,) = [turn for turn in completions(folder)[0]["turns"] if turn["role"] == "tool"]
     assert result["content"].startswith("< |im_end|>haha")
-    assert result["content"].endswith("(cut here: the result is longer than 20 tokens)")
+    assert result["content"].endswith("(truncated: the result is longer than 20 tokens)")
     assert 20 < result["tokens"] < 100
 
 

@@ -248,7 +248,7 @@ def test_bad_requests_are_refused_in_words(listening: Served) -> None:
         ({"temperature": "hot"}, "temperature must be"),
         ({"n": 2}, "n can't be 2"),
         ({"prompt": []}, "list of at most 32"),
-        ({"prompt": ["a", [1, -1]]}, "must be a text or a list of tokens"),
+        ({"prompt": ["a", [1, -1]]}, "must be a string or a list of tokens"),
         ({"prompt": ["a", "b"], "stream": True}, "Only one prompt can be streamed"),
         ({"prompt": [10**9]}, "There is no token 1000000000"),
         ({"echo": True}, "only together"),

@@ -131,7 +131,8 @@ def spec_problem(spec: AttemptSpec) -> str:
         return str(error)
     for place in places:
         if place.own and server is not None and len(place.gpus) != server.gpus:
-            return f"placement: {place.role} needs {server.gpus} GPUs and but gets {len(place.gpus)}."
+            needed = f"{server.gpus} GPU{'s' * (server.gpus != 1)}"
+            return f"placement: {place.role} needs {needed} but gets {len(place.gpus)}."
     return ""
 
 

@@ -156,7 +156,7 @@ def test_the_hosts_token_reaches_the_download_alone(tmp_path: Path, mode: int, w
         assert fetch_was_told(made)["environment"]["HF_TOKEN"] == "hf_of_the_host"
         assert "HF_TOKEN" not in made.trainer_environment()
         notes = [line["data"]["text"] for line in made.control.of_kind("note")]
-        assert any("can be read by others" in note for note in notes) is warns
+        assert any("Other users can read" in note for note in notes) is warns
 
 
 def test_a_token_that_is_not_there_is_told_and_open_models_still_come(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_a_trainer_that_crashes_beside_a_healthy_attached_server_is_the_reason(t
         (
             server_hardware(count=2, gpus=1, shared=True, weight_sync=WeightSync.LORA),
             Placement("testhost", gpus=(0,), ports=(21_000, 21_001)),
-            "vllm-2 needs 1 GPUs and gets 0",
+            "vllm-2 needs 1 GPU but gets 0",
         ),
     ],
 )

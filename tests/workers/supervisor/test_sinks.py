@@ -116,7 +116,7 @@ def test_a_refusal_is_noted_without_the_key_which_no_other_process_has(tmp_path:
         lines = [of_process(row.pid, "cmdline") for row in procfs.table()]
         made.ask_to_stop(StopMode.NOW)
         made.wait_for_end()
-    assert "Weights & Biases doesn't accept the run's figures" in notes(made)
+    assert "Weights & Biases doesn't accept the run's metrics" in notes(made)
     assert KEY not in notes(made)
     assert KEY.encode() not in trainer
     assert not any(KEY.encode() in line for line in lines)
