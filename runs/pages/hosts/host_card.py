@@ -161,7 +161,7 @@ def _quarantines(host: HostView, user: User) -> Iterator[Notice]:
             "warn",
             "triangle-alert",
             f"{quarantine.label} of {host.name} {'are' if is_plural else 'is'} in quarantine.",
-            f"{'they were' if is_plural else 'it was'} not confirmed free, so no run gets "
+            f"{'they were' if is_plural else 'it was'} not proved free, so no run gets "
             f"{'them' if is_plural else 'it'}.",
             after=holder,
             button=Button("Release…", address, f"release-{holder.lease_id}") if user.may_operate else None,

@@ -175,7 +175,7 @@ def _receipt(attempt: Attempt) -> str:
     receipt = attempt.receipt
     if not receipt:
         return " ".join([*lines, *(["It has no receipt."] if attempt.status in FINAL else [])])
-    release_note = "all resources were released" if receipt.get("free") else "**not all resources were confirmed free**"
+    release_note = "all resources were released" if receipt.get("free") else "**not all resources were proved free**"
     ended_count = receipt.get("processes_ended") or 0
     processes = (
         f"{ended_count} process{'es' if ended_count > 1 else ''} ended in {duration(receipt.get('seconds_to_gone'))}"

@@ -117,7 +117,7 @@ def test_a_quarantined_gpu_shows_a_banner_and_is_released_by_an_operator():
     lease = a_lease(a_host(gpus=1), Lease.QUARANTINED)
     assert "GPU 0 of box is in quarantine" in page()
     client, path = operator(), f"/hardware/leases/{lease.pk}/release/"
-    assert "was not confirmed free" in client.get(path).content.decode()
+    assert "was not proved free" in client.get(path).content.decode()
     assert client.post(path).status_code == 302
     lease.refresh_from_db()
     assert lease.state == Lease.RELEASED

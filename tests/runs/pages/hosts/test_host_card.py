@@ -124,7 +124,7 @@ def test_quarantined_resources_of_a_run_are_one_notice() -> None:
     [notice] = a_card(host)["quarantines"]
     assert (notice.title, notice.text) == (
         "GPU 0 of box is in quarantine.",
-        "it was not confirmed free, so no run gets it.",
+        "it was not proved free, so no run gets it.",
     )
     Lease.objects.create(attempt=lease.attempt, host=host, resource="gpu:1", state=Lease.QUARANTINED)
     [notice] = a_card(host, Role.VIEWER)["quarantines"]

@@ -256,7 +256,7 @@ async def test_a_burst_of_hints_becomes_few_frames(
 async def test_more_rows_than_fit_come_in_several_frames(
     cookie: str, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frames, "ROWS", 10)
+    monkeypatch.setattr(frames, "MAX_ROWS", 10)
     await store(attempt, [train(seq) for seq in range(1, 36)])
     async with opened(page(attempt), cookie) as socket:
         assert await socket.seqs_until(35) == list(range(1, 36))
