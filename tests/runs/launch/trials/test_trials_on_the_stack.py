@@ -53,4 +53,4 @@ def test_profiles_are_tried_on_a_real_host(trainer_stack: Stack, tiny_model: Pat
     assert (fits, free) == ("yes", True)
     assert speed > 0
     assert step > 0
-    assert found["tried large"] == ["no", None, None, None, "Needs 4 GPUs, testhost has none."]
+    assert found["tried large"] == ["no", None, None, None, "Needs 4 GPUs, but testhost has none."]
