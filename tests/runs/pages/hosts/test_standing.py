@@ -68,7 +68,7 @@ def test_a_revoked_host_is_told_so_and_its_token_fits_nothing() -> None:
     assert operator().post(f"/hardware/hosts/{Host.objects.get().pk}/revoke/").status_code == 302
     assert what(announce()) == "The credentials of box were revoked."
     assert announce().status_code == 403
-    assert what(post("/api/hosts/announce", {"name": "box"}, token="made up")) == "This is not box's token."
+    assert what(post("/api/hosts/announce", {"name": "box"}, token="made up")) == "The token doesn't belong to box."
     assert host_problem(Host.objects.get(), timezone.now())
     assert "revoked" in page()
 
@@ -80,7 +80,7 @@ def test_revoking_ends_what_runs_there_and_its_tokens() -> None:
     assert attempt.run.name in operator().get(f"/hardware/hosts/{host.pk}/revoke/").content.decode()
     answer = operator().post(f"/hardware/hosts/{host.pk}/revoke/", follow=True).content.decode()
     assert "1 run of it ended." in answer
-    assert "Redis can’t be reached" in answer.replace("&#x27;", "’")
+    assert "Redis is unreachable" in answer.replace("&#x27;", "’")
     attempt.refresh_from_db()
     assert (attempt.status, attempt.reason) == (RunStatus.FAILED, "host_lost")
     refused = to_attempt(attempt, "sync", {"lines": []})
