@@ -113,7 +113,7 @@ def test_an_engine_that_is_not_there_hangs_or_cannot_write_is_told(
     with pytest.raises(EngineError, match="squeue is not installed"):
         a_provider(engine).state("1")
     (tmp_path / "file").write_text("")
-    with pytest.raises(EngineError, match="can't be written to"):
+    with pytest.raises(EngineError, match="can't write to"):
         a_provider(engine, folder=str(tmp_path / "file")).request(SHAPE, name="a-1", join="5ec2e7")
 
 

@@ -275,7 +275,7 @@ def test_a_host_that_a_run_waits_for_stays():
     host = a_host(announced_at=timezone.now() - LONG_AGO)
     a_run("patient", host=host)
     said = operator().post(f"/hardware/hosts/{host.pk}/remove/", follow=True).content.decode()
-    assert "patient waits for box" in said
+    assert "patient is waiting for box" in said
 
 
 @pytest.mark.parametrize("act", ["give-up", "remove"])

@@ -68,7 +68,7 @@ def test_a_revoked_host_is_told_so_and_its_token_fits_nothing() -> None:
     assert operator().post(f"/hardware/hosts/{Host.objects.get().pk}/revoke/").status_code == 302
     assert what(announce()) == "The credentials of box were revoked."
     assert announce().status_code == 403
-    assert what(post("/api/hosts/announce", {"name": "box"}, token="made up")) == "This is not box's token."
+    assert what(post("/api/hosts/announce", {"name": "box"}, token="made up")) == "The token doesn't belong to box."
     assert host_problem(Host.objects.get(), timezone.now())
     assert "revoked" in page()
 

@@ -323,7 +323,7 @@ def test_several_runs_are_stopped_at_once_and_ended_ones_left_alone() -> None:
     going, waiting, over = an_attempt(), a_run("two").latest(), an_attempt(RunStatus.FAILED, run=a_run("three"))
     chosen = [going.run_id, waiting.run_id, over.run_id]
     page = operator().post("/runs/stop", {"mode": "save", "run": chosen}, follow=True)
-    said = "Asked 1 run to save and stop. Took 1 run out of the queue. 1 run had already ended."
+    said = "Asked 1 run to save and stop. Removed 1 run from the queue. 1 run had already ended."
     assert said in page.content.decode()
     modes = Attempt.objects.order_by("run__created_at").values_list("stop_mode", flat=True)
     assert list(modes) == ["save", "save", ""]

@@ -144,7 +144,7 @@ def test_a_chat_that_is_too_long_is_refused_before_it_is_stored(address: str) ->
     assert answer.status_code == 422
     assert "100,001 characters" in answer.content.decode()
     half = "x" * (LONGEST_CHAT - 10)
-    assert "at most 100,000" in asked(operator(), address, half, system="y" * 11).content.decode()
+    assert "the limit is 100,000" in asked(operator(), address, half, system="y" * 11).content.decode()
     assert not Turn.objects.exists()
     assert asked(operator(), address, half).status_code == 200
 

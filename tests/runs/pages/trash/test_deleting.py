@@ -219,7 +219,7 @@ def test_a_rename_keeps_names_unique_and_is_told_of_runs(run: Run) -> None:
     user = a_user()
     HardwareProfile.objects.create(name="big", spec={})
     small = HardwareProfile.objects.create(name="little", spec={})
-    with pytest.raises(naming.NameRefused, match="another hardware profile “big”"):
+    with pytest.raises(naming.NameRefused, match="Another hardware profile is already named “big”"):
         naming.rename(KINDS["profile"], small, "big", user)
     for name in ("", "  ", "a" * 81, "a\0b"):
         with pytest.raises(naming.NameRefused):

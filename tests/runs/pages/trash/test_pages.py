@@ -72,7 +72,7 @@ def test_a_title_becomes_a_form_and_the_form_a_title() -> None:
     assert 'value="tags"' in client.get(f"{page}?edit").content.decode()
     refused = client.post(page, {"name": "taken"})
     assert refused.status_code == 422
-    assert "another reward config “taken”" in refused.content.decode()
+    assert "Another reward config is already named “taken”" in refused.content.decode()
     assert "<title>better" in client.post(page, {"name": "better"}).content.decode()
     assert RewardConfig.objects.get(pk=config.pk).name == "better"
     assert viewer().post(page, {"name": "mine"}).status_code == 403
