@@ -77,14 +77,12 @@ class GroupView:
     """True for a training group whose rewards are all equal, so nothing is learned from it."""
     has_texts: bool
     policy: int | None = None
-    """The step whose weights generated the completions, if they were generated one step ahead."""
     entries: list[CompletionRow] = field(default_factory=list)
 
 
 @dataclass
 class CompletionTable:
     groups: list[GroupView]
-    """The groups with their `entries`; a group can occur more than once in a sorted table."""
     shown: int = 0
     total: int | None = None
     """Number of matching completions, or None if the search stopped early."""

@@ -21,7 +21,6 @@ class RuleFields:
     rule: HealthRule
     on: forms.BoundField
     bounds: list[forms.BoundField]
-    """The milder bound, then the worse one."""
     source: str
     changed: bool
 

@@ -87,7 +87,6 @@ class Text(NamedTuple):
     repeated: int
     empty: int
     identical: int = 0
-    """Number of long texts that are identical to another completion of the step."""
     gibberish: int = 0
 
 
@@ -103,7 +102,6 @@ class History:
     first_texts: Text | None = None
     """Sums over the completions of the first steps."""
     evaluations: list[tuple[int, float]] = field(default_factory=list)
-    """(step, validation reward)"""
     solved_shares: list[tuple[int, int, int]] = field(default_factory=list)
     """(last step, completions, solved completions) of each stretch of the run."""
     trails: dict[str, list[tuple[float, float]]] = field(default_factory=dict)

@@ -15,7 +15,6 @@ from runs.insight.metrics import run_charts
 
 VERDICTS = {"bad": "Unhealthy", "warning": "Needs attention", "well": "Healthy", "unknown": "Not enough data yet"}
 ENDED = {"unknown": "Too short to judge"}
-"""Verdicts with a different label for runs that have ended."""
 CHIPS = {"bad": "bad", "warning": "warn", "well": "good"}
 STATES = {
     "well": "ok",

@@ -53,7 +53,6 @@ def preset_of(run: Run) -> Preset:
 
 
 def choices() -> list[HealthPreset]:
-    """Return all presets, with the default first."""
     return sorted(HealthPreset.objects.all(), key=lambda row: (not row.is_default, row.slug is None, row.name))
 
 

@@ -63,7 +63,6 @@ class Lane:
     idle: float | None
     """Share of the step for which the lane was idle; None for lanes that needn't be busy."""
     gaps: tuple[tuple[float, float], ...] = ()
-    """Idle periods: (start, seconds)."""
 
     @property
     def idle_s(self) -> float:

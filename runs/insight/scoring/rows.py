@@ -13,7 +13,6 @@ from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
 from workers.contract.run.dataset import row_for_rewards
 
 MAX_BYTES = 16 * 2**20
-"""Maximum number of bytes of rows that one request reads."""
 MAX_CACHED_ROWS = 64
 MAX_CACHED_CHARS = 2**20
 EXAMPLE_ROW = {

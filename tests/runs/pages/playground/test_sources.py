@@ -84,9 +84,9 @@ def test_a_row_is_read_whole_for_what_a_group_answers():
 
 def test_a_datasets_row_is_chosen_by_its_place_and_whole_where_it_is_long():
     version = ready([{"question": f"What is {n}?" + "!" * 5000 * (n == 2), "answer": f"#### {n}"} for n in range(4)])
-    assert rows.shown_prompt(rows.at(version, 1).row) == "What is 1?"
-    assert rows.shown_prompt(rows.at(version, 2).row) == "What is 2?" + "!" * 5000
-    assert (rows.at(version, 7).index, rows.at(version, 7).count) == (3, 4)
+    assert rows.shown_prompt(rows.row_at(version, 1).row) == "What is 1?"
+    assert rows.shown_prompt(rows.row_at(version, 2).row) == "What is 2?" + "!" * 5000
+    assert (rows.row_at(version, 7).index, rows.row_at(version, 7).count) == (3, 4)
     assert 'value="3"' in sample(version=version.pk, sample=3)
 
 
