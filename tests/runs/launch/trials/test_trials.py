@@ -97,7 +97,7 @@ def test_a_candidate_that_is_too_large_is_not_queued_and_says_why():
     assert [run.profile.name for run in trial.runs.all() if run.profile] == ["small"]
     [refused] = trial.refused
     assert (refused["name"], refused["fits"]) == ("large", False)
-    assert refused["why"] == "Needs 4 GPUs, box has none."
+    assert refused["why"] == "Needs 4 GPUs, but box has none."
 
 
 def test_a_candidate_that_preflight_stops_says_why_and_the_others_run():
@@ -198,7 +198,7 @@ def test_the_form_says_what_the_host_has_for_each_profile():
     shown = operator().get(NEW).content.decode()
     assert "1 trainer GPU · vLLM server on 1 GPU, LoRA by HTTP · all weights" in shown
     assert "2 of box&#x27;s 2 GPUs" in shown
-    assert "Needs 4 GPUs, box has 2." in shown
+    assert "Needs 4 GPUs, but box has 2." in shown
 
 
 def test_another_host_changes_the_candidates_alone():
@@ -207,7 +207,7 @@ def test_another_host_changes_the_candidates_alone():
     row = four_gpus()
     query = {"host": other.pk, "profiles": [row.pk]}
     part = operator().get(NEW, query, headers={"HX-Request": "true"}).content.decode()
-    assert "Needs 4 GPUs, other has none." in part
+    assert "Needs 4 GPUs, but other has none." in part
     assert "1 that doesn’t fit here" in part
     assert f'value="{row.pk}" disabled>' in " ".join(part.split()).replace(" >", ">")
     assert "<html" not in part
@@ -283,7 +283,7 @@ def test_a_refused_candidate_is_a_row_of_its_own():
     trial = started(four_gpus())
     shown = viewer().get(f"/hardware/trials/{trial.pk}/").content.decode()
     assert "does not fit" in shown
-    assert "Needs 4 GPUs, box has none." in shown
+    assert "Needs 4 GPUs, but box has none." in shown
     assert "hx-trigger" not in shown
 
 
