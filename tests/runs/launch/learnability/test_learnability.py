@@ -176,7 +176,7 @@ def test_prompts_solved_too_rarely_or_too_often_are_left_out_of_a_new_version() 
 @pytest.mark.parametrize(
     ("bounds", "words"),
     [
-        ({"low": 0, "high": 100}, "there is nothing to leave out"),
+        ({"low": 0, "high": 100}, "there is nothing to filter out"),
         ({"low": 80, "high": 20}, "80 % is more than 20 %"),
         ({"low": "many"}, "whole percentages from 0 to 100"),
         ({"high": 101}, "whole percentages from 0 to 100"),

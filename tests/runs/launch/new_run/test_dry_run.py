@@ -197,7 +197,7 @@ def test_a_run_whose_dataset_file_is_gone_says_so(client):
     run = Run.objects.get(pk=answer.url.strip("/").split("/")[-1])
     run.dataset_version.rows_path.unlink()
     answer = client.get(f"/runs/{run.pk}/dry-run", follow=True)
-    assert "The file of sums v1 is missing" in answer.content.decode()
+    assert "The file of dataset sums v1 is missing" in answer.content.decode()
 
 
 def test_a_viewer_makes_no_commands_of_a_draft(client):

@@ -53,7 +53,7 @@ def inspected(host: Host, model: str = "/models/tiny") -> None:
 def test_the_time_comes_from_what_the_host_did_before() -> None:
     run = ran("earlier", a_ready_host())
     text = panel(gradient_accumulation_steps=1)
-    assert "by a run on box" in text
+    assert "based on a run on box" in text
     assert f'Based on <a href="/runs/{run.pk}/">earlier</a>' in text
     assert "about 2 s, 4k tokens" in text
     assert "about 33 min 20 s for 1,000 steps" in text

@@ -55,7 +55,7 @@ def test_values_of_a_program_have_the_types_of_json_or_are_text() -> None:
         ({"lora_r": 0, "use_lora": True}, "At least 1."),
         ({"attn_implementation": "magic"}, "magic is not one of the available choices"),
         ({"dataset_version": 10**9}, "This no longer exists. Choose another."),
-        ({"revision": "a b"}, "Use letters, digits"),
+        ({"revision": "a b"}, "Use only letters, digits"),
     ],
 )
 def test_a_value_that_will_not_do_is_named_with_a_sentence(value: dict[str, Any], sentence: str) -> None:

@@ -225,7 +225,7 @@ def test_rows_that_a_spec_names_and_nobody_has_are_listed(client, version):
         "rewards": [5],
     }
     text = notes(imported(client, json.dumps(spec)))
-    assert "data No dataset" in text
+    assert "doesn't exist here. Choose another." in text
     assert "rewards No reward config here" in text
 
 

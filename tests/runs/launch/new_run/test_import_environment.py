@@ -124,7 +124,7 @@ def test_the_search_example_is_made_once_and_chosen(client):
 
 
 def test_a_corpus_that_is_not_made_yet_stops_the_launch(client):
-    example = search_example.make(a_user())
+    example = search_example.create(a_user())
     page = client.post("/runs/new/check", sent(environment=str(example.environment.pk)))
     assert "There is no corpus Sample encyclopaedia v1" in page.content.decode()
     CorpusVersion.objects.update(status=CorpusVersion.READY, sha256="1" * 64, documents=9)

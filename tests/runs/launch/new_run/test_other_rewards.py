@@ -24,10 +24,10 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         {**EVALUATED, "keep_best": "rewards/short/mean"},
         Grade.WARN,
         "keep_best",
-        "short is computed in evaluations only",
+        "short is computed only in evaluations",
     ),
     ({**EVALUATED, "keep_best": "eval_rewards/typo/mean"}, Grade.WARN, "keep_best", "no component typo"),
-    ({**EVALUATED, "eval_rows": 0}, Grade.WARN, "eval_reward_version", "and the run makes none"),
+    ({**EVALUATED, "eval_rows": 0}, Grade.WARN, "eval_reward_version", "but the run makes none"),
     ({**EVALUATED, "eval_rewards": (REWARD,)}, Grade.STOP, "eval_reward_version", "Both reward configs have right"),
     (
         {**EVALUATED, "eval_rewards": (RewardSpec("x", "gone"),)},

@@ -66,9 +66,9 @@ def test_a_checkpoint_may_be_named_by_its_absolute_path(client: Client) -> None:
 @pytest.mark.parametrize(
     ("run", "step", "changes", "words"),
     [
-        ({}, 9, {}, "There is no such checkpoint"),
+        ({}, 9, {}, "No checkpoint has this folder"),
         ({}, 1, {}, "removed the checkpoint of step 1"),
-        ({}, 2, {"model": "/models/other"}, "It is a checkpoint of /models/tiny"),
+        ({}, 2, {"model": "/models/other"}, "This is a checkpoint of /models/tiny"),
         ({"lora": LoraSpec()}, 2, {}, "trained a LoRA"),
         ({}, 2, {"use_lora": "on"}, "trained all weights"),
         ({"lora": LoraSpec(r=4)}, 2, {"use_lora": "on", "lora_r": "8"}, "LoRA has rank 4 on q_proj"),
