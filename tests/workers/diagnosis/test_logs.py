@@ -14,7 +14,7 @@ from workers.diagnosis import judging
 from workers.diagnosis.catalogue import Confidence
 from workers.diagnosis.folder import NothingToRead, diagnose
 from workers.diagnosis.judging import Report
-from workers.diagnosis.scanning import BLOCK, REACH
+from workers.diagnosis.scanning import BLOCK_BYTES, STEM_CONTEXT_BYTES
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 NO_SPACE = "OSError: [Errno 28] No space left on device: '/runs/a/checkpoint-5'"
@@ -55,7 +55,7 @@ def ending(reason: str) -> dict[str, Any]:
         b"\0" * 5_000,
         b"\xff\xfe\xe9\n" * 1_000,
         b"\x1b[32mfine\x1b[0m\n" * 1_000,
-        b"x" * (3 * BLOCK),
+        b"x" * (3 * BLOCK_BYTES),
         b"an error that is not one, " * 200_000 + b"\n",
         b"\r".join(b" 12%| 3/25 [00:10<01:00]" for _ in range(10_000)),
     ],
@@ -68,9 +68,9 @@ def test_whatever_else_is_in_a_log_the_cause_is_found(noise: bytes, tmp_path: Pa
 
 
 def test_an_error_within_one_endless_line_is_found(tmp_path: Path) -> None:
-    report = of(tmp_path, b"x" * (2 * BLOCK) + b" CUDA out of memory " + b"y" * (2 * BLOCK))
+    report = of(tmp_path, b"x" * (2 * BLOCK_BYTES) + b" CUDA out of memory " + b"y" * (2 * BLOCK_BYTES))
     assert ids(report) == ["gpu_memory"]
-    assert len(report.diagnoses[0].lines[0].text) < 2 * REACH
+    assert len(report.diagnoses[0].lines[0].text) < 2 * STEM_CONTEXT_BYTES
 
 
 @pytest.mark.parametrize("most", [None, 4 << 20])
