@@ -23,7 +23,7 @@ ENDS = {
     EpisodeEnd.GONE: "its program disconnected",
     EpisodeEnd.FAILED: "the environment failed",
 }
-SHORT_ENDS = {"eos": "EOS", "length": "truncated", "stop": "stop word", "tools": "tool calls"} | {
+SHORT_ENDS = {"eos": "EOS", "length": "length", "stop": "stop word", "tools": "tool calls"} | {
     EpisodeEnd.DONE: "done",
     EpisodeEnd.TURNS: "turns",
     EpisodeEnd.TIME: "time",

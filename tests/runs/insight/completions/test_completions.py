@@ -73,7 +73,7 @@ def order(text: str, *words: str) -> list[str]:
 def test_a_row_says_everything_of_a_completion(attempt: Attempt) -> None:
     send(attempt, 3, completion("<b>four</b>", 1.0, advantage=-0.75, end="length", tokens=1234))
     text = page(attempt)
-    for shown in ("&lt;b&gt;four&lt;/b&gt;", "1.00", "0.50", "−0.75", "1,234", ">truncated<", "Row 7", "1 of 1 solved"):
+    for shown in ("&lt;b&gt;four&lt;/b&gt;", "1.00", "0.50", "−0.75", "1,234", ">length<", "Row 7", "1 of 1 solved"):
         assert shown in text
     assert "right is at least 0.9" in text
 
@@ -213,7 +213,7 @@ def test_what_is_thinned_out_is_said_to_be(attempt: Attempt) -> None:
     text = page(attempt, step=1)
     assert "not kept" in text
     assert "gone with time" not in text
-    assert ">truncated<" in text
+    assert ">length<" in text
     assert "all texts are kept from step 3 on" in text
     assert "gone with time" in page(attempt, step=3)
     for row in SampleRow.objects.all():
