@@ -14,7 +14,7 @@ MAX_WAIT_S = 30.0
 
 
 class RequestRefused(Exception):
-    """An error response of the control plane, or a request that isn't sent."""
+    """An error response from the control plane, or a request refused before it was sent."""
 
     def __init__(self, status: int, what: str, where: str, fix: str, payload: dict[str, Any] | None = None) -> None:
         super().__init__(what)

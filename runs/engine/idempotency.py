@@ -16,7 +16,7 @@ from runs.engine.spec import LaunchRequest
 FORGOTTEN_AFTER = timedelta(days=7)
 """Age at which a key is cleared, since nobody repeats a request after a week."""
 KEYS_AT_ONCE = 1000
-"""Upper bound of the keys that one round clears in each table."""
+"""Maximum number of keys cleared per table and round."""
 M = TypeVar("M", bound=models.Model)
 
 

@@ -129,8 +129,8 @@ class Evaluation:
             self._close(fd)
         self._close_remote_ends()
 
-    def left_in_fork(self) -> None:
-        """Close the pipes in a fork, because the parent is waiting for their other ends."""
+    def after_fork(self) -> None:
+        """Close this fork's copies of the pipes, so that the parent sees their end of file."""
         self._poll = select.poll()
         self.close()
 

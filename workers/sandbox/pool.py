@@ -79,7 +79,7 @@ class Sandbox:
             self._closed = True
         self._zygote.close()
 
-    def left_in_fork(self) -> None:
+    def after_fork(self) -> None:
         """Reset the locks that the parent's threads held when this process was forked. The fork's next evaluation
         starts its own zygote."""
         self._lock = threading.Lock()

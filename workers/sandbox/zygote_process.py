@@ -57,7 +57,7 @@ class Gone(OSError):
 class ClosedInForks(Protocol):
     """An object that is closed in forks of this process."""
 
-    def left_in_fork(self) -> None:
+    def after_fork(self) -> None:
         """Close the parent's descriptors, and reset locks that its threads may have held. This is called in the child,
         which has one thread."""
 
@@ -72,7 +72,7 @@ def close_in_forks(holder: ClosedInForks) -> None:
 
 def _in_child() -> None:
     for holder in list(_closed_in_forks):
-        holder.left_in_fork()
+        holder.after_fork()
 
 
 os.register_at_fork(after_in_child=_in_child)
@@ -130,7 +130,7 @@ class ZygoteProcess:
             os.close(self._pidfd)
         self._process.wait()
 
-    def left_in_fork(self) -> None:
+    def after_fork(self) -> None:
         """Close this fork's copies of the descriptors; the parent keeps the zygote."""
         self._lock = threading.Lock()
         if not self._closed:

@@ -174,7 +174,7 @@ HELP: dict[str, str] = {
     "threads": "Torch threads of each process on the CPU. Leave empty for torch's default.",
     "colocate_memory_utilization": "Share of each GPU's memory that vLLM may use; the trainer gets the rest.",
     "colocate_sleep": "Frees vLLM's memory for the trainer while weights are updated. Slower, but larger models fit.",
-    "colocate_tensor_parallel": "Number of processes that vLLM splits each layer over; must divide the total number.",
+    "colocate_tensor_parallel": "Processes over which vLLM splits each layer; must divide the trainer processes.",
     "colocate_max_model_len": "Maximum tokens of prompt and completion. Leave empty for the model's context length.",
     "trainer_gpu_ids": "By index, such as 0, 1. Leave empty for any free GPUs, which shortens queueing.",
     "strategy": "How processes divide the training: full copies (DDP) or sharded model state.",

@@ -91,7 +91,7 @@ class ItemEditor(Generic[RowT]):
 
     @property
     def wrong(self) -> list[tuple[str, str, str]]:
-        """Fields with an error, as (id on the page, label, sentences): the page is longer than a screen."""
+        """Fields with errors, as (id on the page, label, messages), to list at the top of a long page."""
         mistakes = []
         for form in self.item_forms():
             for name, errors in form.errors.items():

@@ -71,7 +71,7 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
     def __init__(self, kind: EngineKind, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.kind = kind
-        if kind.names_gpus:
+        if kind.requires_gpu_kind:
             needed = "Required for machines with GPUs unless you choose an instance type."
             self.fields["gpu_kind"].help_text = f"{kind.label}’s name for the GPU, such as H100. {needed}"
         for name, (lowest, highest) in BOUNDS.items():
@@ -130,7 +130,7 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
         cleaned |= determined_fields
         for name in determined_fields.keys() & self.errors.keys():
             del self.errors[name]
-        if self.kind.names_gpus and cleaned.get("gpus") and not cleaned.get("gpu_kind"):
+        if self.kind.requires_gpu_kind and cleaned.get("gpus") and not cleaned.get("gpu_kind"):
             self.add_error("gpu_kind", f"{self.kind.label} needs a GPU type, such as H100.")
         cleaned["options"] = options
         return cleaned

@@ -140,8 +140,8 @@ class EngineKind:
     """Function that returns problems of well-formed options, by name."""
     settles: Callable[[Mapping[str, str]], Mapping[str, int | str]] = lambda _options: {}
     """Function that returns the fields of the machine's shape that the options determine, by name."""
-    names_gpus: bool = False
-    """True if a machine with GPUs needs a GPU type."""
+    requires_gpu_kind: bool = False
+    """True if a request for GPUs must name their type."""
     gpu_hour_usd: Callable[[Mapping[str, str]], Decimal | None] = price_of
     """Function that returns the price of a GPU-hour on its machines; None if unknown."""
     shares_runs: bool = False

@@ -101,7 +101,8 @@ def add(run_id: str, rows: Sequence[Row]) -> None:
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """Make the points of earlier attempts after `step`, from which `attempt` resumed, void: mark rows, delete the rest.
+    """Void the points of earlier attempts after `step`, from which `attempt` resumed: mark rows, and delete
+    step spans and chunked points.
 
     This runs in the transaction of the lines that report the resume, so it only touches chunks with void points: one or
     two per metric if a long run goes back a little. Steps never decrease within the valid points, since the void points

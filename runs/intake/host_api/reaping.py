@@ -1,4 +1,4 @@
-"""Reports of reapers, which find a supervisor alive or hand over the remains of a dead one."""
+"""Handling of reports from reapers, which find a supervisor alive or hand over the remains of a dead one."""
 
 from collections.abc import Sequence
 

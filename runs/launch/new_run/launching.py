@@ -71,7 +71,7 @@ def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
 
 
 def form_of(run: Run) -> LaunchForm:
-    """Build a submitted form with the settings of a run. Raises ContractError if this version can't read its spec."""
+    """Build a bound form with the settings of a run. Raises ContractError if this version can't read its spec."""
     schema = schema_of(run.host)
     return prefill.submitted(LaunchForm(initial=prefill.from_run(run, schema), schema=schema))
 

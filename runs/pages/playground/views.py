@@ -121,8 +121,8 @@ def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion 
 
 
 def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the context of playground/_playground.html for the source that the fields of a form or an address identify.
-    Posted completions keep their edited texts."""
+    """Build the context of playground/_playground.html for the source that form fields or query
+    parameters name. Posted completions keep their edited texts."""
     source = completions_source.read(request, fields)
     if request.method == "POST" and isinstance(fields, QueryDict) and fields.getlist("completion"):
         numbers = [*fields.getlist("of"), *[""] * completions_source.MAX_COMPLETIONS]

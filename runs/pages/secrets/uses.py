@@ -53,13 +53,13 @@ class SecretView:
     def last_use(self) -> SafeString:
         if not self.row.used_at:
             return SafeString('<span class="muted">never</span>')
-        to: str | SafeString = ""
+        use: str | SafeString = ""
         if self.last_run:
             address = reverse("run", args=[self.last_run.pk])
-            to = format_html(' to <a href="{}">{}</a>', address, self.last_run.name)
+            use = format_html(' by <a href="{}">{}</a>', address, self.last_run.name)
         elif not self.row.used_by and self.row.kind != Secret.Kind.ENGINE:
-            to = " to a test"
-        return format_html("{} ago{}", ago(self.row.used_at), to)
+            use = " in a test"
+        return format_html("{} ago{}", ago(self.row.used_at), use)
 
     @property
     def consequences(self) -> list[str]:

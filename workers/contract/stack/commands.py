@@ -69,7 +69,7 @@ ENVIRONMENT: dict[str, Variable] = {
     "NCCL_CUMEM_ENABLE": Variable("0 turns NCCL's own memory allocator off.", r"[01]"),
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": Variable("How torch exits when a collective fails.", r"[0123]"),
     "CUDA_LAUNCH_BLOCKING": Variable("1 waits for each kernel: slow, but errors name the right line.", r"[01]"),
-    "CUDA_DEVICE_MAX_CONNECTIONS": Variable("Hardware queues of each GPU.", r"[1-9][0-9]?"),
+    "CUDA_DEVICE_MAX_CONNECTIONS": Variable("Number of hardware work queues per GPU.", r"[1-9][0-9]?"),
     "VLLM_WORKER_MULTIPROC_METHOD": Variable(
         "How vLLM starts its engine and workers. fork, a server's default here, keeps what the front end imported; "
         "spawn imports everything again.",

@@ -135,7 +135,7 @@ class RewardFunctions:
     doing: Doing
     """Function that returns the context in which the reward with this name is computed."""
     turn_scores: TurnScores = field(default_factory=dict)
-    """Map to which the scores of components that score each turn are added."""
+    """Per-turn scores by component, filled in during scoring."""
     together: Together = score_alone
     """Function that scores completions with rewards that compare whole groups."""
     early: ConcurrentRewards | None = None

@@ -284,6 +284,6 @@ KIND = EngineKind(
     make=SkyPilot,
     check=_check,
     settles=_shape_fields,
-    names_gpus=True,
+    requires_gpu_kind=True,
     gpu_hour_usd=_gpu_hour_usd,
 )

@@ -35,7 +35,7 @@ def _evaluations(draft: Draft) -> Iterator[Finding]:
         return
     if not draft.eval_rows:
         cause = "A second reward config is chosen for evaluations, but the run makes none."
-        yield warn("eval_reward_version", cause, "Set evaluation rows.")
+        yield warn("eval_reward_version", cause, "Set Evaluation rows to more than 0.")
         return
     trained_on = {reward.name for reward in draft.rewards or ()}
     if repeated := [reward.name for reward in draft.eval_rewards if reward.name in trained_on]:
