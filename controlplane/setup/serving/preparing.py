@@ -4,7 +4,6 @@ are up to date."""
 import logging
 import os
 import resource
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
@@ -65,8 +64,9 @@ def _migrate(report: Callable[[str], None]) -> None:
 
 @contextmanager
 def _unchanged_on_failure() -> Iterator[None]:
-    """Leave the database as it was if the block fails, and raise DataFolderUnusable. PostgreSQL changes all tables in
-    one transaction. SQLite can't, so its file is copied first; the copy stays until the next update."""
+    """Leave the database as it was if the block fails or is interrupted; a failure raises DataFolderUnusable.
+    PostgreSQL changes all tables in one transaction. SQLite can't, so its file is copied first; the copy stays until
+    the next update."""
     is_file = connection.vendor == "sqlite"
     database = Path(connection.settings_dict["NAME"])
     copy = database.with_name(COPY)
@@ -78,15 +78,17 @@ def _unchanged_on_failure() -> Iterator[None]:
         else:
             with transaction.atomic(), connection.execute_wrapper(_check_constraints_first):
                 yield
-    except Exception as error:
-        log.exception("The database can't be brought up to date.")
+    except BaseException as error:
         if is_file:
             connection.close()
             for suffix in ("-wal", "-shm"):
                 database.with_name(database.name + suffix).unlink(missing_ok=True)
-            shutil.copyfile(copy, database)
+            copy.replace(database)
+        if not isinstance(error, Exception):
+            raise
+        log.exception("The database can't be brought up to date.")
         raise DataFolderUnusable(
-            f"The database can't be brought up to date: {error} It is as it was before. Start the version that made "
+            f"The database can't be brought up to date: {error}. It is as it was before. Start the version that made "
             "it, and report this message with both versions."
         ) from error
 
