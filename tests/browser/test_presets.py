@@ -105,7 +105,7 @@ def test_a_preset_is_copied_changed_and_a_run_that_goes_by_it_is_judged_anew(
     bound(page, "kl", "warning").fill("0.2")
     bound(page, "kl", "bad").fill("0.24")
     page.get_by_role("button", name="Save preset").click()
-    expect(page.get_by_text("Preset Strict on KL is saved.")).to_be_visible()
+    expect(page.get_by_text("Saved the preset Strict on KL.")).to_be_visible()
     expect(page.get_by_role("row", name="Strict on KL")).to_contain_text("A talk.")
     stored = site.django(PRESET, name="Strict on KL")
     assert stored["bounds"]["kl"] == {"warning": 0.2, "bad": 0.24}
@@ -198,7 +198,7 @@ def test_a_preset_becomes_the_default_and_a_deleted_one_leaves_its_runs_to_it(
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("use the default")
     dialog.get_by_role("button", name="Delete preset").click()
-    expect(page.get_by_text(f"Preset {name} is deleted.")).to_be_visible()
+    expect(page.get_by_text(f"Deleted the preset {name}.")).to_be_visible()
     assert site.django(PRESET, name=name) is None
     assert complaints.heard == []
 

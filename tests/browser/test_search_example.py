@@ -63,7 +63,7 @@ def test_the_example_runs_from_the_browser_and_a_stop_in_a_search_leaves_nothing
     launch(page, str(searching), "searches")
     expect(page.locator("#run-status .chip.succeeded")).to_be_visible(timeout=240_000)
     page.get_by_role("tab", name="Completions").click()
-    page.get_by_role("link", name="Completion 1 of the group, whole").first.click()
+    page.get_by_role("link", name="Full text of completion 1 of the group").first.click()
     expect(page.locator(".part.call dd").first).to_have_text("river")
     expect(page.locator(".part.tool .no-loss").first).to_be_visible()
     slow.touch()

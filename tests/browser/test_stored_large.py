@@ -190,7 +190,7 @@ def test_a_prompt_is_followed_over_all_its_visits(stack: Stack, answered: str, p
     page.goto(f"{stack.url}/runs/{answered}/?tab=completions&s.view=prompts")
     expect(page.locator(".verdict")).to_contain_text(f"of {PROMPTS} prompts")
     page.goto(f"{stack.url}/runs/{answered}/?tab=completions&s.prompt=0")
-    expect(page.get_by_text(f"{len(visits)} visits, step {visits[0]} to {visits[-1]}.")).to_be_visible()
+    expect(page.get_by_text(f"{len(visits)} visits, from step {visits[0]} to {visits[-1]}.")).to_be_visible()
     expect(page.locator("svg.visits a")).to_have_count(len(visits))
     expect(page.locator(".excerpt").first).to_have_text(f"At step {visits[-1]}, answer 0: 1.")
     page.get_by_role("link", name="Oldest first").click()

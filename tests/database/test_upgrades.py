@@ -8,6 +8,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from controlplane.setup.serving.preparing import COPY
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
+from tests.postgres import Postgres
 
 pytestmark = pytest.mark.processes
 
@@ -29,10 +31,18 @@ preparing._migrate(print)
 BREAK = """
 import importlib
 from django.db import migrations
-def fail(apps, schema_editor):
-    raise ValueError("no such thing")
+def act(apps, schema_editor):
+    {act}
 last = importlib.import_module("runs.engine.migrations.{name}").Migration
-last.operations = [*last.operations, migrations.RunPython(fail)]
+last.operations = [*last.operations, migrations.RunPython(act)]
+"""
+COMPARE = """
+import django
+django.setup()
+from runs.engine.models import Run
+from runs.insight.metrics import trend
+[run] = Run.objects.filter(trend_of__gt=0)
+assert run.reward_ends and trend.rebuilt(run)["reward_ends"] == run.reward_ends
 """
 
 
@@ -56,7 +66,7 @@ def database(request: pytest.FixtureRequest, data: Path) -> dict[str, str]:
 
 
 def test_every_page_opens_on_an_earlier_database(data: Path, database: dict[str, str]) -> None:
-    migrated = python(data, "-c", PREPARE.format(before=""), **database)
+    migrated = update(data, **database)
     assert migrated.returncode == 0, migrated.stderr
     assert "Bringing the database up to date" in migrated.stdout
     opened = python(data, "-m", "tests.database.opened", **database)
@@ -68,35 +78,73 @@ def test_every_page_opens_on_an_earlier_database(data: Path, database: dict[str,
 
 @pytest.mark.parametrize("data", [STORED[-1]], indirect=True, ids=["oldest"])
 def test_the_first_and_last_rewards_are_those_that_the_code_would_store(data: Path) -> None:
-    assert python(data, "-c", PREPARE.format(before="")).returncode == 0
-    compared = python(
-        data,
-        "-c",
-        "import django; django.setup()\n"
-        "from runs.engine.models import Run\n"
-        "from runs.insight.metrics import trend\n"
-        "runs = Run.objects.filter(trend_of__gt=0)\n"
-        "assert runs\n"
-        "assert all(trend.rebuilt(run)['reward_ends'] == run.reward_ends for run in runs)",
-    )
+    fold_half(data)
+    assert update(data).returncode == 0
+    compared = python(data, "-c", COMPARE)
     assert compared.returncode == 0, compared.stderr
 
 
 @pytest.mark.parametrize("data", [STORED[-1]], indirect=True, ids=["oldest"])
-def test_a_database_that_cant_be_migrated_stays_as_it_was(data: Path) -> None:
+@pytest.mark.parametrize("error", ['ValueError("no such thing.")', "KeyboardInterrupt"])
+def test_a_failed_or_interrupted_update_leaves_the_database_as_it_was(data: Path, error: str) -> None:
     before = rows(data)
-    name = sorted((ROOT / "runs/engine/migrations").glob("0*.py"))[-1].stem
-    failed = python(data, "-c", PREPARE.format(before=BREAK.format(name=name)))
-    assert failed.returncode == 1
-    assert "The database can't be brought up to date: no such thing. It is as" in failed.stderr.splitlines()[-1]
+    failed = update(data, f"raise {error}")
+    assert failed.returncode != 0
+    if "ValueError" in error:
+        assert "can't be brought up to date: no such thing. It is as it was" in failed.stderr.splitlines()[-1]
     assert rows(data) == before
-    assert python(data, "-c", PREPARE.format(before="")).returncode == 0
-    assert (data / COPY).exists()
+    assert update(data).returncode == 0
+    assert rows(data, COPY) == before
 
 
-def rows(data: Path) -> dict[str, list[Any]]:
-    """Everything that the database has, by table."""
+@pytest.mark.parametrize("data", [STORED[-1]], indirect=True, ids=["oldest"])
+def test_the_copy_of_a_killed_update_outlives_the_next_one(data: Path) -> None:
+    before = rows(data)
+    killed = update(data, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    assert killed.returncode == -9
+    assert rows(data) != before
+    assert update(data, 'raise ValueError("no such thing")').returncode == 1
+    assert rows(data) == before
+    assert update(data).returncode == 0
+
+
+def test_an_update_that_fails_changes_nothing_in_postgresql(postgres: Postgres, tmp_path: Path) -> None:
+    stored = tmp_path / "stored.sqlite3"
+    stored.write_bytes(lzma.decompress(STORED[-1].read_bytes()))
+    url = {"CONTROLPLANE_DATABASE_URL": postgres.url("failing", "template0")}
+    assert python(tmp_path, "-m", "tests.database.copied", str(stored), **url).returncode == 0
+    assert update(tmp_path, 'raise ValueError("no such thing")', **url).returncode == 1
+    again = update(tmp_path, **url)
+    assert again.returncode == 0, again.stderr
+    assert "Bringing the database up to date" in again.stdout
+
+
+def update(data: Path, at_the_end: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Update the database as `up` does; `at_the_end`: what the last migration does besides."""
+    name = sorted((ROOT / "runs/engine/migrations").glob("0*.py"))[-1].stem
+    before = BREAK.format(name=name, act=at_the_end) if at_the_end else ""
+    return python(data, "-c", PREPARE.format(before=before), **variables)
+
+
+def fold_half(data: Path) -> None:
+    """Pack the first half of the rewards into a chunk, as folding does."""
     with sqlite3.connect(data / "controlplane.sqlite3") as database:
+        [run] = database.execute("select id from runs_run").fetchone()
+        query = "select seq, step, t, json_extract(\"values\", '$.reward') from runs_metricrow order by seq"
+        points = [row for row in database.execute(query) if row[3] is not None]
+        columns = list(zip(*points[: len(points) // 2], strict=True))
+        packed = b"".join(array(kind, column).tobytes() for kind, column in zip("qidd", columns, strict=True))
+        values = (run, "reward", columns[0][0], columns[0][-1], len(columns[0]), packed)
+        insert = (
+            "insert into runs_metricchunk (run_id, metric, first_seq, last_seq, points, data) values (?, ?, ?, ?, ?, ?)"
+        )
+        database.execute(insert, values)
+        database.execute("update runs_run set folded_seq = ?", [columns[0][-1]])
+
+
+def rows(data: Path, name: str = "controlplane.sqlite3") -> dict[str, list[Any]]:
+    """Everything that the database has, by table."""
+    with sqlite3.connect(data / name) as database:
         names = [name for (name,) in database.execute("select name from sqlite_master where type = 'table'")]
         return {name: database.execute(f'select * from "{name}"').fetchall() for name in sorted(names)}
 

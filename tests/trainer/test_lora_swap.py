@@ -177,7 +177,7 @@ def test_weights_over_nccl_are_refused_where_vllm_is_not_installed(
     trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 3
-    assert "vllm is not installed" in stderr
+    assert "needs vllm, but it is not installed" in stderr
 
 
 def told(folder: Path) -> list[str]:

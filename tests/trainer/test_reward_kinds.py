@@ -117,7 +117,7 @@ def test_trls_own_rewards_score_by_name_and_add_up_as_asked(request: pytest.Fixt
 def test_functions_that_misbehave_are_told_score_nothing_and_end_the_run_with_a_checkpoint(misbehaving: Ended) -> None:
     assert misbehaving.code == 7, misbehaving.err[-2000:]
     assert "failed on 32 of the 32 completions of its last 4 batches" in misbehaving.last_words
-    assert "the run allows 50%" in misbehaving.last_words
+    assert "the run allows only 50%" in misbehaving.last_words
     for name, (_, kind, says) in MISDEEDS.items():
         first, second = misbehaving.failures(name)
         assert (first["kind"], first["count"], first["of"], first["row"] in range(40)) == (kind, 8, 8, True)
@@ -195,7 +195,7 @@ def test_two_ranks_end_together_when_rewards_fail_on_one_of_them(
     done = train(folder)
     assert done.returncode == 7, done.stderr[-3000:]
     assert "The reward mine failed on" in done.stderr
-    assert "the run allows 20%" in done.stderr
+    assert "the run allows only 20%" in done.stderr
     assert of_kind(folder, "trained")[0]["data"]["how"] == "failed"
     given = [
         one["rewards"]["likes"] for line in builders.lines(folder / FileName.SAMPLES) for one in line["completions"]

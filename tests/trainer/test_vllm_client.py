@@ -127,8 +127,8 @@ def test_a_server_that_hangs_is_an_error_after_the_time_out() -> None:
     ("body", "complaint"),
     [
         ("<html>proxy</html>", "invalid JSON: <html>proxy</html>"),
-        ("{}", "lacks 'choices'"),
-        ('{"choices": [{"index": 0, "token_ids": [1], "logprobs": null}]}', "lacks"),
+        ("{}", r"unexpected response to /v1/completions: KeyError\('choices'\)"),
+        ('{"choices": [{"index": 0, "token_ids": [1], "logprobs": null}]}', "unexpected response"),
         ('{"choices": []}', "with 0 of 2 completions"),
         ('{"choices": [{"index": 0, "token_ids": [1, 2], "logprobs": {"token_logprobs": [-1]}}]}', "with 1 of 2"),
     ],

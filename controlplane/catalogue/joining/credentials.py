@@ -34,8 +34,8 @@ def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issue
     nobody could tell the two hosts apart."""
     token, password = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with transaction.atomic():
-        if taken := HostCredential.objects.filter(host_name__iexact=name, revoked_at=None).first():
-            raise HostNameTaken(f"A host named {taken.host_name} has joined already.")
+        if taken := _of_any_case(name):
+            raise HostNameTaken(f"A host named {taken.host_name} has already joined.")
         credential = HostCredential.objects.create(
             host_name=name,
             token_sha256=hashed(token),
@@ -52,14 +52,15 @@ def embedded_token(name: str, present: str) -> str | None:
     if is_valid(name, present.strip()):
         return None
     with transaction.atomic():
-        current = active(name)
+        current = _of_any_case(name)
         if current is not None and not current.embedded:
             raise HostNameTaken(
-                f"Another machine has joined as {name}. Set GRPO_HOST_NAME to another name for this one; to replace "
-                "that machine, start under the other name and revoke it on the Hardware page."
+                f"Another machine has joined as {current.host_name}. Set GRPO_HOST_NAME to another name for this "
+                "machine; to replace that one, start under the other name and revoke it on the Hardware page."
             )
         # Deleted, not revoked: revoking ends the runs of a host, and this is the same machine.
-        _active(name).delete()
+        if current is not None:
+            current.delete()
         return issue(name, embedded=True).token
 
 
@@ -111,6 +112,11 @@ def note_use(credential: HostCredential, *, version: str, skew_s: float | None, 
 def note_copy(credential: HostCredential) -> None:
     """Store that another machine has just used a host's token."""
     HostCredential.objects.filter(pk=credential.pk).update(copied_at=timezone.now())
+
+
+def _of_any_case(name: str) -> HostCredential | None:
+    """Find the unrevoked credentials of a host whose name differs at most in its case."""
+    return HostCredential.objects.filter(host_name__iexact=name, revoked_at=None).first()
 
 
 def _active(name: str) -> QuerySet[HostCredential]:

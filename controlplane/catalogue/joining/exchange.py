@@ -49,7 +49,9 @@ def join(code: str, *, name: str, hostname: str, version: str) -> JoinResult:
             Host.every.update_or_create(name=chosen, defaults={"removed_at": None})
             # Last, so that the transaction rolls everything back if this fails.
             host_redis.allow(issued.credential)
-    except (credentials.HostNameTaken, IntegrityError):
+    except credentials.HostNameTaken as error:
+        raise NotJoined(409, str(error), where="name", fix=TAKEN) from None
+    except IntegrityError:
         raise NotJoined(409, f"A host named {chosen} has already joined.", where="name", fix=TAKEN) from None
     except host_redis.NoUser as error:
         raise NotJoined(503, str(error), where="redis", fix=AGAIN) from None

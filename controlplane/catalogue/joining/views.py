@@ -39,7 +39,7 @@ def join(request: HttpRequest) -> HttpResponse:
         return error_json(error.status, error.what, where=error.where, fix=error.fix)
     address = str(request.META.get("REMOTE_ADDR", ""))
     # By address alone, so that nobody can block others from joining. A code that was made here is no guess, whatever
-    # has become of it: many machines join at once from behind one proxy.
+    # has become of it: many machines join at once from behind one proxy. With 160 random bits, codes can't be guessed.
     if codes.find(body.code) is None and throttle.begin_try(f"join from {address}", address) is None:
         what = "Too many join codes were tried from this address."
         return error_json(429, what, where="code", fix="Wait ten minutes.")

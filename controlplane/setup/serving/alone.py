@@ -8,7 +8,7 @@ from pathlib import Path
 from django.conf import settings
 
 from controlplane.setup.serving import valkey
-from controlplane.setup.serving.claims import ServingRefused, open_listener, refuse_full_disk
+from controlplane.setup.serving.claims import ServingRefused, data_folder_lock, open_listener, refuse_full_disk
 from controlplane.setup.serving.embedded import Installation
 from controlplane.setup.serving.preparing import prepare_store, raise_file_limit
 from controlplane.setup.serving.processes import BASE_DIR, ServedProgram
@@ -16,9 +16,11 @@ from controlplane.setup.serving.processes import BASE_DIR, ServedProgram
 
 def prepare(report: Callable[[str], None]) -> None:
     """Prepare the data folder, the database and the static files. Run before the other programs and after an update."""
+    data = Path(settings.DATA_DIR)
     os.umask(0o077)
-    refuse_full_disk(Path(settings.DATA_DIR))
-    prepare_store(_installation(), report)
+    with data_folder_lock(data, "serve prepare"):
+        refuse_full_disk(data)
+        prepare_store(_installation(), report)
 
 
 def web(bind: str, port: int, web_workers: int) -> None:

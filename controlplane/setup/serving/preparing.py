@@ -19,6 +19,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from controlplane.catalogue.joining.credentials import HostNameTaken
 from controlplane.platform import staticfiles
 from controlplane.platform.datafolder import DataFolderUnusable
+from controlplane.platform.http.outage import is_away
 from controlplane.setup.serving.claims import ServingRefused
 from controlplane.setup.serving.embedded import Installation
 
@@ -67,29 +68,52 @@ def _unchanged_on_failure() -> Iterator[None]:
     """Leave the database as it was if the block fails or is interrupted; a failure raises DataFolderUnusable.
     PostgreSQL changes all tables in one transaction. SQLite can't, so its file is copied first; the copy stays until
     the next update."""
-    is_file = connection.vendor == "sqlite"
-    database = Path(connection.settings_dict["NAME"])
-    copy = database.with_name(COPY)
-    if is_file:
-        _copy_to(copy)
     try:
-        if is_file:
-            yield
+        if connection.vendor == "sqlite":
+            with _restored_from_copy(Path(connection.settings_dict["NAME"])):
+                yield
         else:
             with transaction.atomic(), connection.execute_wrapper(_check_constraints_first):
                 yield
-    except BaseException as error:
-        if is_file:
-            connection.close()
-            for suffix in ("-wal", "-shm"):
-                database.with_name(database.name + suffix).unlink(missing_ok=True)
-            copy.replace(database)
-        if not isinstance(error, Exception):
+    except Exception as error:
+        if is_away(error) or isinstance(error, DataFolderUnusable):
             raise
         log.exception("The database can't be brought up to date.")
         raise DataFolderUnusable(
-            f"The database can't be brought up to date: {error}. It is as it was before. Start the version that made "
-            "it, and report this message with both versions."
+            f"The database can't be brought up to date: {str(error).rstrip('.')}. It is as it was before. Start the "
+            "version that created it, and report this message with both versions."
+        ) from error
+
+
+@contextmanager
+def _restored_from_copy(database: Path) -> Iterator[None]:
+    """Copy SQLite's database, and restore the copy if the block fails or is interrupted. A copy that a killed update
+    left is kept: the database may have been half updated since."""
+    copy, unfinished = database.with_name(COPY), database.with_name(f"{COPY}.unfinished")
+    if not unfinished.exists():
+        draft = database.with_name(f"{COPY}.draft")
+        draft.unlink(missing_ok=True)
+        _copy(database, draft)
+        draft.rename(unfinished)
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        _copy(unfinished, database)
+        unfinished.unlink()
+        raise
+    unfinished.replace(copy)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a database of SQLite in one transaction, with what is still in its write-ahead log."""
+    try:
+        with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(target)) as written:
+            read.backup(written)
+    except sqlite3.Error as error:
+        raise DataFolderUnusable(
+            f"{source} can't be copied to {target}, which an update of the database needs: {error}. The disk may be "
+            "full, or another program may use the database."
         ) from error
 
 
@@ -98,20 +122,6 @@ def _check_constraints_first(execute: Callable[..., Any], sql: str, *rest: Any) 
     if sql.startswith(("ALTER", "CREATE", "DROP")):
         execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED", None, *rest[1:])
     return execute(sql, *rest)
-
-
-def _copy_to(target: Path) -> None:
-    """Copy SQLite's database, with what is still in its write-ahead log."""
-    target.unlink(missing_ok=True)
-    connection.ensure_connection()
-    try:
-        with closing(sqlite3.connect(target)) as copy:
-            connection.connection.backup(copy)
-    except sqlite3.Error as error:
-        target.unlink(missing_ok=True)
-        raise DataFolderUnusable(
-            f"The database can't be copied to {target} before it is brought up to date: {error}. Free some disk space."
-        ) from error
 
 
 def _refuse_half_old_tables() -> None:

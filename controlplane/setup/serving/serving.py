@@ -93,7 +93,6 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[RunningS
     os.umask(0o077)
     with signals_interrupt(), data_folder_lock(data, options.command) as lock:
         refuse_full_disk(data)
-        refuse_unsafe_bind(options.bind)
         listener = open_listener(options.bind, options.port)
         if options.port is None and listener.getsockname()[1] != DEFAULT_PORT:
             report(f"Port {DEFAULT_PORT} is in use by another program; using the next free one.")
@@ -108,16 +107,6 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[RunningS
             finally:
                 with uninterrupted(report):
                     fleet.stop()
-
-
-def refuse_unsafe_bind(bind: str) -> None:
-    """Raise ServingRefused for an address beyond loopback while no admin has a password. Migrate the database first."""
-    from django.core.management import call_command
-
-    if bind not in ("127.0.0.1", "localhost", "::1"):
-        call_command("migrate", verbosity=0, interactive=False)
-        if reason := bind_problem(bind):
-            raise ServingRefused(reason)
 
 
 def bind_problem(host: str) -> str | None:
@@ -165,6 +154,8 @@ def _start(installation: Installation, fleet: Fleet, listener: socket.socket, re
     else:
         valkey.check(installation.redis_url)
     prepare(installation, report)
+    if problem := bind_problem(installation.bind):
+        raise ServingRefused(problem)
     fleet.wait_ready(fleet.pids())
     for program in (installation.web(listener), installation.control_worker(), installation.host_worker()):
         fleet.start(program)

@@ -91,10 +91,10 @@ ZEROED = {"zero_optimization": TUNED["zero_optimization"]}
     ("numbers", "words"),
     [
         ({"train_batch_size": 16}, []),
-        ({"train_batch_size": 12}, ["train_batch_size is 12 and the run has 16."]),
-        ({"train_micro_batch_size_per_gpu": 8}, ["train_micro_batch_size_per_gpu is 8 and the run has 4."]),
-        ({"gradient_clipping": 1.0}, ["gradient_clipping is 1.0 and the run decides it."]),
-        ({"optimizer": {"params": {"lr": 0.1}}}, ["optimizer.params.lr is 0.1 and the run has 1e-06."]),
+        ({"train_batch_size": 12}, ["train_batch_size is 12 but the run has 16."]),
+        ({"train_micro_batch_size_per_gpu": 8}, ["train_micro_batch_size_per_gpu is 8 but the run has 4."]),
+        ({"gradient_clipping": 1.0}, ["gradient_clipping is 1.0 but the run sets it."]),
+        ({"optimizer": {"params": {"lr": 0.1}}}, ["optimizer.params.lr is 0.1 but the run has 1e-06."]),
     ],
 )
 def test_numbers_are_auto_or_equal_to_the_runs(numbers, words):

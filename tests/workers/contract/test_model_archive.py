@@ -62,5 +62,5 @@ def test_what_is_no_model_or_changes_is_said(folder: Path) -> None:
     with pytest.raises(ArchiveError, match=r"model\.safetensors was truncated while it was read"):
         whole(made, 4096)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ArchiveError, match="no weights as safetensors"):
+    with pytest.raises(ArchiveError, match="no safetensors weights"):
         archive(folder)

@@ -135,7 +135,7 @@ class AdapterClient:
             completions = [(choice["token_ids"], choice["logprobs"]["token_logprobs"]) for choice in choices]
             is_whole = all(len(ids) == len(values) for ids, values in completions)
         except (KeyError, TypeError) as error:
-            raise ServerError(f"{self._title} sent a response to {path} without {error}.") from error
+            raise ServerError(f"{self._title} sent an unexpected response to {path}: {error!r}.") from error
         expected = len(prompts) * sampling["n"]
         if len(completions) != expected or not is_whole:
             raise ServerError(f"{self._title} responded to {path} with {len(completions)} of {expected} completions.")

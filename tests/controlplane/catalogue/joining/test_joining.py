@@ -143,7 +143,15 @@ def test_used_and_expired_codes_are_no_guesses(shared_redis: Shared) -> None:
 
 def test_names_that_differ_in_case_alone_are_one_name(shared_redis: Shared) -> None:
     assert join(a_code(), hostname="gpu1").status_code == 200
-    assert refused(join(a_code(), hostname="GPU1"))[0] == 409
+    assert refused(join(a_code(), hostname="GPU1")) == (409, "A host named gpu1 has already joined.")
+
+
+def test_the_host_of_this_machine_stays_itself_when_its_names_case_changes() -> None:
+    assert credentials.embedded_token("Box", "")
+    token = credentials.embedded_token("box", "")
+    assert token
+    assert credentials.is_valid("box", token)
+    assert HostCredential.objects.get().host_name == "box"
 
 
 def test_a_host_in_redis_has_its_own_queue_and_nothing_else(shared_redis: Shared) -> None:

@@ -123,4 +123,4 @@ def test_a_run_that_ended_too_early_awaits_no_more_data() -> None:
     move(attempt, RunStatus.SUCCEEDED, reason=EndReason.COMPLETED, actor="test")
     text = card(attempt)
     assert "Health: too short to judge" in text
-    assert "rating starts" not in text
+    assert "assessment starts" not in text

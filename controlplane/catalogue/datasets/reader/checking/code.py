@@ -21,7 +21,7 @@ _CLEARLY_PYTHON = re.compile(
 )
 _IMPORT = re.compile(r"import\s+[\w.]+(?:\s+as\s+\w+)?(?:\s*,\s*[\w.]+(?:\s+as\s+\w+)?)*\s*(?:#.*)?$")
 _DEFINITION = re.compile(
-    r"^[ \t]*+(?:(?:async\s+)?def\s+\w+\s*\(|class\s+\w+.*:[ \t]*$|from\s+[\w.]+\s+import\s)", re.M
+    r"^[ \t]*+(?:(?:async\s+)?def\s+\w+\s*\(|class\s+\w+.*:[ \t\r]*$|from\s+[\w.]+\s+import\s)", re.M
 )
 _SESSION_PREFIXES = (">>>", "$", "%", "!")
 """Beginnings of blocks that show a session in a shell or a notebook."""
