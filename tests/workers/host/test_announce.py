@@ -237,7 +237,7 @@ def test_torch_is_asked_about_the_gpus_once_for_each_driver_and_again_until_it_a
         asked.append(gpus)
         return next(answers)
 
-    monkeypatch.setattr(probe, "_ask", ask)
+    monkeypatch.setattr(probe, "_run_query", ask)
     probe.tick(0.0)
     assert asked == []  # no driver is known yet
     assert "cuda" not in made.inventory()

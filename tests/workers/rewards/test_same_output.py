@@ -123,7 +123,7 @@ def test_a_run_is_told_which_row_has_a_reference_that_judges_nothing(tools: Tool
     events: list[dict[str, Any]] = []
     failures = Failures(share=0.5, event=lambda _, data, step: events.append(data))
     failures.note("prints", [7, 7], given(["print(1)"] * 2, "x = 1", tools).failures)
-    failures.settle(0, lambda notes: notes)
+    failures.judge_batch(0, lambda notes: notes)
     [event] = events
     assert (event["row"], event["count"], event["of"]) == (7, 2, 2)
     assert event["message"] == "The row's reference answer prints nothing, so it has no score."

@@ -42,13 +42,13 @@ def test_a_second_answer_ends_the_evaluation_and_none_is_kept_beyond(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[int] = []
-    read = Evaluation._take_answers
+    read = Evaluation._receive_messages
 
     def watched(self: Evaluation, *arguments: object) -> None:
         read(self, *arguments)  # type: ignore[arg-type]
-        kept.append(len(self._answers[self._channel].received))
+        kept.append(len(self._messages[self._channel].received))
 
-    monkeypatch.setattr(Evaluation, "_take_answers", watched)
+    monkeypatch.setattr(Evaluation, "_receive_messages", watched)
     [flooded] = sandbox.run([Job(FLOOD)], LIMITS)
     [tested] = sandbox.test([Trial(FLOOD, ("assert f() == 1",))], LIMITS)
     for outcome in (flooded, tested.candidate):

@@ -159,7 +159,7 @@ WRONGLY = [
     ("assert missing(1) == 1", "doesn't define missing"),
     ("try:\n    missing(1)\nexcept Exception:\n    pass\nassert True", "doesn't define missing"),
     ("import nowhere\nassert square(1) == 2", "No module named 'nowhere'"),
-    ("if False:\n    assert square(1)", "without a call"),
+    ("if False:\n    assert square(1)", "without calling"),
     ("import sys\nsquare(1)\nsys.exit(0)", "SystemExit"),
     ("assert all(map(stops, [1, 2]))", "doesn't define stops"),
     ("assert square(3)[0] == 9", "TypeError"),

@@ -49,7 +49,7 @@ def test_a_config_with_comments_is_kept_and_travels_with_the_profile():
         ("[1]", "Enter a JSON object"),
         ("[" * 1000, "nested more than"),
         ('{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}}', "ZeRO stage is 3"),
-        ('{"train_micro_batch_size_per_gpu": 2}', "is 2 and the run has 16"),
+        ('{"train_micro_batch_size_per_gpu": 2}', "is 2 but the run has 16"),
     ],
 )
 def test_what_is_wrong_with_it_is_said_beside_its_field_and_the_text_stays(text, words):

@@ -207,7 +207,7 @@ def test_an_empty_form_is_refused():
 def test_the_page_names_every_field_to_correct_at_its_top():
     answer = operator().post(NEW, {})
     assert len(answer.context["form"].wrong_fields) > 3
-    assert "Nothing is saved" in answer.content.decode()
+    assert "Nothing was saved" in answer.content.decode()
 
 
 def test_a_missing_name_keeps_nothing_else_from_being_said():

@@ -101,7 +101,7 @@ async def test_a_browser_is_shown_a_page_that_leads_back():
 async def test_the_limit_that_is_named_is_the_forms_own(path: str, most: str):
     server = Server(path, 10, declared=body_limit.DEFAULT_LIMIT + 1)
     assert await server.ask() == 413
-    assert f"larger than the {most} that" in server.sent[1]["body"].decode().replace("\N{NO-BREAK SPACE}", " ")
+    assert f"the limit of {most}" in server.sent[1]["body"].decode().replace("\N{NO-BREAK SPACE}", " ")
 
 
 async def test_a_length_that_lies_does_not_help():

@@ -57,7 +57,7 @@ def test_the_time_comes_from_what_the_host_did_before() -> None:
     assert f'Based on <a href="/runs/{run.pk}/">earlier</a>' in text
     assert "about 2 s, 4k tokens" in text
     assert "about 33 min 20 s for 1,000 steps" in text
-    assert "2k tokens/s, 2 s a step (median of 5)." in text
+    assert "2k tokens/s, 2 s a step (median of 5 steps)." in text
     assert "GPU-hours" not in text
 
 

@@ -50,7 +50,7 @@ TEMPLATE = {"tool_template": ToolTemplate()}
 CASES: list[tuple[Draft, Grade, str, str]] = [
     (drafted(parts()), Grade.STOP, "environment", "has no tools and no game"),
     (drafted(parts(CALCULATE, CALCULATE)), Grade.STOP, "environment", "2 parts of sums are called calculate"),
-    (drafted(parts(replace(CALCULATE, name="1 + 1"))), Grade.STOP, "environment", "can't be a tool's name"),
+    (drafted(parts(replace(CALCULATE, name="1 + 1"))), Grade.STOP, "environment", "isn't a valid tool name"),
     (drafted(parts(PartSpec("x", "gone"))), Grade.STOP, "environment", "this version has no gone"),
     (drafted(parts(replace(CALCULATE, params={"digits": 99}))), Grade.STOP, "environment", "calculate: digits"),
     (drafted(limits(turns=1)), Grade.WARN, "episode_turns", "never reads a tool's result"),
@@ -69,7 +69,12 @@ CASES: list[tuple[Draft, Grade, str, str]] = [
         "tool_template",
         "doesn’t tell the model which tools it has",
     ),
-    (drafted(tool_template=ToolTemplate(readable=False)), Grade.STOP, "tool_template", "can’t be read"),
+    (
+        drafted(tool_template=ToolTemplate(readable=False)),
+        Grade.STOP,
+        "tool_template",
+        "can’t parse the model’s tool calls",
+    ),
     (
         drafted(tool_template=ToolTemplate(keeps_prefix=False, in_trl=False)),
         Grade.STOP,

@@ -98,10 +98,10 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         "profile",
         "Port 21006 on big",
     ),
-    (server(port=8000), Grade.NOTE, "profile", "outside what big keeps"),
+    (server(port=8000), Grade.NOTE, "profile", "outside the range that big reserves"),
     (server(port=80), Grade.STOP, "profile", "between 1024 and 65535"),
-    ({**server(), **box(port_range=(21000, 21000), listening=frozenset([21000]))}, Grade.WARN, "host", "0 of them"),
-    ({**server(), **box(port_range=(21000, 21000))}, Grade.WARN, "host", "1 of them"),  # one more for the weights
+    ({**server(), **box(port_range=(21000, 21000), listening=frozenset([21000]))}, Grade.WARN, "host", "free: 0."),
+    ({**server(), **box(port_range=(21000, 21000))}, Grade.WARN, "host", "free: 1."),  # one more for the weights
     # servers that somebody else runs
     (server(attached=ATTACHED), Grade.WARN, "profile", "Nothing can be proved about a server"),
     (server(attached=ATTACHED), Grade.WARN, "profile", "VLLM_SERVER_DEV_MODE=1"),
@@ -116,7 +116,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ({**server(SWAP, attached=("http://far:8000",)), "lora": LORA}, Grade.WARN, "profile", "must see that folder"),
     (hardware(CPU, rollout=Rollout.SERVER, server=ServerSpec(attached=ATTACHED)), Grade.STOP, "profile", "needs a GPU"),
     # weights
-    ({**server(), "lora": LORA}, Grade.NOTE, "use_lora", "merged into the weights"),
+    ({**server(), "lora": LORA}, Grade.NOTE, "use_lora", "merges the adapter into the weights"),
     ({**server(), **hardware(NCCL, quantization=Quantization.NF4), "lora": LORA}, Grade.STOP, "profile", "NCCL"),
     # quantization
     (hardware(COLOCATE, quantization=Quantization.NF4), Grade.STOP, "use_lora", "base model in 4bit"),
@@ -144,7 +144,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         "the colocated vLLM's maximum length",
     ),
     (server(max_model_len=4096), Grade.STOP, "profile", "context has only 2,048"),
-    (hardware(COLOCATE, colocate_max_model_len=4096), Grade.STOP, "profile", "sequences of 4,096 tokens"),
+    (hardware(COLOCATE, colocate_max_model_len=4096), Grade.STOP, "profile", "sequences have 4,096 tokens"),
     # packages
     ({**ranks(2, strategy=Strategy.ZERO2), **box(versions={"vllm": "0.31.0"})}, Grade.STOP, "profile", "no deepspeed"),
     ({**ranks(1, optimizer=Optimizer.ADAMW_8BIT), **box(versions={"trl": "1"})}, Grade.STOP, "profile", "8-bit optim"),

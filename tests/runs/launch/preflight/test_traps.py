@@ -63,7 +63,7 @@ def test_long_completions_are_a_warning_with_their_share() -> None:
     finding = found(drafted(grpo={"max_completion_length": 8192}), "vllm_importance_sampling_mode", LEFT_OUT)
     assert finding is not None
     assert finding.grade == Grade.WARN
-    assert "about 21%, up to 40%" in finding.cause
+    assert "about 21%, or up to 40%" in finding.cause
 
 
 def test_the_share_is_that_of_the_normal_distribution(subtests: pytest.Subtests) -> None:

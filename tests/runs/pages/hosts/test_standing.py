@@ -80,7 +80,7 @@ def test_revoking_ends_what_runs_there_and_its_tokens() -> None:
     assert attempt.run.name in operator().get(f"/hardware/hosts/{host.pk}/revoke/").content.decode()
     answer = operator().post(f"/hardware/hosts/{host.pk}/revoke/", follow=True).content.decode()
     assert "1 run on it ended." in answer
-    assert "Redis can’t be reached" in answer.replace("&#x27;", "’")
+    assert "Redis is unreachable" in answer.replace("&#x27;", "’")
     attempt.refresh_from_db()
     assert (attempt.status, attempt.reason) == (RunStatus.FAILED, "host_lost")
     refused = to_attempt(attempt, "sync", {"lines": []})
