@@ -37,16 +37,18 @@ def _of_module(path: Path, name: str) -> Iterator[tuple[str, Pattern, set[str]]]
     if "re." not in source:
         return
     tree = ast.parse(source)
-    compiled: dict[str, tuple[int, Pattern]] = {}
+    names: dict[int, str] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and (pattern := _pattern(node.value, {"compile"})) is not None:
-            compiled |= {target.id: (node.lineno, pattern) for target in node.targets if isinstance(target, ast.Name)}
-        elif (pattern := _pattern(node, USES)) is not None:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(targets[0], ast.Name):
+            names[id(node.value)] = targets[0].id
+    for node in ast.walk(tree):
+        if (pattern := _pattern(node, USES)) is not None:
             yield f"{name}:{node.lineno}", pattern, {node.func.attr}
-    for constant, (line, pattern) in compiled.items():
-        uses = set(re.findall(rf"\b{constant}\.(\w+)", source)) & USES
-        # Used elsewhere only: any use is possible.
-        yield f"{name}:{line}", pattern, uses or USES
+        elif (pattern := _pattern(node, {"compile"})) is not None:
+            used = set(re.findall(rf"\b{names[id(node)]}\.(\w+)", source)) & USES if id(node) in names else set()
+            # Used elsewhere, or out of a table: any use is possible.
+            yield f"{name}:{node.lineno}", pattern, used or USES
 
 
 def _pattern(node: ast.AST, functions: set[str]) -> Pattern | None:
