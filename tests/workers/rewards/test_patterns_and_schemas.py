@@ -116,11 +116,11 @@ def test_a_value_is_held_against_the_schema() -> None:
     assert {value: schema.fits(schema.parsed(value), json.dumps(PERSON)) for value in fits} == fits
 
 
-def test_forty_thousand_items_are_compared_at_once() -> None:
+def test_forty_thousand_items_are_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A collection of garbage over all that a test process holds may take longer than a value may.
+    monkeypatch.setattr(schema, "VALIDATION_SECONDS", 5.0)
     items = [item for number in range(20_000) for item in (number, str(number))]
-    started = time.process_time()
-    assert schema.fits({"name": "Ann", "tags": items}, json.dumps(PERSON))
-    assert time.process_time() - started < 5  # comparing each with each takes minutes
+    assert schema.fits({"name": "Ann", "tags": items}, json.dumps(PERSON))  # comparing each with each takes minutes
 
 
 def test_a_value_that_keeps_a_schema_busy_counts_for_nothing() -> None:
