@@ -29,12 +29,24 @@ def main(folder: str, name: str) -> None:
         for table, count in ROWS_KEPT.items():
             copy.execute(f'delete from "{table}" where id not in (select id from "{table}" order by id limit {count})')
         copy.execute("update accounts_user set password = '!'")
+        _replace(copy, tables, str(Path(folder).resolve().parent), "/srv/grpo")
         copy.commit()
         copy.execute("pragma journal_mode = delete")
         copy.execute("vacuum")
     copy.close()
     target.with_name(f"{name}.sqlite3.xz").write_bytes(lzma.compress(target.read_bytes(), preset=9))
     target.unlink()
+
+
+def _replace(database: sqlite3.Connection, tables: set[str], old: str, new: str) -> None:
+    """Replace a path in every text: that of the machine on which the installation was."""
+    for table in tables:
+        for column in [row[1] for row in database.execute(f'pragma table_info("{table}")')]:
+            database.execute(
+                f'update "{table}" set "{column}" = replace("{column}", ?, ?) '
+                f'where typeof("{column}") = \'text\' and instr("{column}", ?)',
+                (old, new, old),
+            )
 
 
 if __name__ == "__main__":
