@@ -23,7 +23,7 @@ _NUMBERS: dict[str, tuple[str, float, float, str]] = {
     "turns": ("Turns", 1, 200, "Maximum messages of the model in one episode."),
     "calls": ("Calls in one turn", 1, 64, "Maximum calls in one turn; the model gets an error for any others."),
     "output_tokens": ("Tokens of a result", 1, 32_768, "Longer results are truncated, and marked as truncated."),
-    "call_s": ("Time for a call (s)", 0.1, 3600, "A longer call is stopped, and the model is told that it timed out."),
+    "call_s": ("Time for a call (s)", 0.1, 3600, "A longer call is stopped, and the model reads that it timed out."),
     "episode_s": ("Time for an episode (s)", 1, 86_400, "Includes the time in which the model generates."),
     "at_once": ("Concurrent calls on a host", 1, 128, "Maximum calls that run concurrently on the host."),
 }

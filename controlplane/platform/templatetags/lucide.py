@@ -1,6 +1,6 @@
 """Lucide icons as inline SVG, each rendered once per process.
 
-The package's own tag lists its archive of 1,700 files at the first use of an icon, and writes the SVG anew each time.
+The package's own tag lists its archive of 1,700 files at the first use of an icon, and renders the SVG again each time.
 """
 
 from functools import cache

@@ -65,7 +65,7 @@ class Demo:
                 raise DemoFailed(
                     "There is no trainer environment: set GRPO_TRAINER_PYTHON to an interpreter that has trl."
                 )
-            self._say("Installing the trainer, which duration a few minutes once; the page shows it …")
+            self._say("Installing the trainer, which takes a few minutes once; the page shows it …")
             began = time.monotonic()
             self._run_to_end("trainer-install", INSTALLER, Stage.INSTALL, INSTALL_DEADLINE_S)
             elapsed = time.monotonic() - began

@@ -20,7 +20,7 @@ def check_sizes(draft: Draft) -> Iterator[Finding]:
                 Fix("Clear steps per generation", {"steps_per_generation": ""}),
                 Fix("Clear the generation batch size", {"generation_batch_size": ""}),
             ]
-        fix = "Choose smaller sizes, so that the batch is made of whole groups."
+        fix = "Choose smaller sizes, so that the batch is a whole number of groups."
         yield stop(problem.field, problem.sentence, "Use one of the nearest sizes that fit." if fixes else fix, *fixes)
 
 

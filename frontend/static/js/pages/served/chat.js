@@ -1,4 +1,4 @@
-// The chat: it opens at its end, Ctrl + Enter sends, the newest message stays in view, and the server is told at once when the page is closed.
+// The chat: it opens at its end, Ctrl + Enter sends, the newest message stays in view, and closing the page notifies the server at once.
 
 const chat = /** @type {HTMLElement} */ (document.querySelector("[data-chat]"));
 const turns = /** @type {HTMLElement} */ (document.getElementById("turns"));
