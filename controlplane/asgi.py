@@ -57,3 +57,5 @@ application = ProtocolTypeRouter(
 # Objects loaded by now are never freed, and a full collection of them would stop every thread for 0.1 s.
 gc.collect()
 gc.freeze()
+# A large body creates a million objects at once. By default, they would be searched for garbage 1,400 times meanwhile.
+gc.set_threshold(50_000, 20, 20)

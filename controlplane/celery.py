@@ -1,4 +1,4 @@
-"""The control plane's Celery app: dataset validation and the tick. Runs never run inside a task."""
+"""The control plane's Celery app, with the schedule of its tasks. Runs never run inside a task."""
 
 import os
 import signal
@@ -19,19 +19,19 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 _WORKER_PID = os.getpid()
-"""Process id of the worker, which imports this module. Its beat is a fork."""
+"""Process id of the worker, which imports this module; its beat is a fork of it."""
 _STARTED, _STARTED_AT = time.monotonic(), datetime.now(UTC)
 
 
 class Every(schedule):  # type: ignore[misc]  # Celery has no types
-    """An interval on a monotonic clock, so that setting the clock back by an hour doesn't stop the tick for an hour."""
+    """Interval on a monotonic clock, so that setting the clock back by an hour doesn't stop the tick for an hour."""
 
     def now(self) -> datetime:
         return _STARTED_AT + timedelta(seconds=time.monotonic() - _STARTED)
 
     def remaining_estimate(self, last_run_at: datetime) -> timedelta:
-        """Return the time until the task is next due. Beat stores the last time in a file; if that is in the future, it
-        comes from another clock, and the task is due now."""
+        """Return the time until the task is due again. Beat stores the last run in a file; a time in the future comes
+        from another clock, and the task is due now."""
         now = self.now()
         if last_run_at > now:
             return timedelta(0)

@@ -20,7 +20,7 @@ DEBUG = False
 PUBLIC_HOSTS = [h for h in os.environ.get("CONTROLPLANE_HOSTS", "").split(",") if h]
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *PUBLIC_HOSTS]
 PUBLIC_URL = os.environ.get("CONTROLPLANE_URL", "").rstrip("/")
-"""Address that people use if the web runs alone behind a proxy, for links in `manage.py link`, W&B and MLflow."""
+"""Address that people use if the web runs alone behind a proxy; `manage.py link`, W&B and MLflow link to it."""
 
 INSTALLED_APPS = [
     "servestatic",
@@ -64,13 +64,14 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "controlplane.platform.activity.recording.RemembersRequest",
+    "controlplane.platform.activity.recording.ActsAttribution",
     "allauth.account.middleware.AccountMiddleware",
     "controlplane.platform.http.middleware.SignInRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "controlplane.platform.http.middleware.RefusedMethodsInWords",
+    "controlplane.platform.http.middleware.RefusedMethodPages",
+    "controlplane.platform.http.middleware.UnfinishedWork",
 ]
 
 ROOT_URLCONF = "controlplane.urls"
@@ -102,7 +103,7 @@ DATABASES = databases(DATA_DIR)
 REDIS_URL = encrypted_redis("REDIS_URL")
 """Address of Redis. `up` and `demo` set it for their children if they run the embedded Valkey."""
 HOST_REDIS_URL = encrypted_redis("CONTROLPLANE_HOST_REDIS_URL", with_password=False)
-"""Address of the same Redis for hosts on other machines, each with its own user; "" if it is that of REDIS_URL."""
+"""Address of the same Redis for hosts on other machines, each with its own user; "" to use REDIS_URL."""
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
@@ -233,18 +234,18 @@ SILENT_AFTER_S = _seconds("SILENT_AFTER_S", 30)
 """Seconds without a heartbeat after which a supervisor is considered silent. Heartbeats come every 2 s."""
 UNWATCHED_S = _seconds("UNWATCHED_S", 2)
 """Seconds between two deliveries of lines by the supervisor of an unwatched run, because storing many lines at once
-costs little more than one. If a stop message is lost, the stop is delayed by as much."""
+costs little more than storing one. A stop whose message is lost is delayed as long."""
 REAP_EVERY_S = _seconds("REAP_EVERY_S", 60)
 """Seconds between two requests to a host to reap a silent attempt: longer than a reap takes, so that requests don't
 pile up and delay launches."""
 LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
 MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, minimum=0)
 MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
-"""Limits on a user's active and queued runs, unless the Users page sets others; 0 for no limit."""
+"""Default limits on a user's active and queued runs, which the Users page can override; 0 for no limit."""
 API_PER_SECOND = whole("CONTROLPLANE_API_PER_SECOND", 20)
 """Requests per second to /api/v1/ that a token, or an address without one, may send to each web process; bursts may be
-five times as large. Requests for shared runs are limited in the same way by address."""
+five times as large. Requests for shared runs are limited in the same way, by address."""
 SHARE_MAX_DAYS = whole("CONTROLPLANE_SHARE_MAX_DAYS", 90, minimum=0)
 """Maximum number of days for which a link to a run may be valid; 0 if runs can't be shared."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
-"""Seconds between two checks of an open websocket that its user is still signed in."""
+"""Seconds between two checks that the user of an open websocket is still signed in."""

@@ -23,7 +23,7 @@ from xdist.scheduler import LoadScopeScheduling
 from controlplane.setup.serving import valkey as valkey_server
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from controlplane.setup.serving.processes import Fleet
-from tests import migrated, reader_in_process
+from tests import confined_in_process, migrated, reader_in_process
 from tests.selection import WHOLE_WAYS
 from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.trainer.preloaded import Preloaded
@@ -121,10 +121,11 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.fixture(autouse=True)
-def reader_without_a_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only tests that are marked `processes` start the process that reads datasets."""
+def children_in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only tests that are marked `processes` start the children that read datasets and other foreign input."""
     if request.node.get_closest_marker("processes") is None:
         reader_in_process.install(monkeypatch)
+        confined_in_process.install(monkeypatch)
 
 
 @pytest.fixture(scope="session")

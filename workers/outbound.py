@@ -1,4 +1,4 @@
-"""HTTP requests to servers that users name: judges, webhooks, the model hub, vLLM. Each uses its own connection.
+"""HTTP requests to servers that users name: judges, webhooks, the model hub, vLLM. Each has its own connection.
 
 Safeguards:
 - The address uses http or https, is ASCII without spaces, and has no user name or password.
@@ -83,22 +83,25 @@ def send(
     proxy: str = "",
 ) -> Response:
     """Send a request and return the response within `seconds`. `limit`: the maximum size of the body in bytes. Without
-    a `rule` every IP address is allowed. Raises OutboundError."""
-    if why := problem(url):
-        raise AddressRefused(why)
-    end = time.monotonic() + seconds
-    to, via = urlsplit(url), urlsplit(proxy or url)
-    if proxy and (to.scheme, via.scheme) != ("https", "http"):
+    a `rule` every IP address is allowed. Raises OutboundError if the address may not be used, the request fails, or the
+    response is late or too large."""
+    if reason := problem(url):
+        raise AddressRefused(reason)
+    deadline = time.monotonic() + seconds
+    target_url, proxy_url = urlsplit(url), urlsplit(proxy or url)
+    if proxy and (target_url.scheme, proxy_url.scheme) != ("https", "http"):
         raise OutboundError("Only https requests can use a proxy, and only a proxy with an http:// address.")
-    with _outbound_errors(seconds), _connect(via.hostname or "", _port(via), end, rule) as plain:
+    with _outbound_errors(seconds), _connect(proxy_url.hostname or "", _port(proxy_url), deadline, rule) as raw_socket:
         if proxy:
-            _open_tunnel(plain, end, to, via)
-        plain.settimeout(_remaining(end))
-        connection = _authorities().wrap_socket(plain, server_hostname=to.hostname) if to.scheme == "https" else plain
+            _open_tunnel(raw_socket, deadline, target_url, proxy_url)
+        raw_socket.settimeout(_remaining(deadline))
+        connection: socket.socket = raw_socket
+        if target_url.scheme == "https":
+            connection = _authorities().wrap_socket(raw_socket, server_hostname=target_url.hostname)
         with connection:
-            target = (to.path or "/") + (f"?{to.query}" if to.query else "")
-            request_headers = {"Host": to.netloc, "Connection": "close", **(headers or {})}
-            stream = _BoundedStream(connection, end, HEAD_LIMIT + limit)
+            target = (target_url.path or "/") + (f"?{target_url.query}" if target_url.query else "")
+            request_headers = {"Host": target_url.netloc, "Connection": "close", **(headers or {})}
+            stream = _BoundedStream(connection, deadline, HEAD_LIMIT + limit)
             return _read(_exchange(stream, method, target, body, request_headers), limit, seconds)
 
 
@@ -134,13 +137,13 @@ def _outbound_errors(seconds: float) -> Iterator[None]:
     except TimeoutError:
         raise TimedOut(f"No response within {seconds:.3g} s.") from None
     except ssl.SSLError as error:
-        why = getattr(error, "verify_message", "") or error.reason or type(error).__name__
-        raise OutboundError(f"TLS failed: {why.rstrip('.')}.") from None
+        reason = getattr(error, "verify_message", "") or error.reason or type(error).__name__
+        raise OutboundError(f"TLS failed: {reason.rstrip('.')}.") from None
     except (http.client.RemoteDisconnected, http.client.IncompleteRead):
         raise Disconnected("The connection failed: the server closed it before the response was complete.") from None
     except (OSError, http.client.HTTPException) as error:
-        why = getattr(error, "strerror", None) or type(error).__name__
-        raise Disconnected(f"The connection failed: {why}.") from None
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise Disconnected(f"The connection failed: {reason}.") from None
     except ValueError as error:
         raise OutboundError(f"The request could not be written: {type(error).__name__}.") from None
 
@@ -148,11 +151,11 @@ def _outbound_errors(seconds: float) -> Iterator[None]:
 def _connect(host: str, port: int, end: float, rule: Rule | None) -> socket.socket:
     addresses = _look_up(host, port, end)
     refusals = [rule(str(address[0])) if rule else None for *_, address in addresses]
-    allowed = [entry for entry, why in zip(addresses, refusals, strict=True) if why is None][:MAX_IPS]
-    if not allowed:
+    allowed_ips = [entry for entry, reason in zip(addresses, refusals, strict=True) if reason is None][:MAX_IPS]
+    if not allowed_ips:
         raise AddressRefused(f"No request may be sent there: {refusals[0]}.")
     failure = Disconnected("")
-    for family, kind, protocol, _, address in allowed:
+    for family, kind, protocol, _, address in allowed_ips:
         connection = socket.socket(family, kind, protocol)
         try:
             connection.settimeout(min(_remaining(end), CONNECT_S))
@@ -182,8 +185,8 @@ def _look_up(host: str, port: int, end: float) -> list[Any]:
     except queue.Empty:
         raise TimeoutError from None
     if isinstance(addresses, Exception) or not addresses:
-        why = getattr(addresses, "strerror", None) or "it has no address"
-        raise Disconnected(f"{host} could not be looked up: {why}.")
+        reason = getattr(addresses, "strerror", None) or "it has no address"
+        raise Disconnected(f"{host} could not be looked up: {reason}.")
     return addresses
 
 
@@ -207,10 +210,10 @@ class _BoundedStream(io.RawIOBase):
         self._room = room
 
     def sendall(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
+        unsent = memoryview(data)
+        while unsent:
             self._connection.settimeout(_remaining(self._end))
-            rest = rest[self._connection.send(rest) :]
+            unsent = unsent[self._connection.send(unsent) :]
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(self)

@@ -25,7 +25,7 @@ class SettingsError(ValueError):
 
 
 class AtStop(StrEnum):
-    """What happens to a host's runs when the host's program stops."""
+    """Treatment of a host's runs when the host's program stops."""
 
     LEAVE = "leave"
     """Runs keep training; the host finds them at its next start."""
@@ -82,7 +82,7 @@ class HostSettings:
     """Checkout of llama.cpp, whose script converts models to GGUF; None if this host converts none."""
 
     at_stop: AtStop = AtStop.LEAVE
-    """What happens to runs when the host's program stops: `end` or `save` in a container, which ends all processes."""
+    """Treatment of runs when the host's program stops; a container needs `end` or `save`, as it ends all processes."""
     stop_reason: StopReason = StopReason.HOST_SHUTDOWN
     stop_notice_s: float = 0.0
     """Seconds from SIGTERM to the host's program until everything on the host is killed; 0 if unknown. The time that
@@ -128,7 +128,7 @@ class HostSettings:
     sample_s: float = 2.0
     heartbeat_s: float = 2.0
     heartbeat_chat_s: float = 0.2
-    """Seconds between heartbeats while the chat of a served model is open: their responses bring new turns."""
+    """Seconds between heartbeats while the chat of a served model is open; their responses bring new turns."""
     batch_s: float = 1.0
     batch_watched_s: float = 0.1
     backoff_max_s: float = 15.0
@@ -155,20 +155,21 @@ class HostSettings:
     attached_silence_s: float = 60.0
     server_silence_s: float = 600.0
     """Seconds for which a vLLM server with requests may generate no tokens, or not respond, while the trainer is silent
-    too: many, because the first request to a cold server compiles kernels for minutes."""
+    too. There are many, because the first request to a cold server compiles kernels for minutes."""
     stall_s: float = 900.0
     """Duration of the first training step, in seconds, after which a hang is reported."""
     hang_least_s: float = 60.0
     """Minimum number of seconds between steps for a hang to be reported, however short steps usually are."""
     drain_deadline_s: float = 86_400.0
-    """Seconds that a supervisor has after the end to deliver unconfirmed data; the rest is left to the reaper."""
+    """Seconds that a supervisor has after the end to deliver unconfirmed data; the reaper delivers what remains."""
     store_deadline_s: float = 3600.0
     refused_deadline_s: float = 60.0
     """Seconds after the end for which requests are retried if the control plane doesn't know the attempt."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> "HostSettings":
-        """Read the settings from the environment. Raises SettingsError."""
+        """Read the settings from the environment. Raises SettingsError if a required one is missing or one is
+        invalid."""
         source = os.environ if env is None else env
         hints = typing.get_type_hints(cls)
         values: dict[str, Any] = _embedded_layout(source)
@@ -189,7 +190,7 @@ class HostSettings:
         return cls(**values)
 
     def as_env(self) -> dict[str, str]:
-        """Return the settings as environment variables for a supervisor, without the file with the host's token."""
+        """Return the settings as environment variables for a supervisor, without the path of the host's token."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "host_token_file"}
         return {variable(name): _encode(value) for name, value in values.items() if value not in (None, "", ())}
 
@@ -199,7 +200,7 @@ class HostSettings:
 
     @property
     def own_gpus(self) -> frozenset[int] | None:
-        """Indexes of the GPUs that runs may use; None for all."""
+        """Indexes of the GPUs that runs may use, or None for all."""
         return frozenset(int(text) for text in self.gpus.split(",")) if self.gpus else None
 
     @property
@@ -225,7 +226,7 @@ class HostSettings:
         return self.runs_dir / "control_url"
 
     def host_token(self) -> str:
-        """Read the host's token. Raises SettingsError and OSError."""
+        """Read the host's token. Raises SettingsError if no file is set, and OSError if it can't be read."""
         if self.host_token_file is None:
             raise SettingsError(
                 f"{variable('host_token_file')} is not set, so the control plane would not know this host"

@@ -47,8 +47,8 @@ def item_routes(
 ) -> list[URLPattern]:
     """Return the routes of a kind's list, of an item's versions, and of the actions on an item.
 
-    `page`: view of a version; `differences`: returns the changes between two versions; `clone`: creates an item from a
-    version for an owner; `export`: returns a version as a document.
+    `page` is the view of a version, `differences` returns the changes between two versions, `clone` creates an item
+    from a version for an owner, and `export` returns a version as a document.
     """
     kwargs, item, version = {"model": model}, model.kind.route, model.kind.version_route
     version_path = "<int:item_id>/v<int:number>/"

@@ -1,8 +1,9 @@
-"""Client of the API: retries while the server is unreachable, waits as long as it asks, and explains errors."""
+"""Client of the API, which retries while the server is away, waits as long as the server asks, and explains errors."""
 
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -14,7 +15,7 @@ MAX_WAIT_S = 30.0
 
 
 class RequestRefused(Exception):
-    """An error response from the control plane, or a request refused before it was sent."""
+    """Error response from the control plane, or refusal of a request before it is sent."""
 
     def __init__(self, status: int, what: str, where: str, fix: str, payload: dict[str, Any] | None = None) -> None:
         super().__init__(what)
@@ -29,8 +30,17 @@ class ServerUnreachable(Exception):
     """Failure to reach the control plane."""
 
 
+def path_of(*parts: object) -> str:
+    """Join constants, IDs and names to a path of the API. Raises RequestRefused for a part that is empty or has
+    characters with which a request would reach another operation."""
+    for part in map(str, parts):
+        if not part.isprintable() or part in ("", ".", "..") or set(part) & set("/\\?#%"):
+            raise RequestRefused(0, f"{part[:100]!r} is not an ID or a name.", "", "List the existing objects.")
+    return "/".join(quote(str(part)) for part in parts)
+
+
 class Client:
-    """A client with an API token. `pause`: replaces `time.sleep` in tests."""
+    """Client with an API token. `pause` replaces `time.sleep` in tests."""
 
     def __init__(
         self,
@@ -65,10 +75,10 @@ class Client:
     def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
         """Send a request to any path in the API's description, and return the response. Raises RequestRefused for a
         path outside the API, because the request contains the token."""
-        inside = path.removeprefix("/").removeprefix("api/v1/")
-        if inside.startswith("/") or ":" in inside.partition("?")[0] or ".." in inside:
+        api_path = path.removeprefix("/").removeprefix("api/v1/")
+        if api_path.startswith("/") or ":" in api_path.partition("?")[0] or ".." in api_path:
             raise RequestRefused(0, f"{path} is not a path of the API.", "", f"See {self.url}/api/v1/openapi.json.")
-        return self._send(method, inside, **({} if body is None else {"json": body}))
+        return self._send(method, api_path, **({} if body is None else {"json": body}))
 
     def items(self, path: str, *, limit: int, **query: Any) -> Iterator[dict[str, Any]]:
         """Yield at most `limit` items of a list, fetching it page by page."""
@@ -96,6 +106,8 @@ class Client:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 response = self._http.request(method, path, **request)
+            except (httpx.InvalidURL, httpx.LocalProtocolError, UnicodeError) as error:
+                raise RequestRefused(0, f"The request can't be written: {error}.", "", "Check its values.") from None
             except httpx.HTTPError as error:
                 if attempt == MAX_ATTEMPTS or not (is_repeatable or isinstance(error, httpx.ConnectError)):
                     raise ServerUnreachable(f"{self.url} can't be reached: {error or type(error).__name__}.") from None

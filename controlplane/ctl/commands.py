@@ -15,14 +15,14 @@ import yaml
 
 from controlplane.ctl import completion as shells
 from controlplane.ctl import config, output, waiting
-from controlplane.ctl.client import Client, RequestRefused
+from controlplane.ctl.client import Client, RequestRefused, path_of
 
 INSPECTION_S = 10
-"""Maximum seconds to wait for a host's inspection of a model."""
+"""Maximum number of seconds to wait for a host's inspection of a model."""
 
 
 def login(client: None, options: Namespace) -> None:
-    url = config.checked(options.url or os.environ.get(config.URL) or config.DEFAULT_URL)
+    url = config.check_url(options.url or os.environ.get(config.URL) or config.DEFAULT_URL)
     if options.token_file:
         token = Path(options.token_file).read_text().strip()
     elif sys.stdin.isatty():
@@ -58,21 +58,21 @@ def operate(client: Client, options: Namespace) -> None:
 
 def list_runs(client: Client, options: Namespace) -> None:
     filters = {name: getattr(options, name) for name in ("q", "status", "tag", "by", "kind")}
-    items = list(client.items("runs", limit=options.limit, host=options.on, **filters))
-    rows = [(run["id"], run["name"], waiting.describe(run), run["owner"], run["created_at"][:16]) for run in items]
-    _table(items, ("id", "name", "status", "by", "since"), rows, options)
+    runs = list(client.items("runs", limit=options.limit, host=options.on, **filters))
+    rows = [(run["id"], run["name"], waiting.describe(run), run["owner"], run["created_at"][:16]) for run in runs]
+    _table(runs, ("id", "name", "status", "by", "since"), rows, options)
 
 
 def get_run(client: Client, options: Namespace) -> None:
     if options.output == "yaml":
-        print(client.text(f"runs/{options.id}/spec", format="yaml"), end="")
+        print(client.text(path_of("runs", options.id, "spec"), format="yaml"), end="")
         return
     options.json = options.json or options.output == "json"
-    _show(client.get(f"runs/{options.id}"), options)
+    _show(client.get(path_of("runs", options.id)), options)
 
 
 def part_of_run(client: Client, options: Namespace) -> None:
-    path = f"runs/{options.id}/{options.part}"
+    path = path_of("runs", options.id, options.part)
     if options.part == "completions":
         content: Any = list(client.items(path, limit=options.limit, step=options.step))
     elif options.part == "events":
@@ -83,28 +83,28 @@ def part_of_run(client: Client, options: Namespace) -> None:
     if options.json:
         output.as_json(content)
     else:
-        print(output.harmless(yaml.safe_dump(content, sort_keys=False, allow_unicode=True)), end="")
+        print(output.without_controls(yaml.safe_dump(content, sort_keys=False, allow_unicode=True)), end="")
 
 
 def change_run(client: Client, options: Namespace) -> None:
-    change = {
+    options_by_field = {
         "add_tags": options.add_tag,
         "remove_tags": options.remove_tag,
         "notes": options.notes,
         "priority": options.priority,
         "archived": options.archive,
     }
-    sent = {name: value for name, value in change.items() if value is not None}
-    _show(client.patch(f"runs/{options.id}", sent), options)
+    changes = {name: value for name, value in options_by_field.items() if value is not None}
+    _show(client.patch(path_of("runs", options.id), changes), options)
 
 
 def delete_run(client: Client, options: Namespace) -> None:
-    client.ask("DELETE", f"runs/{options.id}")
+    client.ask("DELETE", path_of("runs", options.id))
     _show(next(item for item in client.get("deleted")["items"] if item["id"] == options.id), options)
 
 
 def purge(client: Client, options: Namespace) -> None:
-    client.ask("DELETE", f"deleted/{options.kind}/{options.id}")
+    client.ask("DELETE", path_of("deleted", options.kind, options.id))
     _say("It will be deleted permanently once its hosts are reachable.")
 
 
@@ -152,10 +152,10 @@ def wait(client: Client, options: Namespace) -> int:
 
 
 def stop(client: Client, options: Namespace) -> None:
-    result = client.post(f"runs/{options.id}/stop", {"mode": "now" if options.now else "save"})
+    result = client.post(path_of("runs", options.id, "stop"), {"mode": "now" if options.now else "save"})
     if options.wait:
         waiting.until_end(client, options.id, _say, patience=options.patience)
-        receipts = client.get(f"runs/{options.id}/receipts")["items"][:1]
+        receipts = client.get(path_of("runs", options.id, "receipts"))["items"][:1]
         _show(receipts[0] if receipts else {}, options, output.as_yaml)
     elif options.json:
         output.as_json(result)
@@ -166,7 +166,7 @@ def stop(client: Client, options: Namespace) -> None:
 
 def resume(client: Client, options: Namespace) -> int | None:
     body = {"checkpoint": options.checkpoint} if options.checkpoint else {}
-    run = client.post(f"runs/{options.id}/resume", body)
+    run = client.post(path_of("runs", options.id, "resume"), body)
     if options.wait:
         return _wait(client, options.id, options)
     _show(run, options)
@@ -175,16 +175,18 @@ def resume(client: Client, options: Namespace) -> int | None:
 
 def logs(client: Client, options: Namespace) -> None:
     if options.json:
-        output.as_json(client.get(f"runs/{options.id}/logs/{options.name}", attempt=options.attempt))
+        output.as_json(client.get(path_of("runs", options.id, "logs", options.name), attempt=options.attempt))
     else:
         waiting.follow_log(client, options.id, options.name, options.attempt, follow=options.follow)
 
 
 def metrics(client: Client, options: Namespace) -> None:
     if not options.names:
-        items = client.get(f"runs/{options.id}/metrics")["items"]
+        items = client.get(path_of("runs", options.id, "metrics"))["items"]
         return _list(items, ("name", "kind", "points"), options)
-    payload = client.get(f"runs/{options.id}/series", metrics=",".join(options.names), points=max(2, options.points))
+    payload = client.get(
+        path_of("runs", options.id, "series"), metrics=",".join(options.names), points=max(2, options.points)
+    )
     rows = [
         (name, step, value)
         for name, points in payload["series"].items()
@@ -198,15 +200,15 @@ def list_items(client: Client, options: Namespace) -> None:
 
 
 def get_item(client: Client, options: Namespace) -> None:
-    items = client.get(f"{options.listed}/{options.id}")["items"]
+    items = client.get(path_of(options.listed, options.id))["items"]
     if getattr(options, "output", "") == "yaml" and items:
-        print(client.text(f"rewards/{options.id}/{items[0]['version']}/yaml"), end="")
+        print(client.text(path_of("rewards", options.id, items[0]["version"], "yaml")), end="")
     else:
         _show(items, options, output.as_yaml)
 
 
 def create_item(client: Client, options: Namespace) -> None:
-    path = f"{options.listed}/{options.version_of}" if options.version_of else options.listed
+    path = path_of(options.listed, options.version_of) if options.version_of else options.listed
     _show(client.post(path, {"document": _read(options.file)})["item"], options)
 
 
@@ -221,16 +223,16 @@ def api(client: Client, options: Namespace) -> None:
     if response.headers.get("Content-Type", "").startswith("application/json"):
         output.as_json(response.json())
     else:
-        print(output.harmless(response.text), end="")
+        print(output.without_controls(response.text), end="")
 
 
 def upload(client: Client, options: Namespace) -> int | None:
-    path = f"datasets/{options.version_of}/upload" if options.version_of else "datasets/upload"
+    path = path_of("datasets", options.version_of, "upload") if options.version_of else "datasets/upload"
     with Path(options.file).open("rb") as file:
-        data = {"name": options.name} if options.name else {}
-        item = client.post(path, files={"file": (Path(options.file).name, file)}, data=data)["item"]
+        fields = {"name": options.name} if options.name else {}
+        item = client.post(path, files={"file": (Path(options.file).name, file)}, data=fields)["item"]
     if options.map:
-        path = f"datasets/{item['dataset']}/{item['version']}"
+        path = path_of("datasets", item["dataset"], item["version"])
         _when_checked(client, path)
         client.post(f"{path}/mapping", {"values": dict(map(_pair, options.map))})
         item = _when_checked(client, path)
@@ -239,7 +241,7 @@ def upload(client: Client, options: Namespace) -> int | None:
 
 
 def rows(client: Client, options: Namespace) -> None:
-    items = list(client.items(f"datasets/{options.id}/{options.version}/rows", limit=options.limit))
+    items = list(client.items(path_of("datasets", options.id, options.version, "rows"), limit=options.limit))
     _show(items, options, output.as_yaml)
 
 
@@ -248,7 +250,7 @@ def drain(client: Client, options: Namespace) -> None:
     host_id = next((host["id"] for host in hosts if options.host in (host["name"], str(host["id"]))), None)
     if host_id is None:
         raise RequestRefused(404, f"There is no host {options.host}.", "host", "grpoctl hosts lists them.")
-    _show(client.patch(f"hosts/{host_id}", {"draining": options.draining})["item"], options)
+    _show(client.patch(path_of("hosts", host_id), {"draining": options.draining})["item"], options)
 
 
 def _wait(client: Client, run_id: str, options: Namespace) -> int:
@@ -268,8 +270,8 @@ def _show(content: Any, options: Namespace, for_people: Callable[[Any], None] = 
     (output.as_json if options.json else for_people)(content)
 
 
-def _table(content: Any, head: Sequence[str], rows: Iterable[Sequence[Any]], options: Namespace) -> None:
-    _show(content, options, lambda _: output.table(rows, head))
+def _table(content: Any, headings: Sequence[str], rows: Iterable[Sequence[Any]], options: Namespace) -> None:
+    _show(content, options, lambda _: output.table(rows, headings))
 
 
 def _list(items: list[dict[str, Any]], columns: Sequence[str], options: Namespace) -> None:
@@ -278,11 +280,12 @@ def _list(items: list[dict[str, Any]], columns: Sequence[str], options: Namespac
 
 
 def _print_findings(result: dict[str, Any], *, file: Any) -> None:
-    for note in result["notes"]:
+    stopping_fields = {finding["field"] for finding in result["findings"] if finding["grade"] == "stop"}
+    for note in (note for note in result["notes"] if note["key"] not in stopping_fields):
         print(output.clean(f"{note['verdict']}: {note['key']}: {note['text']}"), file=file)
     for finding in result["findings"]:
-        where = f"{finding['field']}: " if finding["field"] else ""
-        print(output.clean(f"{finding['grade']}: {where}{finding['cause']} {finding['fix']}").rstrip(), file=file)
+        prefix = f"{finding['field']}: " if finding["field"] else ""
+        print(output.clean(f"{finding['grade']}: {prefix}{finding['cause']} {finding['fix']}").rstrip(), file=file)
 
 
 def _pair(assignment: str) -> tuple[str, Any]:

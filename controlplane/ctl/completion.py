@@ -26,23 +26,23 @@ complete -F _grpoctl grpoctl
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Return the completion script that a shell evaluates: eval "$(grpoctl completion bash)"."""
     completions = dict(_completions(parser, ""))
-    below = [path for path in completions if path]
-    text = _BASH % {
-        "paths": "\n".join(f'      "{path}") path="{path}" ;;' for path in below),
+    command_paths = [path for path in completions if path]
+    bash_script = _BASH % {
+        "paths": "\n".join(f'      "{path}") path="{path}" ;;' for path in command_paths),
         "words": "\n".join(f'    "{path}") words="{" ".join(options)}" ;;' for path, options in completions.items()),
     }
-    return text if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{text}"
+    return bash_script if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{bash_script}"
 
 
 def _completions(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, list[str]]]:
     options: list[str] = []
-    inner: list[tuple[str, argparse.ArgumentParser]] = []
+    subcommands: list[tuple[str, argparse.ArgumentParser]] = []
     for action in parser._actions:
         options += action.option_strings
         if isinstance(action, argparse._SubParsersAction):
-            inner += action.choices.items()
+            subcommands += action.choices.items()
         if action.choices is not None and not action.option_strings:
             options += [str(choice) for choice in action.choices]
     yield path, options
-    for name, command in inner:
+    for name, command in subcommands:
         yield from _completions(command, f"{path} {name}")

@@ -12,7 +12,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 class NotConfigured(Exception):
-    """A missing or invalid setting; the message says which, and how to provide it."""
+    """Error for a missing or invalid setting; the message says which one, and how to provide it."""
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,23 @@ class Access:
 
 
 def access() -> Access:
-    """Return the address and the token. Raises NotConfigured."""
-    stored = _stored()
-    url = os.environ.get(URL) or stored.get("url") or DEFAULT_URL
+    """Return the address and the token. Raises NotConfigured if there is no token, or if the settings or the address
+    can't be used."""
+    stored_access = _stored_access()
+    url = os.environ.get(URL) or stored_access.get("url") or DEFAULT_URL
     environment_token = os.environ.get(TOKEN) or _from_file(os.environ.get(TOKEN_FILE, ""))
     # A stored token is only sent to the address that it was stored with.
-    token = environment_token or (stored.get("token", "") if stored.get("url") == checked(url) else "")
+    token = environment_token or (stored_access.get("token", "") if stored_access.get("url") == check_url(url) else "")
     if not token:
         raise NotConfigured(
             f"There is no token for {url}. Create one under Settings, API tokens, then run: grpoctl login"
         )
-    return Access(checked(url), token)
+    return Access(check_url(url), token)
 
 
-def checked(url: str) -> str:
-    """Return the address without a trailing slash. Raises NotConfigured if it is invalid or not encrypted."""
+def check_url(url: str) -> str:
+    """Return the address without a trailing slash. Raises NotConfigured if it is invalid, or not
+    encrypted without permission for that."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host = parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
@@ -53,7 +55,7 @@ def checked(url: str) -> str:
 
 
 def store(access: Access) -> Path:
-    """Write address and token to a file that only its owner may read, and return the file's path."""
+    """Write the address and the token to a file that only its owner may read, and return the file's path."""
     path = _path()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}")
@@ -66,12 +68,12 @@ def store(access: Access) -> Path:
 def forget() -> bool:
     """Delete the stored token, and return whether there was one."""
     path = _path()
-    existed = path.exists()
+    has_existed = path.exists()
     path.unlink(missing_ok=True)
-    return existed
+    return has_existed
 
 
-def _stored() -> dict[str, str]:
+def _stored_access() -> dict[str, str]:
     path = _path()
     try:
         content = json.loads(path.read_text())

@@ -13,12 +13,12 @@ def as_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def table(rows: Iterable[Sequence[Any]], head: Sequence[str]) -> None:
+def table(rows: Iterable[Sequence[Any]], headings: Sequence[str]) -> None:
     """Print a table with columns as wide as needed, truncated at the terminal's width."""
     lines = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(len(line[i]) for line in [[*head], *lines]) for i in range(len(head))]
+    widths = [max(len(line[i]) for line in [[*headings], *lines]) for i in range(len(headings))]
     width = shutil.get_terminal_size((120, 24)).columns if sys.stdout.isatty() else 10_000
-    for line in [[name.upper() for name in head], *lines]:
+    for line in [[name.upper() for name in headings], *lines]:
         print("  ".join(cell.ljust(widths[i]) for i, cell in enumerate(line)).rstrip()[:width])
 
 
@@ -34,7 +34,7 @@ def as_yaml(value: Any) -> None:
 
 
 def clean(value: Any) -> str:
-    """Return a value as one line without control characters, so that other people's names can't move the cursor."""
+    """Return a value as one line without control characters, so that names from other people can't move the cursor."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
@@ -43,8 +43,8 @@ def clean(value: Any) -> str:
     return "".join(char if char.isprintable() else " " for char in line)
 
 
-def harmless(text: str) -> str:
-    """Return text from a log or a model without control characters and with plain spaces only."""
+def without_controls(text: str) -> str:
+    """Return text from a log or a model with only plain spaces, and no control characters but line feeds and tabs."""
 
     def replacement(char: str) -> str:
         if char.isprintable() or char in "\n\t":

@@ -19,7 +19,7 @@ PARTS = {
     "checkpoints": "List checkpoints.",
     "events": "List the newest events.",
 }
-"""Parts of a run, by their path below the run's in the API, with help texts."""
+"""Parts of a run, as path below the run in the API -> help text."""
 RUN_ID = ("id", "the run's id")
 CATALOGUE = {
     "datasets": ("datasets, each with its newest version", "dataset name version status rows"),
@@ -62,7 +62,7 @@ def _command(
 def _operation(
     group: Any, name: str, operation: str, about: str, *arguments: tuple[str, str | None], body: tuple[str, ...] = ()
 ) -> None:
-    """Add a command for one operation of the API, such as "GET runs/{id}/disk". `arguments`: names and help texts of
+    """Add a command for one operation of the API, such as "GET runs/{id}/disk". `arguments` are names and help texts of
     the arguments whose values are used in the path and the body."""
     method, path = operation.split()
     parser = _command(group, name, commands.operate, about, method=method, path=path, body=body)
@@ -93,8 +93,8 @@ def _runs(groups: Any) -> None:
     runs = _command(groups, "runs", commands.list_runs, "List runs, or show one.")
     _add_filters(runs)
     inner = runs.add_subparsers(metavar="WHAT")
-    listed = _command(inner, "list", commands.list_runs, "List runs, newest first.")
-    _add_filters(listed)
+    list_parser = _command(inner, "list", commands.list_runs, "List runs, newest first.")
+    _add_filters(list_parser)
     get = _of_run(
         inner, "get", commands.get_run, "Show a run; -o yaml prints its spec, which `grpoctl launch` accepts."
     )
@@ -194,8 +194,8 @@ def _catalogue(groups: Any) -> None:
             about = "Stop one, after the run that uses it has ended."
             _operation(inner, "end", "POST warm-servers/{id}/end", about, ("id", "its run"))
         if name == "hosts":
-            for act, draining in (("drain", True), ("undrain", False)):
-                drain = _command(inner, act, commands.drain, f"{act.capitalize()} a host.", draining=draining)
+            for action, draining in (("drain", True), ("undrain", False)):
+                drain = _command(inner, action, commands.drain, f"{action.capitalize()} a host.", draining=draining)
                 drain.add_argument("host", help="its name or id")
 
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from controlplane.ctl.client import Client, ServerUnreachable
-from controlplane.ctl.output import harmless
+from controlplane.ctl.client import Client, ServerUnreachable, path_of
+from controlplane.ctl.output import without_controls
 
 SUCCEEDED, REFUSED, USAGE, FAILED, STOPPED, UNREACHABLE = 0, 1, 2, 3, 4, 5
 """Exit codes, of which argparse itself uses 2."""
@@ -24,7 +24,7 @@ def until_end(
     last_line, unreachable_since = "", 0.0
     while True:
         try:
-            run, unreachable_since = client.get(f"runs/{run_id}"), 0.0
+            run, unreachable_since = client.get(path_of("runs", run_id)), 0.0
         except ServerUnreachable:
             unreachable_since = unreachable_since or time.monotonic()
             if time.monotonic() - unreachable_since > patience:
@@ -38,18 +38,18 @@ def until_end(
 
 
 def follow_log(client: Client, run_id: str, name: str, attempt: int, *, follow: bool) -> None:
-    """Print the end of a log; with `follow`, continue until its attempt has ended and everything is printed."""
+    """Print the end of a log. With `follow`, continue until its attempt has ended and everything has been printed."""
     offset = -65_536
     while True:
         # The status is read before the log, which then has the last lines of an ended run.
-        ended = not follow or client.get(f"runs/{run_id}")["status"] in EXIT
-        part = client.get(f"runs/{run_id}/logs/{name}", offset=offset, attempt=attempt)
-        sys.stdout.write(harmless(part["text"]))
+        has_ended = not follow or client.get(path_of("runs", run_id))["status"] in EXIT
+        excerpt = client.get(path_of("runs", run_id, "logs", name), offset=offset, attempt=attempt)
+        sys.stdout.write(without_controls(excerpt["text"]))
         sys.stdout.flush()
-        offset, attempt = part["next_offset"], part["attempt"]
-        if part["text"] and offset < part["size"]:
+        offset, attempt = excerpt["next_offset"], excerpt["attempt"]
+        if excerpt["text"] and offset < excerpt["size"]:
             continue
-        if ended:
+        if has_ended:
             return
         client.pause(POLL_S / 2)
 

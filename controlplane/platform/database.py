@@ -17,15 +17,15 @@ WAIT_VARIABLE = "CONTROLPLANE_DATABASE_WAIT_S"
 URL_FORMAT = "postgresql://user:password@host:port/name"
 
 CONNECTION_WAIT_S = 3
-"""Seconds to wait for a connection: few, because supervisors and browsers should retry later rather than wait."""
+"""Seconds to wait for a connection: few, because supervisors and browsers should rather retry."""
 LOCK_WAIT_S = 20
 """Seconds to wait for a lock: more, because a lock is held only briefly."""
 MAX_CONNECTIONS = 16
 LOG_PAGES = 16_000
-"""Pages in SQLite's write-ahead log after which a commit copies them into the database (sqlite.checkpoints)."""
+"""Number of pages in SQLite's write-ahead log at which a commit copies them into the database (sqlite.checkpoints)."""
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 PARTS = ("host", "port", "user", "password")
-"""Parts of the address that its query may contain too; a Unix socket's folder can only be given there."""
+"""Parts of the address that its query may contain instead; a Unix socket's folder is only possible there."""
 OPTIONS: dict[str, Any] = {
     "application_name": "controlplane",
     "connect_timeout": CONNECTION_WAIT_S,
@@ -46,7 +46,8 @@ class DatabaseUnusable(EnvironmentUnusable):
 
 
 def databases(data: Path) -> dict[str, dict[str, Any]]:
-    """Return the value of Django's DATABASES setting. Raises DatabaseUnusable."""
+    """Return the value of Django's DATABASES setting. Raises DatabaseUnusable if CONTROLPLANE_DATABASE_URL is
+    invalid."""
     url = os.environ.get(URL_VARIABLE, "")
     return {"default": _postgresql(url) if url else _sqlite(data)}
 
@@ -95,7 +96,8 @@ def _postgresql(url: str) -> dict[str, Any]:
 
 
 def _split(url: str) -> SplitResult:
-    """Parse the address. Raises errors of our own: the library's quote the input, which may contain half a password."""
+    """Parse the address. Raises DatabaseUnusable if it is invalid, since the library's own errors may quote a part of
+    the password."""
     try:
         parts = urlsplit(url)
         is_valid = parts.port is None or parts.port > 0

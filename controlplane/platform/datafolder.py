@@ -12,7 +12,7 @@ class DataFolderUnusable(Exception):
 
 def data_folder(base: Path) -> Path:
     """Return the folder CONTROLPLANE_DATA, by default .data next to manage.py, and create it with mode 0700 if it is
-    missing. Raises DataFolderUnusable."""
+    missing. Raises DataFolderUnusable if it can't be created, read or written."""
     folder = Path(os.environ.get("CONTROLPLANE_DATA") or base / ".data").resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -27,7 +27,7 @@ _ELSEWHERE = "Set CONTROLPLANE_DATA to a folder that you can write to."
 
 
 def incoming(folder: Path) -> Path:
-    """Return the folder of unfinished uploads, on the datasets' disk so that they can be moved without copying."""
+    """Return the folder of unfinished uploads. It is on the datasets' disk, so that they are moved without copying."""
     return folder / "datasets" / "incoming"
 
 
@@ -40,8 +40,8 @@ def secret_key(folder: Path) -> str:
         pass
     # Written in full under another name and linked into place: no one can read half a key.
     draft = folder / f".secret_key.{os.getpid()}"
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
-        f.write(secrets.token_urlsafe(50))
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secrets.token_urlsafe(50))
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -54,7 +54,7 @@ def secret_key(folder: Path) -> str:
 
 
 def _move_under_lock(draft: Path, path: Path) -> None:
-    """Move the draft into place under a lock, unless there is already a key: for file systems without hard links."""
+    """Move the draft into place under a lock, unless there is a key. This suits file systems without hard links."""
     with (path.parent / ".secret_key.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():

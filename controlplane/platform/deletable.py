@@ -1,4 +1,4 @@
-"""Rows that people can delete and restore for a while, and archive. Final deletion is in runs.engine.trash."""
+"""Rows that people can archive, or delete and restore for a while. runs.engine.trash deletes them permanently."""
 
 from datetime import datetime
 from typing import TypeVar
@@ -14,7 +14,7 @@ ModelT = TypeVar("ModelT", bound=models.Model)
 
 
 class Kept(models.Manager[ModelT]):
-    """Manager that leaves out deleted rows."""
+    """Manager that omits deleted rows."""
 
     def get_queryset(self) -> models.QuerySet[ModelT]:
         return super().get_queryset().filter(deleted_at=None)
@@ -26,7 +26,7 @@ class Deletable(models.Model):
     deleted_at = models.DateTimeField(null=True)
     deleted_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     purge_at = models.DateTimeField(null=True, db_index=True)
-    """When the row will be deleted permanently; until then it can be restored."""
+    """Time at which the row will be deleted permanently; until then it can be restored."""
 
     class Meta:
         abstract = True

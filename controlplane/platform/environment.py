@@ -29,7 +29,8 @@ def one_of(variable: str, choices: tuple[str, ...]) -> str:
 
 
 def password_of(variable: str) -> str:
-    """Return the content of the file that a variable names, without trailing line breaks; "" if it is unset."""
+    """Read the file that a variable names, without final line breaks; return "" if the variable isn't set. Raises
+    EnvironmentUnusable if the file can't be read."""
     path = os.environ.get(variable, "")
     if not path:
         return ""
@@ -40,7 +41,7 @@ def password_of(variable: str) -> str:
 
 
 def token_of(variable: str) -> str:
-    """Return the token in the file that a variable names; "" if the variable is unset. Raises EnvironmentUnusable if
+    """Return the token in the file that a variable names, or "" if the variable is unset. Raises EnvironmentUnusable if
     the token is too short."""
     token = password_of(variable).strip()
     if os.environ.get(variable, "") and len(token) < MIN_TOKEN_LENGTH:

@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+from controlplane.platform.confined.tasks import ConfinedTask
+
 MAX_LEVELS = 32
 _STRING = r'"(?:[^"\\\n]|\\.)*"?'
 """Pattern of a string. The closing quote and the end of a comment are optional, so that matching takes linear time."""
@@ -19,7 +21,7 @@ class JsonRefused(ValueError):
     """Error for a document that can't be accepted; the message says where and why."""
 
 
-def load(text: str) -> Any:
+def parse(text: str) -> Any:
     plain = _COMMA.sub(_blank, _TOKEN.sub(_blank, text.removeprefix("\ufeff")))
     _check_levels(plain)
     try:
@@ -34,6 +36,9 @@ def load(text: str) -> Any:
             error if isinstance(error, JsonRefused) else JsonRefused("It contains a number that is too long.")
         ) from error
     return value
+
+
+load = ConfinedTask(parse, "Reading this JSON", (JsonRefused,))
 
 
 def _blank(match: re.Match[str]) -> str:

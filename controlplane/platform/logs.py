@@ -1,5 +1,5 @@
 """Formatting and filtering of log records: JSON lines with the id of the run concerned (CONTROLPLANE_LOG=json), and
-filters that mask the tokens of one-time links and shared runs and drop the tracebacks of refusals.
+filters that mask the tokens of one-time links and shared runs, and drop the tracebacks of refused requests.
 
 People who read logs must not be able to use those links, and Django logs the paths of refused and failed requests. The
 settings load this module, so it can't import models.
@@ -45,11 +45,11 @@ class RunsInLogs:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        before = _current.set("")
+        token = _current.set("")
         try:
             return self.get_response(request)
         finally:
-            _current.reset(before)
+            _current.reset(token)
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., HttpResponse], args: Any, kwargs: dict[str, Any]
@@ -61,9 +61,9 @@ class MaskLinkTokens(logging.Filter):
     """Filter that masks link tokens in records and their tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        if (masked := _masked(text)) != text:
-            record.msg, record.args = masked, ()
+        message = record.getMessage()
+        if (masked_message := _masked(message)) != message:
+            record.msg, record.args = masked_message, ()
         if record.exc_info and not record.exc_text:
             record.exc_text = _PLAIN.formatException(record.exc_info)
         if record.exc_text:

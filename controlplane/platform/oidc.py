@@ -22,14 +22,14 @@ class Oidc:
     scopes: tuple[str, ...]
     groups_claim: str
     groups: dict[str, frozenset[str]]
-    """Groups by the role that they give, the highest role first."""
+    """Groups by the role that they assign, highest role first."""
     default_role: str
     """Role of people in none of these groups; "refuse" if they may not sign in."""
 
     def role_of(self, groups: Iterable[str]) -> str | None:
-        """Return the highest role that these groups give, or None if their members may not sign in."""
-        theirs = frozenset(groups)
-        highest = next((role for role, named in self.groups.items() if named & theirs), self.default_role)
+        """Return the highest role that these groups assign, or None if their members may not sign in."""
+        memberships = frozenset(groups)
+        highest = next((role for role, members in self.groups.items() if members & memberships), self.default_role)
         return None if highest == "refuse" else highest
 
     def for_allauth(self) -> dict[str, object]:
@@ -49,7 +49,8 @@ class Oidc:
 
 
 def from_environment() -> Oidc | None:
-    """Return the settings, or None if no issuer is set. Raises EnvironmentUnusable."""
+    """Return the settings, or None if no issuer is set. Raises EnvironmentUnusable if they are incomplete or
+    invalid."""
     issuer = os.environ.get("CONTROLPLANE_OIDC_ISSUER", "")
     if not issuer:
         return None

@@ -1,4 +1,4 @@
-"""Static file finders that serve selected files of installed packages, and nothing else of these packages."""
+"""Static file finders for selected files of installed packages, and no others."""
 
 import json
 from collections.abc import Iterable
@@ -47,8 +47,8 @@ NODE_MODULES = settings.BASE_DIR / "frontend" / "node_modules"
 def plotly(node_modules: Path) -> tuple[Path, str]:
     """Return the folder of Plotly's script and the script's path in URLs.
 
-    If `npm ci --prefix frontend` has installed it, this is the basic build (lines, bars and pies), a quarter of the
-    size; otherwise it is the full build in the plotly wheel.
+    After `npm ci --prefix frontend` this is the basic build (lines, bars and pies), a quarter of the size; otherwise it
+    is the full build in the plotly wheel.
     """
     basic = node_modules / "plotly.js-basic-dist-min"
     if (basic / "plotly-basic.min.js").is_file():

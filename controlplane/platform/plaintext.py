@@ -20,14 +20,14 @@ def encrypted_redis(variable: str, *, with_password: bool = True) -> str:
     """Return the Redis address in a variable. Raises EnvironmentUnusable if others on the network could use the server
     or read its traffic.
 
-    `with_password`: whether the address needs a password, as the control plane's own does. Each host adds its own user
-    to the hosts' address.
+    `with_password` says whether the address needs a password, as the control plane's own does. Hosts add their own
+    users to theirs.
     """
     url = os.environ.get(variable, "")
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        password = bool(parts.password) or "ssl_certfile" in parse_qs(parts.query)
+        has_password = bool(parts.password) or "ssl_certfile" in parse_qs(parts.query)
     except ValueError:
         raise EnvironmentUnusable(f"{variable} can't be parsed. It should look like {REDIS_URL_FORMAT}.") from None
     schemes = ("rediss", "redis", *(["unix"] if with_password else []))
@@ -35,29 +35,29 @@ def encrypted_redis(variable: str, *, with_password: bool = True) -> str:
         raise EnvironmentUnusable(f"{variable} must begin with {' or '.join(f'{name}://' for name in schemes)}.")
     if not url or parts.scheme == "unix" or is_loopback(host or "localhost"):
         return url
-    missing = [] if parts.scheme == "rediss" else ["TLS"]
-    if with_password and not password:
-        missing.append("a password")
-    _refuse(variable, host, missing, "Use rediss:// with a password")
+    missing_protection = [] if parts.scheme == "rediss" else ["TLS"]
+    if with_password and not has_password:
+        missing_protection.append("a password")
+    _refuse(variable, host, missing_protection, "Use rediss:// with a password")
     return url
 
 
 def refuse_open_postgresql(variable: str, host: str, password: str, options: Mapping[str, object]) -> None:
     """Raise EnvironmentUnusable if others on the network could use a PostgreSQL server or read its traffic.
 
-    `options`: libpq's options in the address.
+    `options` are libpq's options in the address.
     """
-    remote = [part for part in host.split(",") if part and not part.startswith("/") and not is_loopback(part)]
-    if not remote:
+    remote_hosts = [part for part in host.split(",") if part and not part.startswith("/") and not is_loopback(part)]
+    if not remote_hosts:
         return
     sslmode = str(options.get("sslmode") or os.environ.get("PGSSLMODE", ""))
-    missing = [] if sslmode in ENCRYPTED else ["TLS"]
+    missing_protection = [] if sslmode in ENCRYPTED else ["TLS"]
     # Where libpq looks for a password itself.
     file = os.environ.get("PGPASSFILE") or Path.home() / ".pgpass"
     libpq_has_one = bool(os.environ.get("PGPASSWORD")) or Path(file).exists()
     if not (password or "sslcert" in options or libpq_has_one):
-        missing.append("a password")
-    _refuse(variable, remote[0], missing, "Add ?sslmode=verify-full (and sslrootcert) and a password")
+        missing_protection.append("a password")
+    _refuse(variable, remote_hosts[0], missing_protection, "Add ?sslmode=verify-full (and sslrootcert) and a password")
 
 
 def _refuse(variable: str, host: str, missing: list[str], fix: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from django.http import HttpRequest
 
+from controlplane.platform.confined.tasks import ConfinedTask
 from controlplane.platform.http import upload
 from controlplane.platform.templatetags.figures import size_in_words
 
@@ -33,7 +34,7 @@ class YamlRefused(ValueError):
     """Error for a document that can't be accepted; the message says where and why."""
 
 
-def load(content: bytes, limit: int = MAX_BYTES) -> Any:
+def parse(content: bytes, limit: int = MAX_BYTES) -> Any:
     if len(content) > limit:
         raise YamlRefused(f"It is larger than {size_in_words(limit)}, the limit here.")
     try:
@@ -51,12 +52,12 @@ def load(content: bytes, limit: int = MAX_BYTES) -> Any:
         raise YamlRefused(f"It is not valid YAML: {str(error).splitlines()[0]}.") from error
 
 
+load = ConfinedTask(parse, "Reading this YAML", (YamlRefused,))
+
+
 def document(request: HttpRequest, limit: int) -> bytes:
     """Read a document from the field `file` or `text`: up to one byte beyond `limit`, so that too large ones are
-    noticed.
-
-    Raises YamlRefused.
-    """
+    noticed. Raises YamlRefused if there is none or it can't be read."""
     if problem := upload.problem(request):
         raise YamlRefused(problem)
     file = request.FILES.get("file")

@@ -1,4 +1,4 @@
-"""Encryption of small secrets at rest, with a key derived from the installation's key, which is not in the database."""
+"""Encryption of small secrets at rest, with a key derived from the installation's key outside the database."""
 
 import base64
 from functools import lru_cache
@@ -13,8 +13,8 @@ class CannotOpen(Exception):
     """It was encrypted with another installation's secret key."""
 
 
-def seal(text: str) -> str:
-    return _box(_keys()).encrypt(text.encode()).decode("ascii")
+def seal(plaintext: str) -> str:
+    return _box(_keys()).encrypt(plaintext.encode()).decode("ascii")
 
 
 def unseal(sealed: str) -> str:

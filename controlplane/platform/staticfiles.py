@@ -1,4 +1,4 @@
-"""Static files, collected with a compressed copy of each and served by synchronous middleware.
+"""Static files, which are collected with compressed copies and served by synchronous middleware.
 
 Every address contains the version of the collected files, so browsers keep the files until a new version is collected.
 The servestatic package's own middleware is async and would cost each request two more thread switches.
@@ -77,8 +77,8 @@ class StaticStorage(CompressedStaticFilesStorage):  # type: ignore[misc]  # serv
     """Storage that compresses only changed files: every start collects, and Plotly (4.8 MB) takes a second."""
 
     def post_process(self, paths: dict[str, Any], dry_run: bool = False, **options: Any) -> Iterator[Any]:
-        changed = {name: entry for name, entry in paths.items() if not self._is_compressed(name)}
-        yield from super().post_process(changed, dry_run=dry_run, **options)
+        changed_files = {name: entry for name, entry in paths.items() if not self._is_compressed(name)}
+        yield from super().post_process(changed_files, dry_run=dry_run, **options)
 
     def _is_compressed(self, name: str) -> bool:
         file = Path(self.path(name))

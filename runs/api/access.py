@@ -13,7 +13,7 @@ from ninja.security import HttpBearer
 
 from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.models import ApiScope, ApiToken
-from controlplane.platform.http import api_throttle
+from controlplane.platform.http import addresses, api_throttle
 
 M = TypeVar("M", bound=Model)
 
@@ -65,7 +65,7 @@ class Bearer(HttpBearer):
     def authenticate(self, request: HttpRequest, token: str) -> ApiToken:
         row = api_tokens.find(token.strip())
         if row is None:
-            api_throttle.count_refusal(str(request.META.get("REMOTE_ADDR", "")))
+            api_throttle.count_refusal(addresses.of_client(request))
             raise unauthorized("This token is unknown, expired or revoked.")
         request.user = api_tokens.acting(row)
         request.auth = row  # type: ignore[attr-defined]  # before the check, because refused requests are audited too
@@ -92,10 +92,10 @@ class Router(ninja.Router):
     def add_api_operation(
         self, path: str, methods: list[str], view_func: Callable[..., Any], *, auth: Any = None, **options: Any
     ) -> None:
-        summary, *rest = re.split(r"\.(?:\s+|$)", inspect.getdoc(view_func) or "", maxsplit=1)
+        summary, *details = re.split(r"\.(?:\s+|$)", inspect.getdoc(view_func) or "", maxsplit=1)
         url_name = f"{methods[0]} " + re.sub(r"\{[a-z]+:", "{", path)
         options |= {"summary": summary, "url_name": url_name}
         if not isinstance(auth, Bearer):
             auth = READ if methods == ["GET"] else OPERATE
         super().add_api_operation(path, methods, view_func, auth=auth, **options)
-        self.path_operations[path].operations[-1].description = "".join(rest)
+        self.path_operations[path].operations[-1].description = "".join(details)

@@ -18,7 +18,9 @@ from ninja.responses import NinjaJSONEncoder
 
 from controlplane.platform.accounts import api_tokens
 from controlplane.platform.accounts.models import ApiToken
-from controlplane.platform.http.errors import error_json
+from controlplane.platform.confined.limits import NotFinished
+from controlplane.platform.http import addresses
+from controlplane.platform.http.errors import error_json, not_finished
 from controlplane.platform.http.request_body import BadBody, decode
 from runs.api.access import Problem, unauthorized
 from runs.api.routes import (
@@ -95,7 +97,7 @@ for router in routers:
 
 @api.exception_handler(Problem)
 @api.exception_handler(BadBody)
-def _problem(request: HttpRequest, error: Problem | BadBody) -> HttpResponse:
+def _handle_problem(request: HttpRequest, error: Problem | BadBody) -> HttpResponse:
     response = error_json(error.status, error.what, where=error.where, fix=error.fix)
     if isinstance(error, Problem) and error.extra:
         response = JsonResponse(json.loads(response.content) | error.extra, status=error.status)
@@ -105,33 +107,38 @@ def _problem(request: HttpRequest, error: Problem | BadBody) -> HttpResponse:
 
 
 @api.exception_handler(AuthenticationError)
-def _no_token(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
-    return _problem(request, unauthorized("The request has no token."))
+def _handle_missing_token(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+    return _handle_problem(request, unauthorized("The request has no token."))
 
 
 @api.exception_handler(ValidationError)
-def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    first = error.errors[0] if error.errors else {}
-    where = ".".join(str(part) for part in first.get("loc", ()) if part != "payload")
+def _handle_validation_error(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    first_error = error.errors[0] if error.errors else {}
+    where = ".".join(str(part) for part in first_error.get("loc", ()) if part != "payload")
     fix = "/api/v1/openapi.json describes what is expected there."
-    return error_json(422, f"{first.get('msg', 'The request is not valid')}.", where=where, fix=fix)
+    return error_json(422, f"{first_error.get('msg', 'The request is not valid')}.", where=where, fix=fix)
 
 
 @api.exception_handler(HttpError)
-def _http(request: HttpRequest, error: HttpError) -> HttpResponse:
+def _handle_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
     if isinstance(error.__cause__, BadBody):  # ninja wraps what its parser raises
-        return _problem(request, error.__cause__)
+        return _handle_problem(request, error.__cause__)
     return error_json(error.status_code, str(error))
 
 
 @api.exception_handler(Http404)
-def _missing(request: HttpRequest, error: Http404) -> HttpResponse:
+def _handle_not_found(request: HttpRequest, error: Http404) -> HttpResponse:
     reason = str(error) if error.args and isinstance(error.args[0], str) else "No object has this id."
     return error_json(404, reason, where="path", fix="It may have been deleted. List the existing objects.")
 
 
+@api.exception_handler(NotFinished)
+def _not_finished(request: HttpRequest, error: NotFinished) -> HttpResponse:
+    return not_finished(request, error)
+
+
 @api.exception_handler(PermissionDenied)
-def _denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
+def _handle_permission_denied(request: HttpRequest, error: PermissionDenied) -> HttpResponse:
     return error_json(403, str(error) or "You may not do this.")
 
 
@@ -173,7 +180,7 @@ def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
         response.headers.setdefault("Cache-Control", "no-store")  # responses differ by user, and some contain a key
         token = getattr(request, "auth", None)
         if request.method in WRITING and isinstance(token, ApiToken):
-            address = str(request.META.get("REMOTE_ADDR", ""))
+            address = addresses.of_client(request)
             api_tokens.note(token, f"{request.method} {request.path}", status=response.status_code, address=address)
         return response
 

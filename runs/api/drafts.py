@@ -1,7 +1,7 @@
-"""Runs that a program launches, described by a document (a spec or another tool's config) and settings over it."""
+"""Runs that a program launches by a document (a spec or another tool's config) and settings that override it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from controlplane.catalogue.exchange.reading import KeyVerdict, Note, Unreadable
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
+from controlplane.platform.safe_yaml import short
 from runs.api import shapes
 from runs.api.access import Problem, refusing
 from runs.api.shapes import RequestBody, Value
@@ -22,16 +23,23 @@ from runs.engine.scheduling.limits import QueueFull
 from runs.engine.spec import LaunchRequest, freeze, spec_of
 from runs.launch import preflight
 from runs.launch.new_run import importing, past_runs, several
-from runs.launch.new_run.choices import LaunchChoices, choices_of, launch_fields
-from runs.launch.new_run.drafting import Checked, host_to_ask, schema_of
+from runs.launch.new_run.choices import REQUIRED_CHOICES, LaunchChoices, choices_of, launch_fields
+from runs.launch.new_run.drafting import CheckedChoices, host_to_ask, refusals, schema_of
+from runs.launch.new_run.fields.choice_fields import row_by_id
 from runs.launch.new_run.fields.table import ARGUMENTS, BY_FIELD
+from runs.launch.new_run.importing import ImportedConfig
 from runs.launch.new_run.spec_values import field_of, trl_default
-from runs.launch.preflight.finding import Finding, Grade
+from runs.launch.preflight.finding import Finding, Grade, stop
+from workers.contract.run.evaluation import EVALUATION
+from workers.contract.run.jobs import KINDS as JOBS
 from workers.contract.run.learnability import CHECK
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError
 
 KINDS = {"train": "train", "check": CHECK}
+KNOWN_KINDS = (*KINDS, "trial", EVALUATION, *JOBS)
+"""Kinds of specs; those that aren't in KINDS are launched as training runs."""
+NOTE_FIX = "Correct the document, give the value in `set`, or send accept_notes: true."
 PRIORITIES = {"high": Priority.HIGH, "normal": Priority.NORMAL, "low": Priority.LOW}
 
 
@@ -66,7 +74,7 @@ class CheckedDocument:
     """A run document with the settings read from it, its preflight, and notes on the parts that were changed."""
 
     choices: LaunchChoices
-    checked: Checked
+    checked: CheckedChoices
     findings: list[Finding]
     parts: list[several.PlannedRun]
     """The runs, if the settings describe more than one; otherwise empty."""
@@ -78,9 +86,8 @@ class CheckedDocument:
     schema: dict[str, Any] | None
 
     def response_fields(self) -> dict[str, Any]:
-        blocked = preflight.blocks(self.findings) or not self.choices.is_valid() or bool(self.blocking_notes)
         return {
-            "launchable": not blocked,
+            "launchable": not preflight.blocks(self.findings),
             "findings": [shapes.finding(finding) for finding in self.findings],
             "notes": [{"verdict": note.verdict.value, "key": note.key, "text": note.text} for note in self.notes],
         }
@@ -97,7 +104,7 @@ class CheckedDocument:
         return True
 
     def expected_time(self) -> dict[str, Any] | None:
-        time = past_runs.expected(self.checked.draft, self.checked.hosts)
+        time = past_runs.expected_duration(self.checked.draft, self.checked.hosts)
         if time is None:
             return None
         return {
@@ -114,12 +121,12 @@ class CheckedDocument:
         request = replace(self.checked.request, kind=self.kind)
         if not self.complete:
             return request
-        assumed = {argument.name: trl_default(argument, self.schema) for argument in ARGUMENTS}
-        defaults = {**TRL_DEFAULTS, **assumed, **((self.schema or {}).get("defaults") or {})}
+        trl_defaults = {argument.name: trl_default(argument, self.schema) for argument in ARGUMENTS}
+        defaults = {**TRL_DEFAULTS, **trl_defaults, **((self.schema or {}).get("defaults") or {})}
         explicit_arguments = {
             name: value for name, value in request.grpo.items() if name in self.grpo or defaults.get(name) != value
         }
-        kept = {
+        grpo = {
             name: value
             for name, value in self.grpo.items()
             if (
@@ -129,49 +136,99 @@ class CheckedDocument:
             )
         }
         return replace(
-            request, grpo={**kept, **{name: value for name, value in explicit_arguments.items() if name not in kept}}
+            request, grpo={**grpo, **{name: value for name, value in explicit_arguments.items() if name not in grpo}}
         )
 
-    @property
-    def blocking_notes(self) -> list[Note]:
-        """Notes that stop the launch, because the run would differ from what the document describes."""
+    def with_every_stop(self, user: User, *, accept_notes: bool) -> "CheckedDocument":
+        """Return the document with a finding for whatever else would stop its launch: a part of it that isn't used, a
+        missing choice, or a value that the spec can't hold."""
+        of_notes = [] if accept_notes else list(self._of_notes())
+        explained_paths = {note.path for note in self.notes} if of_notes else set[str]()
+        findings = [*of_notes, *(each for each in self._missing() if each.field not in explained_paths), *self.findings]
+        if not preflight.blocks(findings) and not self.parts:
+            findings = refusals(self.request(), user) + findings
+        return replace(self, findings=findings)
+
+    def _of_notes(self) -> Iterator[Finding]:
+        """Yield a stop for each note with which the run would differ from what the document describes."""
         hard = {KeyVerdict.WRONG, KeyVerdict.CONTRADICTION, KeyVerdict.UNKNOWN}
         hard |= {KeyVerdict.LEFT_OUT} if self.complete else set()
-        return [note for note in self.notes if note.verdict in hard]
+        for note in self.notes:
+            if note.verdict in hard:
+                cause = f"This key is unknown. {note.text}" if note.verdict == KeyVerdict.UNKNOWN else note.text
+                yield stop(note.key or "document", cause, NOTE_FIX)
+
+    def _missing(self) -> Iterator[Finding]:
+        for field, errors in self.choices.errors.as_data().items():
+            for error in errors:
+                if field in REQUIRED_CHOICES and error.code == "required":
+                    yield stop(field, " ".join(error.messages), f"Send it in `set`: {field}.")
 
 
 def read(document: RunDocument, user: User) -> CheckedDocument:
     """Check a document and return the result. Raises Problem if the document can't be read."""
-    host = Host.objects.filter(name=document.host).first() if document.host and "\0" not in document.host else None
-    if host is None and document.host:
-        fix = "GET /api/v1/hosts lists them."
-        raise Problem(422, f"There is no host {document.host}.", where="host", fix=fix)
+    host = _host(document)
     schema = schema_of(host)
     fields = launch_fields(schema, {})
-    if unknown := set(document.set) - set(fields):
-        raise Problem(422, f"The New run page has no field {min(unknown)[:80]}.", where="set")
+    if unknown_names := set(document.set) - set(fields):
+        raise Problem(422, f"The New run page has no field {min(unknown_names)[:80]}.", where="set")
     values: dict[str, Any] = {name: field.initial for name, field in fields.items() if field.initial is not None}
     content = json.dumps(document.spec) if document.spec is not None else document.document
-    notes, complete, grpo = list[Note](), False, dict[str, Any]()
+    notes, is_full, grpo = list[Note](), False, dict[str, Any]()
     if content:
         with refusing(UnreadableDocument, where="document", status=422, fix="Send a run's spec or a config file."):
             imported = importing.read(content.encode(errors="replace"), values, schema)
-        complete, grpo = imported.reading.complete, imported.reading.below("grpo")
+        is_full, grpo = imported.reading.complete, imported.reading.below("grpo")
         notes = [note for note in imported.reading.notes if note.key not in ATTEMPT_KEYS]
+        notes += _of_hardware(imported)
         values |= imported.values
-    explicit_values = {name: value for name, value in document.set.items() if value is not None}
-    values |= explicit_values | {"host": host and host.pk, "priority": PRIORITIES[document.priority].value}
-    values |= {"name": document.name} if document.name else {}
+    explicit_values = _explicit(document, host)
+    values |= explicit_values
     # A note about a value that `set` replaces doesn't concern the run.
     notes = [note for note in notes if field_of(note.path) not in explicit_values and note.path not in explicit_values]
     choices = choices_of(values, schema)
-    kind = KINDS.get(document.kind or str((document.spec or {}).get("kind")), "train")
+    kind = document.kind or str((document.spec or {}).get("kind") or "train")
+    if document.kind is None and kind not in KNOWN_KINDS:
+        text = f"Expected one of {', '.join(KNOWN_KINDS)}, got {short(kind)}."
+        notes.append(Note(KeyVerdict.WRONG, "kind", text))
+    kind = KINDS.get(kind, "train")
     checks = several.check(choices, user, kind)
-    return CheckedDocument(choices, checks.checked, checks.findings, checks.parts, kind, notes, complete, grpo, schema)
+    draft = CheckedDocument(choices, checks.checked, checks.findings, checks.parts, kind, notes, is_full, grpo, schema)
+    return draft.with_every_stop(user, accept_notes=document.accept_notes)
+
+
+def _host(document: RunDocument) -> Host | None:
+    """Find the host that the document names or `set` chooses. Raises Problem if there is none of this name."""
+    if not document.host:
+        return row_by_id(Host, document.set.get("host"))
+    host = Host.objects.filter(name=document.host).first() if "\0" not in document.host else None
+    if host is None:
+        fix = "GET /api/v1/hosts lists them."
+        raise Problem(422, f"There is no host {document.host}.", where="host", fix=fix)
+    return host
+
+
+def _explicit(document: RunDocument, host: Host | None) -> dict[str, Any]:
+    """Return the values by field that the request itself gives: those in `set`, unless the body has its own."""
+    values = {name: value for name, value in document.set.items() if value is not None}
+    own: dict[str, Any] = {"name": document.name, "host": host.pk if document.host and host else None}
+    if document.priority != "normal" or "priority" not in values:
+        own["priority"] = document.priority
+    values |= {name: value for name, value in own.items() if value not in (None, "")}
+    return values | {"priority": PRIORITIES.get(str(values["priority"]), values["priority"])}
+
+
+def _of_hardware(imported: ImportedConfig) -> Iterator[Note]:
+    """Yield a note if no profile has the hardware settings of a complete document."""
+    if imported.reading.complete and imported.hardware and imported.profile is None:
+        settings = "; ".join(f"{label}: {value}" for label, value in imported.hardware)
+        text = f"No hardware profile here has exactly these settings: {settings}. Choose or create one."
+        yield Note(KeyVerdict.LEFT_OUT, "hardware", text, path="profile")
 
 
 def launch(document: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, CheckedDocument]:
-    """Launch a run. Return the run, whether this call launched it, and the checked document. Raises Problem."""
+    """Launch a run. Return the run, whether this call launched it, and the checked document. Raises Problem if the
+    document can't be read or launched or describes several runs, or if the key was used for a different run."""
     draft = read(document, user)
     if draft.parts:
         fix = "Omit seeds and grid, or use POST /api/v1/run-groups."
@@ -181,26 +238,26 @@ def launch(document: RunDocument, user: User, idempotency_key: str) -> tuple[Run
     # Looked up after preflight, which may have seen a queue that the first request has just filled.
     earlier_run = Run.every.filter(launch_key=key).first() if key else None
     if earlier_run is None:
-        _refuse(draft, accept_notes=document.accept_notes)
+        raise_if_stopped(draft.findings, draft.choices, draft.response_fields())
     with (
         refusing_full_queue(),
         refusing(ContractError, where="spec", status=422, message="This can't be launched: {}."),
     ):
-        run, fresh = (earlier_run, False) if earlier_run else launch_once(request, user, key)
-        if not fresh and freeze(request, run.pk) != spec_of(run):
+        run, is_new = (earlier_run, False) if earlier_run else launch_once(request, user, key)
+        if not is_new and freeze(request, run.pk) != spec_of(run):
             raise key_conflict("run")
-    return run, fresh, draft
+    return run, is_new, draft
 
 
 def launch_several(document: RunDocument, user: User, idempotency_key: str) -> tuple[RunGroup, bool]:
-    """Launch all runs that `seeds` and `grid` describe, or none. Return them and whether this call launched them.
-    Raises Problem."""
+    """Launch all runs that `seeds` and `grid` describe, or none. Return their group and whether this call launched it.
+    Raises Problem if the document can't be read or launched, or describes a single run."""
     draft = read(document, user)
     key = key_of_api(user, idempotency_key)
     earlier_group = RunGroup.objects.filter(launch_key=key).first() if key else None
     if earlier_group is not None:
         return earlier_group, False
-    _refuse(draft, accept_notes=document.accept_notes)
+    raise_if_stopped(draft.findings, draft.choices, draft.response_fields())
     if not draft.parts:
         fix = "Set seeds or grid, or use POST /api/v1/runs."
         raise Problem(422, "These settings describe a single run.", where="set", fix=fix)
@@ -228,12 +285,3 @@ def raise_if_stopped(findings: list[Finding], choices: LaunchChoices, extra: Map
     if not choices.is_valid():
         field, errors = next(iter(choices.errors.items()))
         raise Problem(422, " ".join(map(str, errors)), where=field, fix=f"Send it in `set`: {field}.", extra=extra)
-
-
-def _refuse(draft: CheckedDocument, *, accept_notes: bool) -> None:
-    extra = draft.response_fields()
-    if draft.blocking_notes and not accept_notes:
-        note = draft.blocking_notes[0]
-        fix = "Correct the document, give the value in `set`, or send accept_notes: true."
-        raise Problem(422, note.text, where=note.key or "document", fix=fix, extra=extra)
-    raise_if_stopped(draft.findings, draft.choices, extra)

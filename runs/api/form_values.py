@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 from runs.api.access import Problem
 from runs.launch.new_run import prefill
-from runs.launch.new_run.spec_values import sent
+from runs.launch.new_run.spec_values import form_value
 
 F = TypeVar("F", bound=BaseForm)
 
@@ -18,15 +18,14 @@ F = TypeVar("F", bound=BaseForm)
 def fill(
     form_class: Callable[..., F], values: Mapping[str, Any], *, where: str = "", first: BaseForm | None = None
 ) -> F:
-    """Fill a form with values and return it if it is valid. None and False leave a field empty. Raises Problem.
-
-    `first` is the form as its page shows it initially; the default is `form_class()`. `where` is the key of the body
-    that contains the values, or "" if the whole body does.
-    """
+    """Fill a form with values and return it; None and False leave a field empty. Raises Problem for an unknown field or
+    a value that the form rejects. `first` is the form as its page shows it initially; the default is `form_class()`.
+    `where` is the key of the body that contains the values, or "" if the whole body does."""
     first = first or form_class()
-    if unknown := set(values) - set(first.fields):
+    if unknown_names := set(values) - set(first.fields):
         fix = f"Use: {', '.join(first.fields)}."
-        raise Problem(422, f"There is no field {min(unknown)[:80]}.", where=where or min(unknown)[:80], fix=fix)
+        name = min(unknown_names)[:80]
+        raise Problem(422, f"There is no field {name}.", where=where or name, fix=fix)
     data = QueryDict(mutable=True)
     for name, value in {**_first_options(first), **prefill.as_sent(first), **values}.items():
         if value is not None and value is not False:
@@ -51,4 +50,4 @@ def _first_options(form: BaseForm) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return str(getattr(value, "pk", "on" if value is True else sent(value)))
+    return str(getattr(value, "pk", "on" if value is True else form_value(value)))

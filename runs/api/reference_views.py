@@ -20,7 +20,7 @@ Schema = Mapping[str, Any]
 class Field:
     name: str
     kind: str
-    """Such as "string", "list of number" or "read | operate"."""
+    """Description of the type, such as "string", "list of number" or "read | operate"."""
     required: bool
     about: str
 
@@ -53,7 +53,7 @@ class OperationGroup:
 @require_safe
 def reference(request: HttpRequest) -> HttpResponse:
     server = request.build_absolute_uri("/").rstrip("/")
-    context = {"groups": groups(), "server": server, "others": documents.listed()}
+    context = {"groups": groups(), "server": server, "others": documents.links()}
     return render(request, "platform/guide/api.html", context)
 
 
@@ -61,20 +61,20 @@ def reference(request: HttpRequest) -> HttpResponse:
 def groups() -> list[OperationGroup]:
     by_tag: dict[str, list[Operation]] = {}
     for path, methods in application.description()["paths"].items():
-        for method, described in methods.items():
-            by_tag.setdefault(described["tags"][0], []).append(_operation(method, path, described))
+        for method, operation in methods.items():
+            by_tag.setdefault(operation["tags"][0], []).append(_operation(method, path, operation))
     return [OperationGroup(tag.capitalize(), operations) for tag, operations in by_tag.items()]
 
 
-def _operation(method: str, path: str, described: Schema) -> Operation:
-    parameters = described.get("parameters", [])
+def _operation(method: str, path: str, description: Schema) -> Operation:
+    parameters = description.get("parameters", [])
     parts = [FieldTable(title, _parameters(parameters, location)) for location, title in LOCATIONS.items()]
-    for content, schema in _contents(described.get("requestBody", {})):
+    for content, schema in _contents(description.get("requestBody", {})):
         parts.append(FieldTable("Body" if content == JSON else f"Body, {content}", _fields(schema)))
-    parts += _response_table(described["responses"])
-    about = described.get("description", "")
+    parts += _response_table(description["responses"])
+    about = description.get("description", "")
     filled = [part for part in parts if part.fields]
-    return Operation(method.upper(), path, described["summary"], about, filled)
+    return Operation(method.upper(), path, description["summary"], about, filled)
 
 
 def _response_table(responses: Schema) -> list[FieldTable]:
@@ -90,7 +90,7 @@ LOCATIONS = {"path": "Path", "query": "Query", "header": "Headers"}
 
 def _contents(body: Schema) -> Iterator[tuple[str, Schema]]:
     for content, described in body.get("content", {}).items():
-        yield content, _resolved(described.get("schema", {}))
+        yield content, _resolve(described.get("schema", {}))
 
 
 def _parameters(parameters: Iterable[Schema], location: str) -> list[Field]:
@@ -105,10 +105,10 @@ def _parameters(parameters: Iterable[Schema], location: str) -> list[Field]:
 
 
 def _fields(schema: Schema) -> list[Field]:
-    schema = _resolved(schema.get("items", schema))
-    required = schema.get("required", ())
+    schema = _resolve(schema.get("items", schema))
+    required_names = schema.get("required", ())
     return [
-        Field(name, _kind(value), name in required, value.get("description", ""))
+        Field(name, _kind(value), name in required_names, value.get("description", ""))
         for name, value in schema.get("properties", {}).items()
     ]
 
@@ -117,10 +117,10 @@ KINDS = {"string": "string", "integer": "integer", "number": "number", "boolean"
 
 
 def _kind(schema: Schema) -> str:
-    if "$ref" in schema and "enum" not in _resolved(schema):
-        fields = ", ".join(_resolved(schema).get("properties", ()))
+    if "$ref" in schema and "enum" not in _resolve(schema):
+        fields = ", ".join(_resolve(schema).get("properties", ()))
         return f"{{{fields}}}"
-    schema = _resolved(schema)
+    schema = _resolve(schema)
     if "anyOf" in schema:
         return " | ".join(dict.fromkeys(_kind(choice) for choice in schema["anyOf"]))
     if "enum" in schema:
@@ -130,8 +130,8 @@ def _kind(schema: Schema) -> str:
     return KINDS.get(schema.get("type", ""), "object" if schema.get("type") else "anything")
 
 
-def _resolved(schema: Schema) -> Schema:
+def _resolve(schema: Schema) -> Schema:
     if "$ref" not in schema:
         return schema
-    named: Schema = application.description()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    return named
+    target: Schema = application.description()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return target

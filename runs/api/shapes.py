@@ -1,6 +1,7 @@
 """Schemas shared by the API's requests and responses, and the JSON representations of rows."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from django.db.models import QuerySet
@@ -18,6 +19,7 @@ from runs.engine import queries
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.hosts.view import HostView
 from runs.engine.models import Attempt, Run
+from runs.insight import diagnosis
 from runs.launch.preflight.finding import Finding
 
 MAX_LIMIT = 200
@@ -147,8 +149,8 @@ def page(
     rows: QuerySet[M], to_response: Callable[[M], Mapping[str, Any]], cursor: str, limit: int, *, by: str = ""
 ) -> dict[str, Any]:
     """Return the PageResponse after `cursor`, with rows converted by `to_response` and ordered as by `keyset.page`."""
-    page_rows, after = rows_after(rows, cursor, limit, by=by)
-    return {"items": [to_response(row) for row in page_rows], "next_cursor": after}
+    page_rows, next_cursor = rows_after(rows, cursor, limit, by=by)
+    return {"items": [to_response(row) for row in page_rows], "next_cursor": next_cursor}
 
 
 def rows_after(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:
@@ -200,12 +202,13 @@ def finding(row: Finding) -> dict[str, Any]:
 
 
 def receipt(attempt: Attempt) -> dict[str, Any]:
-    """Return how an attempt ended, with its kill receipt."""
+    """Return how an attempt ended, with its kill receipt and the diagnosis of its failure."""
     return {
         "attempt": attempt.number,
         "host": attempt.host.name if attempt.host else "",
         **columns(attempt, "status", "reason", "detail", "exit_codes", "started_at", "ended_at", "receipt"),
         "warm_server": warm_server(attempt),
+        "diagnosis": asdict(report) if (report := diagnosis.of_attempt(attempt)) else None,
     }
 
 

@@ -20,8 +20,8 @@ def _sentence(event: RunEvent, _: Any) -> str:
     return sentences.of_event(event).removesuffix(".") if by_person and event.kind != "status" else ""
 
 
-_PRESET = "Changed the thresholds"
-_CHANNEL = "Changed its events or its address"
+_PRESET_CHANGED = "Changed the thresholds"
+_TARGET_CHANGED = "Changed its events or its address"
 _SETTINGS = (
     *("options", "control_url", "most", "idle_minutes", "patience_minutes", "gpus", "gpu_kind", "gpu_memory_gib"),
     *("cpus", "memory_gib", "minutes"),
@@ -33,7 +33,7 @@ _WATCHED = {
         "preset",
         created="Created",
         deleted="Deleted",
-        changed={"name": renamed, "bounds": _PRESET, "source": "Changed the source"},
+        changed={"name": renamed, "bounds": _PRESET_CHANGED, "source": "Changed the source"},
     ),
     "alerting.AlertTarget": Watched(
         "alert",
@@ -42,9 +42,9 @@ _WATCHED = {
         changed={
             "name": renamed,
             "enabled": lambda old, new: "Enabled" if new else "Disabled",
-            "shown": _CHANNEL,
-            "wants": _CHANNEL,
-            "links_to": _CHANNEL,
+            "shown": _TARGET_CHANGED,
+            "wants": _TARGET_CHANGED,
+            "links_to": _TARGET_CHANGED,
         },
     ),
     "machines.MachineSource": Watched(

@@ -1,5 +1,4 @@
-"""A run's checkpoints: which were saved, and which still exist (scheduling.checkpoint_hosts chooses one for a
-resume)."""
+"""A run's checkpoints: which were saved, and which still exist (checkpoint_hosts chooses one for a resume)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ MAX_SHOWN = 300
 """Upper bound of the checkpoints listed for a run, newest first; the events tab has all of them."""
 
 DELETION_ASKED, DELETED, NOT_DELETED = "deletion_asked", "model_deleted", "model_not_deleted"
-"""Kinds of RunEvent that runs.engine.deletions writes, with the data {"path"}. A checkpoint's newest one applies."""
+"""Kinds of RunEvent from runs.engine.deletions, with data such as {"path"}. A checkpoint's newest one applies."""
 
 UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_uploading",
@@ -22,8 +21,7 @@ UPLOADING, STORED, NOT_STORED, UNSTORED = (
     "checkpoint_not_stored",
     "checkpoint_unstored",
 )
-"""Kinds of RunEvent that artifacts.copies writes, with the data {"path", "manifest" or "problem"}. The newest
-applies."""
+"""Kinds of RunEvent from artifacts.copies, with {"path"} and a "manifest" or "problem". The newest one applies."""
 
 FOLDER_PARTS = 4
 """Number of parts in a checkpoint folder's path: run/attempt/checkpoints/checkpoint-N."""
@@ -35,12 +33,12 @@ class Checkpoint:
     superseded: bool
     """True if a later attempt resumed from an earlier step."""
     removed: bool
-    """True if the trainer, or a host at somebody's request, has deleted it."""
+    """True if the trainer or a host deleted it, or somebody deleted it after its host was lost."""
     unusable: bool
     """True if a host refused to resume from it."""
     deletion: RunEvent | None = None
     storage: RunEvent | None = None
-    """The newest event about its copy in the artifact store."""
+    """The newest event about the checkpoint's copy in the artifact store."""
 
     @property
     def stored(self) -> bool:
@@ -108,39 +106,39 @@ class Checkpoint:
 def of_run(run: Run) -> list[Checkpoint]:
     """List a run's newest checkpoints, at most MAX_SHOWN, newest first."""
     checkpoint_events = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).select_related("attempt__host")
-    newest = list(checkpoint_events.order_by("-seq")[:MAX_SHOWN])
-    if not newest:
+    newest_events = list(checkpoint_events.order_by("-seq")[:MAX_SHOWN])
+    if not newest_events:
         return []
-    for event in newest:
+    for event in newest_events:
         event.run = run
-    existing_ids = _existing(run, newest)
+    existing_ids = _remaining_event_ids(run, newest_events)
     deletions = _newest_events(run, DELETION_ASKED, DELETED, NOT_DELETED)
     store_events = _newest_events(run, UPLOADING, STORED, NOT_STORED, UNSTORED)
     attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
     resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
     refused_folders = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
     rows = []
-    for event in newest:
+    for event in newest_events:
         key, number, step = (event.attempt_id, event.data["path"]), event.attempt.number, int(event.data["step"])
-        superseded = any(number < later_number and step > resume_step for later_number, resume_step in resumes)
+        is_superseded = any(number < later_number and step > resume_step for later_number, resume_step in resumes)
         deletion = deletions.get(key)
         is_removed = event.pk not in existing_ids or (deletion is not None and deletion.kind == DELETED)
         rows.append(
             Checkpoint(
-                event, superseded, is_removed, _folder_of(event) in refused_folders, deletion, store_events.get(key)
+                event, is_superseded, is_removed, _folder_of(event) in refused_folders, deletion, store_events.get(key)
             )
         )
     return rows
 
 
 def models_of(run: Run) -> list[Checkpoint]:
-    """List the run's remaining checkpoints, then the models merged from them."""
+    """List the run's usable checkpoints, then the usable models of its merges."""
     merges = run.jobs.filter(kind=MERGE).order_by("-created_at")
     return [checkpoint for source in (run, *merges) for checkpoint in of_run(source) if checkpoint.usable]
 
 
 def last(run: Run) -> Checkpoint | None:
-    """Find the newest checkpoint from which the run can be resumed; None if there is none."""
+    """Find the newest checkpoint from which the run can be resumed; return None if there is none."""
     return next((checkpoint for checkpoint in of_run(run) if checkpoint.usable), None)
 
 
@@ -183,7 +181,7 @@ def _newest_events(run: Run, *kinds: str) -> dict[tuple[str, str], RunEvent]:
     return {(event.attempt_id, event.data["path"]): event for event in events}
 
 
-def _existing(run: Run, newest: Collection[RunEvent]) -> set[int]:
+def _remaining_event_ids(run: Run, newest: Collection[RunEvent]) -> set[int]:
     """Return the ids of the events whose checkpoints the trainer still keeps, as each attempt's newest event lists
     them. Older trainers list none; they keep the newest `save_total_limit`."""
     limit = (run.spec.get("grpo") or {}).get("save_total_limit")

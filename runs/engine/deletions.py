@@ -42,26 +42,27 @@ class CheckpointNotDeletable(Exception):
 
 
 def request(checkpoint: Checkpoint, user: User) -> None:
-    """Ask the host to delete a checkpoint, again if it was asked before, since the message may have been lost. Raises
-    CheckpointNotDeletable."""
+    """Ask the host to delete a checkpoint, even if it was asked before, since the message may have been lost. If the
+    host is lost, record the checkpoint as deleted. Raises CheckpointNotDeletable if the checkpoint is in use or the
+    host can't be asked."""
     event = checkpoint.event
     with transaction.atomic():
         attempt = Attempt.objects.select_for_update(of=("self",)).select_related("host").get(pk=event.attempt_id)
-        current = checkpoints.find(checkpoint.run, str(event.pk))
-        if current is None or current.removed:
+        current_checkpoint = checkpoints.find(checkpoint.run, str(event.pk))
+        if current_checkpoint is None or current_checkpoint.removed:
             return
-        if problems := list(obstacles(current)):
+        if problems := list(obstacles(current_checkpoint)):
             raise CheckpointNotDeletable(" ".join(problems))
         host = attempt.host
         if host is None or is_lost(attempt):
-            copies.schedule_removal(current)
+            copies.schedule_removal(current_checkpoint)
             add_event(attempt, DELETED, user.get_username(), path=event.data["path"], left_on=str(host or ""))
             return
-        if not host.is_fresh(timezone.now()) and not current.in_store:
+        if not host.is_fresh(timezone.now()) and not current_checkpoint.in_store:
             raise CheckpointNotDeletable(
                 f"{host} is unreachable, and only {host} can delete the files. Try again later."
             )
-        if not current.is_being_deleted:
+        if not current_checkpoint.is_being_deleted:
             add_event(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
     try:
         host_commands.send(host.name, Task.DELETE_MODEL, [checkpoint.folder, attempt_token(attempt.pk)])
@@ -69,7 +70,7 @@ def request(checkpoint: Checkpoint, user: User) -> None:
         log.warning("the deletion of %s was not sent: %s", checkpoint.folder, error)
         record_result(attempt, event.data["path"], f"The request could not be sent to {host.name}.", actor="ingest")
         raise CheckpointNotDeletable(f"The request could not be sent to {host.name}. Try again later.") from error
-    copies.schedule_removal(current)
+    copies.schedule_removal(current_checkpoint)
 
 
 def request_folder_deletion(attempt: Attempt, now: datetime) -> None:
@@ -104,7 +105,7 @@ def folder_obstacle(attempt: Attempt, now: datetime) -> str:
 
 
 def needed_by(run: Run, *, jobs: Collection[str]) -> list[str]:
-    """Describe, in one sentence each, the active runs that need one of the run's checkpoints and its active `jobs`."""
+    """Describe, in one sentence each, the run's active `jobs` and the active runs that need one of its checkpoints."""
     return [
         f"{_describe(user)} is {user.latest().status} and needs one of its checkpoints. Stop it, or wait until it ends."
         for user in _active_runs(run)
@@ -132,7 +133,7 @@ def record_result(attempt: Attempt, path: str, problem: str, *, actor: str = "la
 
 
 def awaits_result(attempt: Attempt) -> bool:
-    """Return whether the host has yet to report the result of a deletion of one of the attempt's checkpoints."""
+    """Return whether the host has yet to report the result of deleting the attempt's folder or a checkpoint."""
     return DELETION_ASKED in {event.data["path"]: event.kind for event in _deletion_events(attempt)}.values()
 
 
@@ -156,11 +157,11 @@ def obstacles(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def consequences(checkpoint: Checkpoint) -> Iterator[str]:
-    """Describe, in sentences, the runs that refer to the checkpoint and what becomes impossible without it."""
+    """Describe what remains of the files, which ended runs refer to the checkpoint, and what becomes impossible."""
     yield from _about_files(checkpoint)
     by_path = Q(spec__model__path=checkpoint.path) if checkpoint.path else Q()
-    referring = Run.objects.filter(Q(spec__start_from=checkpoint.folder) | by_path).exclude(pk=checkpoint.run.pk)
-    ended_runs = [run for run in with_attempts(referring.order_by("created_at")) if run.latest().status not in ACTIVE]
+    referrers = Run.objects.filter(Q(spec__start_from=checkpoint.folder) | by_path).exclude(pk=checkpoint.run.pk)
+    ended_runs = [run for run in with_attempts(referrers.order_by("created_at")) if run.latest().status not in ACTIVE]
     evaluations = [run for run in ended_runs if run.kind == EVALUATION]
     jobs = [run for run in ended_runs if run.kind in KINDS]
     started_runs = [run for run in ended_runs if run not in evaluations and run not in jobs]

@@ -17,7 +17,7 @@ from runs.engine.models import Run, RunDisk
 from runs.engine.records import MetricChunk, MetricRow, SampleStore
 
 POINT_BYTES, LINE_BYTES = 28, 300
-"""Bytes of a folded point (seq, step, t, value), and approximate bytes of a line that isn't folded yet."""
+"""Bytes of a folded point (seq, step, t, value), and approximate bytes of a stored line of metrics."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Disk:
     """The disk space that a run takes, in bytes."""
 
     hosts: tuple[tuple[str, int, datetime], ...]
-    """(host name, bytes, time of the measurement), largest first."""
+    """Each host's (name, bytes, time of the measurement), largest first."""
     store: int
     """Bytes of checkpoints in the artifact store."""
     texts: int
@@ -67,9 +67,9 @@ def sum_of(disks: Iterable[Disk]) -> Disk:
     disks = list(disks)
     hosts: dict[str, tuple[int, datetime]] = {}
     for name, size, measured_at in (host for disk in disks for host in disk.hosts):
-        total, oldest = hosts.get(name, (0, measured_at))
-        hosts[name] = (total + size, min(oldest, measured_at))
-    by_size = sorted(((name, *rest) for name, rest in hosts.items()), key=lambda host: -host[1])
+        total, oldest_at = hosts.get(name, (0, measured_at))
+        hosts[name] = (total + size, min(oldest_at, measured_at))
+    by_size = sorted(((name, *size_and_time) for name, size_and_time in hosts.items()), key=lambda host: -host[1])
     columns = ("store", "texts", "points", "logs")
     return Disk(tuple(by_size), *(sum(getattr(disk, column) for disk in disks) for column in columns))
 
@@ -91,7 +91,7 @@ class HostDiskUse:
 
 
 def of_hosts(limit: int = 5) -> dict[int, HostDiskUse]:
-    """Sum the disk use by host id, for hosts that have measured it, in one query for any number of hosts."""
+    """Map host ids to disk use, for hosts that have measured it, in one query for any number of hosts."""
     on_host: dict[str, Any] = {"partition_by": "host"}
     rows = RunDisk.objects.select_related("run").annotate(
         rank=Window(RowNumber(), order_by=[F("bytes").desc(), F("pk")], **on_host),
@@ -101,7 +101,7 @@ def of_hosts(limit: int = 5) -> dict[int, HostDiskUse]:
     by_host: dict[int, list[Any]] = {}
     for row in rows.filter(rank__lte=limit).order_by("rank"):
         by_host.setdefault(row.host_id, []).append(row)
-    return {host: HostDiskUse(int(top[0].sum), top[0].count, tuple(top)) for host, top in by_host.items()}
+    return {host: HostDiskUse(int(uses[0].sum), uses[0].count, tuple(uses)) for host, uses in by_host.items()}
 
 
 @transaction.atomic
@@ -109,12 +109,12 @@ def store_measurement(host: Host, sizes: dict[str, int], now: datetime | None = 
     """Store a host's measurement: bytes by run id, for every run with a folder there. Hosts that share their folder of
     runs measure the same bytes, so only the newest measurement is kept."""
     now = now or timezone.now()
-    run_ids = set(Run.every.filter(pk__in=queries.readable(sizes)).values_list("pk", flat=True))
+    run_ids = set(Run.every.filter(pk__in=queries.valid_ids(sizes)).values_list("pk", flat=True))
     rows = [RunDisk(run_id=pk, host=host, bytes=size, measured_at=now) for pk, size in sizes.items() if pk in run_ids]
     RunDisk.objects.bulk_create(
         rows, update_conflicts=True, unique_fields=["run", "host"], update_fields=["bytes", "measured_at"]
     )
     RunDisk.objects.filter(host=host).exclude(run__in=run_ids).delete()
     if folder := host.inventory.get("runs_folder"):
-        sharing = Host.every.filter(inventory__runs_folder=folder).exclude(pk=host.pk)
-        RunDisk.objects.filter(host__in=sharing, run__in=run_ids).delete()
+        sharing_hosts = Host.every.filter(inventory__runs_folder=folder).exclude(pk=host.pk)
+        RunDisk.objects.filter(host__in=sharing_hosts, run__in=run_ids).delete()

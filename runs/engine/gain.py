@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import hypot, sqrt
 from statistics import fmean, stdev
 
-_LARGEST = sys.float_info.max
+_MAX_FLOAT = sys.float_info.max
 GAIN_OVER = 10
 """Number of steps at each end whose mean rewards are compared."""
 
@@ -18,7 +18,6 @@ class Spread:
     n: int
     mean: float | None
     deviation: float | None
-    """The sample standard deviation; None for fewer than two runs."""
     low: float | None
     high: float | None
 
@@ -66,4 +65,4 @@ def mean(values: Sequence[float]) -> float:
         return fmean(values)
     except OverflowError:
         half = sum(value / 2 / len(values) for value in values)
-        return max(-_LARGEST, min(_LARGEST, 2 * half))
+        return max(-_MAX_FLOAT, min(_MAX_FLOAT, 2 * half))

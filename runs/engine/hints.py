@@ -1,5 +1,5 @@
-"""Hints that new rows are stored: one Redis PUBLISH of a number, only for watched runs. Hints may be lost, duplicated
-or late, because readers rely on their cursors. So nothing here may slow down or break a writer."""
+"""Hints in Redis of new rows in watched runs, and of changes to runs and sign-ins. Hints may be lost, duplicated or
+late, because readers rely on their cursors. So nothing here may slow down or break a writer."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 CHANNEL = "live"
 """Redis channel. Its messages are `<run id> <seq>`; seq 0 means that the run itself has changed."""
 PERSON = "person"
-"""First word of the message `person <user id>`: the sign-in may have ended, so each of the user's sockets checks it."""
+"""First word of the message `person <user id>`: the user's sign-in may have ended, so their sockets check it."""
 LIST = "*"
 """Name under which the list of runs is watched, in place of a run id."""
 WATCH_EXPIRES_S = 15
@@ -51,7 +51,7 @@ class _Redis:
         self._try(send)
 
     def watched(self, run_ids: Iterable[str]) -> set[str]:
-        """Return the ids of the runs that somebody is watching, cached for a second because every batch asks."""
+        """Return the ids of the runs that somebody is watching, cached for up to a second, as every batch asks."""
         now = time.monotonic()
         distinct_ids = dict.fromkeys(run_ids)
         uncached_ids = [run_id for run_id in distinct_ids if self._watched.get(run_id, (False, 0.0))[1] <= now]
@@ -65,7 +65,7 @@ class _Redis:
         return {run_id for run_id in distinct_ids if self._watched.get(run_id, (False, 0.0))[0]}
 
     def forget(self) -> None:
-        """Clear the cache, for tests and after the address has changed."""
+        """Clear the cache and the pause after a failure, for tests."""
         self._watched.clear()
         self._broken_until = 0.0
 
@@ -94,7 +94,7 @@ watched, forget = _redis.watched, _redis.forget
 
 
 def announce(*news: tuple[str, int]) -> None:
-    """Announce new rows, given as (run id, newest seq). Call it after the commit."""
+    """Announce new rows of watched runs, given as (run id, newest seq). Call it after the commit."""
     watched_names = watched([LIST, *(run_id for run_id, _ in news)])
     if messages := [f"{run_id} {seq}" for run_id, seq in news if run_id in watched_names or LIST in watched_names]:
         _redis.publish(messages)
@@ -113,5 +113,5 @@ def person_changed(user_id: int, **signal: Any) -> None:
 
 
 def watch_key(run_id: str) -> str:
-    """Name the Redis key that web processes set while a viewer is connected; it expires after WATCH_EXPIRES_S."""
+    """Return the Redis key that web processes set while a viewer is connected; it expires after WATCH_EXPIRES_S."""
     return f"watched:{run_id}"

@@ -20,13 +20,13 @@ KEYS_AT_ONCE = 1000
 M = TypeVar("M", bound=models.Model)
 
 
-def key_of_api(user: User, sent: str) -> str | None:
-    """Derive a launch_key, distinct for each user, from an Idempotency-Key header; None if none was sent."""
-    return hashlib.sha256(repr(("api", user.pk, sent)).encode()).hexdigest() if sent else None
+def key_of_api(user: User, header_value: str) -> str | None:
+    """Derive a launch_key, distinct for each user, from an Idempotency-Key header; return None without a header."""
+    return hashlib.sha256(repr(("api", user.pk, header_value)).encode()).hexdigest() if header_value else None
 
 
 def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tuple[M, bool]:
-    """Get or create the row with this launch_key, and return it with whether this call created it. Without a key,
+    """Get or create the row with this launch_key. Return the row, and whether this call created it. Without a key,
     always create one. `make` runs in the transaction and must store the key in the new row, since a unique column
     decides between concurrent calls."""
     try:
@@ -42,7 +42,7 @@ def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tu
 
 
 def launch_once(request: LaunchRequest, user: User, key: str | None) -> tuple[Run, bool]:
-    """Launch a run and return it with True; with the key of an earlier launch, return that launch's run with False."""
+    """Launch a run and return (run, True). If an earlier launch used this key, return (its run, False)."""
 
     def make() -> Run:
         run = launching.submit(request, user=user)

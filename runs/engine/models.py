@@ -24,7 +24,7 @@ def new_run_id() -> str:
 
 
 class Run(Deletable):
-    """A run as people launch and view it. Its status, reason, leases and receipt are those of its latest attempt."""
+    """A run as users launch and view it. Its status, reason, leases and receipt are those of its latest attempt."""
 
     id = models.CharField(primary_key=True, max_length=16, default=new_run_id, editable=False)
     name = models.CharField(max_length=120)
@@ -47,7 +47,7 @@ class Run(Deletable):
     last_metrics = models.JSONField(default=dict)
     """The newest value of each metric, for lists and headlines; written only by ingest."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
-    """Key of the submitted page, so that a second click finds the run of the first; NULL without a page."""
+    """Key of the submitted page or API request, so that a repetition finds the run of the first; NULL without a key."""
     group = models.ForeignKey("RunGroup", null=True, on_delete=models.SET_NULL, related_name="runs")
     trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
     source = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="jobs")
@@ -103,7 +103,7 @@ class Run(Deletable):
         return max(self.attempts.all(), key=lambda attempt: attempt.number)
 
     def ran_s(self, now: datetime | None = None) -> float | None:
-        """Sum the seconds that its attempts ran (see Attempt.ran_s); None if none of them ran."""
+        """Sum the seconds for which the run's attempts ran (see Attempt.ran_s); return None if none of them did."""
         times = [seconds for attempt in self.attempts.all() if (seconds := attempt.ran_s(now)) is not None]
         return sum(times) if times else None
 
@@ -139,7 +139,7 @@ class RunGroup(models.Model):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
     at_once = models.PositiveSmallIntegerField(null=True)
-    """Upper bound of its runs that may be on hosts at the same time; None for no bound."""
+    """Maximum number of the group's runs on hosts at the same time; None for no limit."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -181,8 +181,7 @@ class Attempt(models.Model):
     turn = models.FloatField(default=time.time)
     """Position among attempts of the same priority, as seconds since 1970 (see runs.engine.scheduling.gpu_queue)."""
     waits_for = models.CharField(max_length=200, blank=True)
-    """What a queued attempt is waiting for (see runs.engine.sentences); the next two fields name the run that blocks
-    it."""
+    """Reason why a queued attempt is waiting (see runs.engine.sentences); the next two say how, and for which run."""
     waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])
     waits_on = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     phase = models.CharField(max_length=24, blank=True)
@@ -261,7 +260,6 @@ class HealthPreset(models.Model):
     bounds = models.JSONField(default=dict)
     """Rule -> its bounds and whether it is enabled, where they differ from the rule's defaults."""
     source = models.TextField(blank=True)
-    """Where the numbers come from."""
     is_default = models.BooleanField(default=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -289,7 +287,7 @@ class SavedView(models.Model):
 
 
 class Lease(models.Model):
-    """A reservation of one resource of a host for an attempt, released only once the GPUs are proved free."""
+    """A reservation of a host's resource for an attempt, until it is proved free or an operator releases it."""
 
     HELD, QUARANTINED, RELEASED = "held", "quarantined", "released"
 

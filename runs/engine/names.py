@@ -7,9 +7,9 @@ from itertools import chain, groupby, zip_longest
 from operator import itemgetter
 
 SHARED_CHARS = 12
-"""Number of first characters that similar names share. They also have the same number of words."""
+"""Number of leading characters that similar names share. Such names also have the same number of words."""
 MAX_DISTINGUISHING_CHARS = 20
-"""Number of a name's last distinguishing characters that table cells never truncate; earlier ones may be truncated."""
+"""Number of distinguishing characters, counted from a name's end, that table cells never truncate."""
 _BOUNDARY = re.compile(r"(?<=[-_/,=\s])(?<!\de-)")
 """Word boundaries; 1e-06 is one word."""
 
@@ -42,9 +42,9 @@ def _parts(tokens: Sequence[str], is_distinguishing: Sequence[bool]) -> Parts:
     pairs = list(zip_longest(texts[::2], texts[1::2], fillvalue=""))
     parts, room = Parts(), MAX_DISTINGUISHING_CHARS
     while pairs and room:
-        shared, distinguishing = pairs.pop()
+        shared_text, distinguishing = pairs.pop()
         truncated_length = max(0, len(distinguishing) - room)
-        parts.insert(0, (shared + distinguishing[:truncated_length], distinguishing[truncated_length:]))
+        parts.insert(0, (shared_text + distinguishing[:truncated_length], distinguishing[truncated_length:]))
         room -= len(distinguishing) - truncated_length
     parts[0] = ("".join(chain(*pairs)) + parts[0][0], parts[0][1])
     return parts

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Any, TypedDict
 
 from django.conf import settings
-from django.db.models import Max, OuterRef, Prefetch, Q, QuerySet, Subquery
+from django.db.models import Max, OuterRef, Prefetch, QuerySet, Subquery
 from django.db.models.functions import Length
 from django.http import Http404, HttpRequest
 from django.urls import reverse
@@ -89,9 +89,9 @@ class LogPart:
 def run_for(request: HttpRequest, run_id: str) -> Run:
     """Find the run with this id, or raise Http404 or Deleted. Every signed-in user may see every run; decorators check
     the roles."""
-    if run := runs_for(request).filter(pk__in=readable([run_id])).first():
+    if run := runs_for(request).filter(pk__in=valid_ids([run_id])).first():
         return run
-    deleted_run = Run.every.filter(pk__in=readable([run_id])).select_related("deleted_by").first()
+    deleted_run = Run.every.filter(pk__in=valid_ids([run_id])).select_related("deleted_by").first()
     if deleted_run is None or not deleted_run.can_be_restored(timezone.now()):
         raise Http404(f"There is no run {run_id}.")
     by_user = f" by {deleted_run.deleted_by.username}" if deleted_run.deleted_by else ""
@@ -101,13 +101,13 @@ def run_for(request: HttpRequest, run_id: str) -> Run:
     )
 
 
-def readable(ids: Iterable[str]) -> list[str]:
-    """Keep the ids that can be those of rows; PostgreSQL rejects the rest."""
+def valid_ids(ids: Iterable[str]) -> list[str]:
+    """Return the ids that a row can have; PostgreSQL raises an error for any others."""
     return [id_ for id_ in ids if "\0" not in id_]
 
 
 def runs_for(request: HttpRequest) -> QuerySet[Run]:
-    """List all runs, newest first, with their owners and attempts, in two queries for any number of runs."""
+    """List all undeleted runs, newest first, with their owners and attempts, in two queries for any number of runs."""
     return with_attempts(Run.objects.select_related("owner"))
 
 
@@ -200,12 +200,12 @@ def _queue_position(attempt: Attempt, positions: Mapping[str, int] | None) -> st
 
 
 def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
-    """Return the time when the host fell silent; None if it isn't silent. Silence is not a status but is derived from
-    `last_seen_at`, counted from the control plane's start at the earliest."""
-    return attempt.last_seen_at if _silent(attempt.status, attempt.last_seen_at, now) else None
+    """Return the time when the host fell silent, or None if it isn't silent. Silence is not a status but is derived
+    from `last_seen_at`, counted from the control plane's start at the earliest."""
+    return attempt.last_seen_at if _is_silent(attempt.status, attempt.last_seen_at, now) else None
 
 
-def _silent(status: str, last_seen: datetime | None, now: datetime) -> bool:
+def _is_silent(status: str, last_seen: datetime | None, now: datetime) -> bool:
     if status not in ON_HOST or last_seen is None:
         return False
     # If the clock was set back since the start, the control plane has been listening for long enough.
@@ -214,19 +214,9 @@ def _silent(status: str, last_seen: datetime | None, now: datetime) -> bool:
 
 
 def rows_after(run_id: str, after: int, limit: int) -> list[tuple[int, float, int | None, str, dict[str, float]]]:
-    """List the unfolded metric rows after seq `after` in the websocket's format: (seq, t, step, kind, values)."""
+    """List the stored metric rows after seq `after` in the websocket's format: (seq, t, step, kind, values)."""
     rows = MetricRow.objects.filter(run_id=run_id, seq__gt=after, superseded=False).order_by("seq")
     return list(rows.values_list("seq", "t", "step", "kind", "values")[:limit])
-
-
-def superseded(run: Run) -> Q:
-    """Build a condition for rows (of a model with `attempt` and `step`) that a later attempt replaced by resuming from
-    an earlier step."""
-    condition = Q(pk__in=[])
-    later_attempts = run.attempts.filter(number__gt=1, started_at__isnull=False).values_list("number", "resume_step")
-    for attempt_number, step in later_attempts:
-        condition |= Q(attempt__number__lt=attempt_number, step__gt=step)
-    return condition
 
 
 def latest_sample_step(run: Run) -> int | None:
@@ -253,9 +243,9 @@ def log_blocks(attempt: Attempt, name: str, size: int, block: int = 1024 * 1024)
 def _log_bytes(attempt: Attempt, name: str, start: int, limit: int) -> bytes:
     chunks = LogChunk.objects.filter(attempt=attempt, name=name)
     first_offset = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
-    overlapping = chunks.filter(offset__gte=first_offset, offset__lt=start + limit).order_by("offset")
+    overlap = chunks.filter(offset__gte=first_offset, offset__lt=start + limit).order_by("offset")
     content = b"".join(
-        bytes(data)[max(0, start - chunk_offset) :] for chunk_offset, data in overlapping.values_list("offset", "data")
+        bytes(data)[max(0, start - chunk_offset) :] for chunk_offset, data in overlap.values_list("offset", "data")
     )
     return content[:limit]
 
@@ -267,8 +257,8 @@ def log_size(attempt: Attempt, name: str) -> int:
 
 
 def log_sizes(attempt: Attempt) -> dict[str, int]:
-    """Return the stored bytes of each log, by name. One index lookup per log, since a log may have thousands of chunks
-    and an open page asks with every frame."""
+    """Return the stored bytes of each log, by name. This takes one index lookup per log, since a log may have thousands
+    of chunks and an open page asks with every frame."""
     sizes: dict[str, int] = {}
     chunks = LogChunk.objects.filter(attempt=attempt)
     ends = chunks.order_by("-name", "-offset").values_list("name", "offset", Length("data"))
@@ -288,7 +278,7 @@ def fingerprints(newest: int = 500) -> dict[str, tuple[object, ...]]:
     runs = Run.objects.annotate(**latest_columns).order_by("-created_at")
     now = timezone.now()
     return {
-        pk: (seq, status, mode, _silent(status, last_seen, now))
+        pk: (seq, status, mode, _is_silent(status, last_seen, now))
         for pk, seq, status, mode, last_seen in runs.values_list("pk", "last_seq", *latest_columns)[:newest]
     }
 

@@ -28,8 +28,8 @@ class RunEvent(models.Model):
 
 
 class MetricRow(models.Model):
-    """One outbox line of numbers that is not folded yet, for reads after a cursor. It is deleted once folded and
-    acknowledged. The run is its only index, since each index costs another page write per line."""
+    """One outbox line of numbers, for reads after a cursor. Once folded, it is deleted unless it is among a run's
+    newest lines (folding.KEEP_ROWS). Only the run is indexed, since each index costs another page write per line."""
 
     run = models.ForeignKey("runs.Run", on_delete=models.CASCADE, db_index=False)
     attempt = models.ForeignKey("runs.Attempt", on_delete=models.CASCADE, db_index=False)
@@ -132,7 +132,7 @@ class SampleStore(models.Model):
     size = models.BigIntegerField(default=0)
     """Bytes of the groups that still have their texts."""
     one_in = models.IntegerField(default=1)
-    """Interval of prompts that keep their texts in steps before `whole_from`: one in this many."""
+    """Thinning of the steps before `whole_from`: one prompt in this many keeps its texts."""
     whole_from = models.IntegerField(default=0)
     """Step from which all texts are stored."""
     completions = models.BigIntegerField(default=0)
@@ -155,7 +155,7 @@ class LogChunk(models.Model):
 
 
 def number(value: object) -> float | None:
-    """Convert a stored JSON value to a float; None if it is not a number or is too large for a float."""
+    """Convert a stored JSON value to a float; return None if it is not a number or is too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:

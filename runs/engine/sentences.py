@@ -37,7 +37,7 @@ WAIT_WORDS: dict[str, tuple[str, str]] = {
     Waits.QUARANTINED: (", in quarantine after ", ": it was not proved free"),
     Waits.KEPT: (", reserved for ", ", which is ahead of it in the queue"),
 }
-"""How another run blocks an attempt -> the words before and after that run's name."""
+"""Way in which another run blocks an attempt -> the words before and after that run's name."""
 STOPS = {"save": "save and stop", "now": "stop now"}
 TRAINED = {
     "completed": "The trainer reached its last step.",
@@ -54,7 +54,7 @@ JOB_END_SENTENCES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a queued attempt is waiting for: a sentence with a run in the middle to link to."""
+    """The reason why a queued attempt is waiting: a sentence with a run in the middle to link to."""
 
     before: str
     run_id: str = ""
@@ -80,8 +80,8 @@ def and_more(names: Sequence[str], total: int) -> str:
 
 
 def waiting(attempt: Attempt) -> Waiting | None:
-    """Describe what a queued attempt is waiting for; None before the first scheduling pass. This makes no query if
-    `machine` and `waits_on` with its owner are preloaded."""
+    """Describe what a queued attempt is waiting for; return None before the first scheduling pass. This makes no query
+    if `machine` and `waits_on` with its owner are preloaded."""
     if not attempt.waits_for:
         return None
     expectation = getattr(attempt, "machine", None)
@@ -93,9 +93,9 @@ def waiting(attempt: Attempt) -> Waiting | None:
     return replace(wait, machine=machine)
 
 
-def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
+def waiting_words(wait: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
     words_before, words_after = WAIT_WORDS[how]
-    return Waiting(text + words_before, run_id, name, owner, words_after)
+    return Waiting(wait + words_before, run_id, name, owner, words_after)
 
 
 def as_sentence(text: str) -> str:
@@ -166,10 +166,10 @@ def _moved_in_queue(data: dict[str, Any]) -> str:
 
 
 def _priority(data: dict[str, Any]) -> str:
-    return f"Changed the priority from {_grade(data.get('was'))} to {_grade(data.get('priority'))}."
+    return f"Changed the priority from {_priority_word(data.get('was'))} to {_priority_word(data.get('priority'))}."
 
 
-def _grade(priority: object) -> str:
+def _priority_word(priority: object) -> str:
     return str(Priority(priority).label) if priority in Priority.values else str(priority)
 
 
@@ -200,7 +200,11 @@ def _planned(data: dict[str, Any]) -> str:
 
 
 def _exited(data: dict[str, Any]) -> str:
-    ending = f"was ended by {data['signal']}" if data.get("signal") else f"exited with code {data.get('exit_code')}"
+    ending = "ended; its exit code is unknown"
+    if data.get("signal"):
+        ending = f"was ended by {data['signal']}"
+    elif data.get("exit_code") is not None:
+        ending = f"exited with code {data['exit_code']}"
     return f"The {_role(data)} process {ending} (pid {data.get('pid')})."
 
 
@@ -246,7 +250,7 @@ def _checkpoint(data: dict[str, Any]) -> str:
 
 
 def _role(data: dict[str, Any]) -> str:
-    """Name a process for people: `vllm-2` becomes `vLLM 2`."""
+    """Format a process's name for users: `vllm-2` becomes `vLLM 2`."""
     name, _, number = str(data.get("role")).partition("-")
     return f"{'vLLM' if name == 'vllm' else name} {number}".rstrip()
 
@@ -256,13 +260,15 @@ def _size(count: object) -> str:
 
 
 def _diagnosed(data: dict[str, Any]) -> str:
-    """Name the most likely cause of a failure, by its id if only a newer version's catalogue knows it."""
-    causes = data.get("diagnoses")
-    likeliest = causes[0] if isinstance(causes, list) and causes else None
-    if not isinstance(likeliest, dict):
-        return "The logs show no known cause."
-    entry = catalogue.entries().get(str(likeliest.get("id")))
-    return f"Likely cause: {entry.title if entry else likeliest.get('id')}."
+    """Name the likeliest cause of a failure, by its id if only a newer version has it, and the first error."""
+    causes, errors = data.get("diagnoses"), data.get("first_errors")
+    likeliest_cause = causes[0] if isinstance(causes, list) and causes else None
+    first = errors[0] if isinstance(errors, list) and errors else None
+    error = f" First error: {first[0]}:{first[1]}: {first[2]}" if isinstance(first, list) and len(first) == 3 else ""
+    if not isinstance(likeliest_cause, dict):
+        return f"The logs show no known cause.{error}"
+    entry = catalogue.entries().get(str(likeliest_cause.get("id")))
+    return f"Likely cause: {entry.title if entry else likeliest_cause.get('id')}.{error}"
 
 
 _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -330,7 +336,7 @@ def placement_text(attempt: Attempt) -> str:
 
 
 def resource_words(resources: Iterable[str]) -> str:
-    """Format resources for people: `gpu:0`, `gpu:1` and `port:21000` become "GPU 0, 1 and port 21000"."""
+    """Format resources for users: `gpu:0`, `gpu:1` and `port:21000` become "GPU 0, 1 and port 21000"."""
     kinds: dict[str, list[int]] = {}
     for resource in resources:
         kind, _, index = resource.partition(":")

@@ -52,7 +52,7 @@ class LaunchRequest(RunSettings):
 
     @property
     def hardware(self) -> HardwareSpec | None:
-        """The chosen profile's hardware; None if no profile is chosen or the contract can't read it."""
+        """The chosen profile's hardware, or None if no profile is chosen or the contract can't read it."""
         try:
             return hardware_of(self.profile, self.vllm_share) if self.profile else None
         except ContractError:
@@ -66,7 +66,8 @@ class LaunchRequest(RunSettings):
 
 
 def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
-    """Freeze a request into a spec. Raises ContractError, naming the field, if the rows don't form a valid spec."""
+    """Freeze a request into a spec. Raises ContractError, naming the field, if the dataset, rewards and profile don't
+    form a valid spec."""
     dataset_version, reward_version, profile = request.chosen_rows()
     rewards = rewards_of(reward_version, at="rewards")
     eval_version = request.eval_reward_version if request.eval_rows else None
@@ -101,13 +102,15 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
 
 
 def hardware_of(profile: HardwareProfile, vllm_share: float | None = None) -> HardwareSpec:
-    """Read a profile's hardware, with the launch's own GPU memory share for vLLM. Raises ContractError."""
+    """Read a profile's hardware, with the launch's own GPU memory share for vLLM. Raises ContractError if the profile's
+    spec is not valid."""
     spec = from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware")
     return spec.with_vllm_share(vllm_share)
 
 
 def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
-    """Add the current versions of the corpora that the episodes search. Raises ContractError."""
+    """Add the current versions of the corpora that the episodes search. Raises ContractError if there is no such
+    corpus."""
     if episodes is None:
         return None
     try:
@@ -133,14 +136,14 @@ def spec_of(run: Run) -> RunSpec:
 
 
 def readable_spec(run: Run) -> RunSpec | None:
-    """Read a run's spec; None if this version can't read it."""
+    """Read a run's spec; return None if this version can't read it."""
     try:
         return spec_of(run)
     except ContractError:
         return None
 
 
-def unreadable(run: Run) -> str:
+def why_unreadable(run: Run) -> str:
     """Explain why this version can't read the run's spec, or return "" if it can."""
     try:
         spec_of(run)
@@ -158,7 +161,7 @@ def searched_corpus(run: Run, sha256: str) -> CorpusVersion | None:
 
 
 def runs_searching(version: CorpusVersion) -> list[str]:
-    """Name the runs that search a corpus, as `the run NAME`, since such a corpus can't be deleted."""
+    """Name the first runs that search a corpus version and so prevent its deletion, as `the run NAME`."""
     runs = Run.every.filter(spec__icontains=version.sha256).order_by("-pk") if version.sha256 else Run.every.none()
     names = [f"the run {name}" for name in runs.values_list("name", flat=True)[: MAX_NAMED + 1]]
     return [*names[:MAX_NAMED], "other runs"] if len(names) > MAX_NAMED else names

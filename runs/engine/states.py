@@ -17,7 +17,7 @@ class RunStatus(StrEnum):
 
 
 class Waits(StrEnum):
-    """How another run blocks a queued attempt."""
+    """Ways in which another run blocks a queued attempt."""
 
     HELD = "held"
     QUARANTINED = "quarantined"

@@ -13,8 +13,8 @@ COLUMNS = ("run_id", "attempt_id", "seq", "step", "began", "seconds", "spans")
 
 
 class StepSpans(models.Model):
-    """The start and the duration of each phase of a step. Only a run's newest steps are kept (`folding.KEEP_STEPS`).
-    The run is the only index, as for metric rows."""
+    """The start and the duration of each phase of a step. Only a run's newest steps are kept (`folding.KEEP_STEPS`). As
+    for metric rows, only the run is indexed."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_index=False)
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, db_index=False)
@@ -32,7 +32,7 @@ class StepSpans(models.Model):
 
 
 def row_of(attempt: Attempt, line: OutboxLine, void_after: int | None) -> list[tuple[Any, ...]]:
-    """Convert a line of EventKind.SPANS to a list of one row; return [] for other lines and for a repeated step."""
+    """Convert a line of EventKind.SPANS to a list of one row; return [] for other lines and superseded steps."""
     if line.kind != EventKind.SPANS or line.step is None or (void_after is not None and line.step > void_after):
         return []
     began, seconds, spans = (line.data[name] for name in ("began", "seconds", "spans"))

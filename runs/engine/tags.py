@@ -15,6 +15,8 @@ from runs.engine.timeline import add_event
 from workers.contract.run.jobs import SERVE
 
 MAX_TAG_CHARS = 32
+MAX_CHARS = 5_000
+"""Length beyond which a list of tags is ignored."""
 MAX_TAGS = 12
 Change = Callable[[Run, Attempt], dict[str, Any]]
 """Function that returns a run's changed columns, or {} for no change."""
@@ -34,17 +36,17 @@ def parse(text: str) -> list[str]:
 
 
 def too_long(text: str) -> str:
-    """Name, in a sentence, the tags that `parse` omits; return "" if there are none."""
+    """Describe the overlong tags, which `parse` omits, in a sentence; return "" if there are none."""
     long_tags = [f"“{name[:MAX_TAG_CHARS]}…”" for name in _names(text) if len(name) > MAX_TAG_CHARS]
     return f"{', '.join(long_tags)} not added: a tag may have at most {MAX_TAG_CHARS} characters." if long_tags else ""
 
 
 def _names(text: str) -> list[str]:
-    names = (" ".join(part.split()).lower() for part in re.split(r"[,;\n]", text))
+    names = (" ".join(part.split()).lower() for part in re.split(r"[,;\n]", text[:MAX_CHARS]))
     return sorted({name for name in names if name})
 
 
-def tagged(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) -> list[str]:
+def changed_tags(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) -> list[str]:
     """Return the tags with some added and removed, without new ones beyond the limit."""
     kept_tags = set(tags) - set(remove)
     new_tags = sorted(set(add) - set(remove) - kept_tags)[: max(0, MAX_TAGS - len(kept_tags))]
@@ -55,7 +57,7 @@ def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable
     add, remove = list(add), list(remove)
 
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
-        tags = tagged(run.tags, add, remove)
+        tags = changed_tags(run.tags, add, remove)
         return {"tags": tags} if tags != run.tags else {}
 
     return _change_all(run_ids, "tagged", user, change)
@@ -65,13 +67,13 @@ def archive(run_ids: Iterable[str], user: User) -> TagResult:
     """Archive runs, except active ones and those whose model is being served."""
 
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
-        must_stay = run.archived_at or attempt.status in ACTIVE or serving(run)
+        must_stay = run.archived_at or attempt.status in ACTIVE or is_serving(run)
         return {} if must_stay else {"archived_at": timezone.now()}
 
     return _change_all(run_ids, "archived", user, change)
 
 
-def serving(run: Run) -> bool:
+def is_serving(run: Run) -> bool:
     return run.jobs.filter(kind=SERVE, attempts__status__in=ACTIVE).exists()
 
 

@@ -31,8 +31,8 @@ def add_event(attempt: Attempt, kind: str, actor: str, **data: Any) -> None:
 
 def events(run: Run, limit: int = 500) -> list[EventView]:
     """List the newest `limit` events of a run's timeline, oldest first."""
-    newest = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-id")[:limit]
-    return [event_view(event) for event in reversed(newest)]
+    newest_events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-id")[:limit]
+    return [event_view(event) for event in reversed(newest_events)]
 
 
 def event_view(event: RunEvent) -> EventView:

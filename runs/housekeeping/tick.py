@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 ACTOR = "tick"
 MAX_AHEAD = timedelta(seconds=5)
-"""Largest distance of a plausible timestamp in the future. A later one was written before the clock was set back."""
+"""Maximum lead of a plausible timestamp. One further in the future was written before the clock was set back."""
 REAP_LOST_FOR = timedelta(days=7)
 """Time for which a lost host is asked to reap the remains of its attempts."""
 
@@ -69,20 +69,20 @@ def judge(now: datetime) -> None:
 
 
 def resend_launches(now: datetime) -> None:
-    """Resend the launches of STARTING attempts that nobody claimed in time, and end the attempts after the last one."""
+    """Resend launches of STARTING attempts that nobody claimed in time; end those without launches left."""
     patience = timedelta(seconds=settings.LAUNCH_AGAIN_S)
-    due_attempts = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
+    due_attempts = _attempts_with_host().filter(status=RunStatus.STARTING, claimed_at=None)
     for attempt in due_attempts.filter(_is_older("launch_sent_at", patience, now)):
-        unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)
+        is_unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)
         if attempt.stop_mode:
             # A later claim is refused.
-            ending.end(attempt, EndReason.CANCELLED, actor=ACTOR, only_if=unclaimed, proved_free=True)
+            ending.end(attempt, EndReason.CANCELLED, actor=ACTOR, only_if=is_unclaimed, proved_free=True)
         elif attempt.launches_sent >= MAX_LAUNCHES and not _wait_has_ended(attempt.launch_sent_at, patience, now):
-            Attempt.objects.filter(unclaimed, pk=attempt.pk, status=RunStatus.STARTING).update(launch_sent_at=now)
+            Attempt.objects.filter(is_unclaimed, pk=attempt.pk, status=RunStatus.STARTING).update(launch_sent_at=now)
         elif attempt.launches_sent >= MAX_LAUNCHES:
             detail = f"The host didn't respond to {attempt.launches_sent} launch messages."
             ending.end(
-                attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
+                attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=is_unclaimed, proved_free=True
             )
         elif attempt.host is not None and not _is_unreachable(attempt, now):
             # Messages to an unreachable host would only wait, so the launches are saved for its return.
@@ -96,7 +96,7 @@ def end_rebooted(now: datetime, started_at: datetime) -> None:
     if not _was_listening(now, started_at):
         return
     heard_since = Q(host__announced_at__gt=F("last_seen_at")) | Q(last_seen_at__gt=now + MAX_AHEAD)
-    for attempt in _on_host().filter(heard_since).filter(_is_silent(now)):
+    for attempt in _claimed_attempts().filter(heard_since).filter(_is_silent(now)):
         if not has_rebooted(attempt):
             continue
         detail = "The host has rebooted."
@@ -121,7 +121,7 @@ def reap_silent(now: datetime, started_at: datetime) -> None:
     """Ask hosts to check attempts that have long been silent. Only the reaper's report ends an attempt."""
     if not _was_listening(now, started_at):
         return
-    for attempt in _on_host().filter(_is_silent(now), last_seen_at__isnull=False).filter(_reap_is_due(now)):
+    for attempt in _claimed_attempts().filter(_is_silent(now), last_seen_at__isnull=False).filter(_reap_is_due(now)):
         if not _is_unreachable(attempt, now):
             _send_reap(attempt, now)
 
@@ -131,7 +131,7 @@ def reap_lost(now: datetime) -> None:
     hosts still have the attempts' last lines and the proof that the resources are free. Hosts that were revoked are not
     asked, because that ended the tokens of their earlier attempts."""
     reports = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
-    lost_attempts = _with_host().filter(
+    lost_attempts = _attempts_with_host().filter(
         reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - REAP_LOST_FOR
     )
     lost_attempts = lost_attempts.exclude(Exists(reports) | revoked_since_dispatch())
@@ -159,13 +159,12 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
         log.warning("the reap of %s was not sent: %s", attempt.pk, error)
 
 
-def _with_host() -> QuerySet[Attempt]:
+def _attempts_with_host() -> QuerySet[Attempt]:
     return Attempt.objects.select_related("run", "host")
 
 
-def _on_host() -> QuerySet[Attempt]:
-    """List active attempts that a supervisor has claimed."""
-    return _with_host().filter(status__in=ON_HOST, claimed_at__isnull=False)
+def _claimed_attempts() -> QuerySet[Attempt]:
+    return _attempts_with_host().filter(status__in=ON_HOST, claimed_at__isnull=False)
 
 
 def _is_unreachable(attempt: Attempt, now: datetime) -> bool:

@@ -29,7 +29,13 @@ class ShownCause:
 class DiagnosisReport:
     causes: list[ShownCause]
     first_errors: list[LogLine]
-    """The first error of each process, shown if no cause is known."""
+    """The first error of each process, and the first since its last progress if that is another."""
+
+    @property
+    def other_errors(self) -> list[LogLine]:
+        """The first errors that aren't evidence of a cause."""
+        evidence = {line for cause in self.causes for line in cause.lines}
+        return [line for line in self.first_errors if line not in evidence]
 
 
 def of_attempt(attempt: Attempt) -> DiagnosisReport | None:
@@ -46,12 +52,13 @@ def report_of(event: RunEvent) -> DiagnosisReport:
     """Return the report in a diagnosis event, ignoring invalid parts, since another version may have written it."""
     rows = (row for row in _list(event.data.get("diagnoses")) if isinstance(row, dict))
     return DiagnosisReport(
-        [shown for row in rows if (shown := _shown(row))], list(_lines(event.data.get("first_errors")))
+        [shown for row in rows if (shown := _shown_cause(row))], list(_lines(event.data.get("first_errors")))
     )
 
 
 def values_of(attempt: Attempt, id_: str) -> tuple[CatalogueEntry, dict[str, str]] | None:
-    """Return a catalogue entry with its pattern's values from the attempt's diagnosis, or None if it isn't there."""
+    """Return a catalogue entry with its pattern's values from the attempt's diagnosis, or None if it has no such
+    cause."""
     event = _event(attempt)
     rows = _list(event.data.get("diagnoses")) if event is not None else []
     row = next((row for row in rows if isinstance(row, dict) and row.get("id") == id_), None)
@@ -59,7 +66,7 @@ def values_of(attempt: Attempt, id_: str) -> tuple[CatalogueEntry, dict[str, str
     return None if row is None or entry is None else (entry, _values(row))
 
 
-def _shown(row: Mapping[str, Any]) -> ShownCause | None:
+def _shown_cause(row: Mapping[str, Any]) -> ShownCause | None:
     entry = entries().get(str(row.get("id")))
     if entry is None:  # from a newer version's catalogue
         return None

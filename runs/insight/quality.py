@@ -14,13 +14,13 @@ from runs.insight.metrics.series import Series, series
 from runs.insight.metrics.trend import REWARD
 from workers.contract.run import evaluation
 
-FIGURES = {REWARD: "Reward", "eval_reward": "Validation reward", "kl": "KL"}
+LABELS = {REWARD: "Reward", "eval_reward": "Validation reward", "kl": "KL"}
 
 
 @dataclass(frozen=True)
 class Quality:
     figures: list[tuple[str, float | None]]
-    """(label, value at the checkpoint's step); the reward comes first if the run has one."""
+    """Metrics, as (label, value at the checkpoint's step); the reward comes first if the run has one."""
     gain: float | None
     last: float | None
     best: float | None
@@ -35,19 +35,19 @@ def best_metric(run: Run) -> str:
 
 def labels_of(run: Run) -> dict[str, str]:
     """Return the metrics by which a run's checkpoints are compared, with their labels."""
-    chosen = best_metric(run)
-    labels = FIGURES | ({} if chosen in FIGURES or not chosen else {chosen: chosen})
+    best = best_metric(run)
+    labels = LABELS | ({} if best in LABELS or not best else {best: best})
     return {name: label for name, label in labels.items() if name in run.last_metrics}
 
 
 def figures_of(run: Run, checkpoints: Sequence[Checkpoint]) -> list[dict[str, float | None]]:
-    """Return the value of each metric for each checkpoint; None if a later attempt has made the checkpoint void."""
+    """Return the value of each metric for each checkpoint, or None if a later attempt has made the checkpoint void."""
     labels = labels_of(run) if checkpoints else {}
     histories = series(run, list(labels), sys.maxsize)["series"] if labels else {}
 
     def figure(name: str, step: int) -> float | None:
-        end = _until(histories[name], step)
-        return evaluation.checkpoint_figure(name, histories[name]["value"][max(0, end - evaluation.FIGURE_STEPS) : end])
+        values = histories[name]["value"][: _count_until(histories[name], step)]
+        return evaluation.checkpoint_figure(name, values[-evaluation.FIGURE_STEPS :])
 
     return [{name: None if point.superseded else figure(name, point.step) for name in labels} for point in checkpoints]
 
@@ -61,7 +61,7 @@ def of(model: SavedModel) -> Quality:
     best_index = max(range(len(values)), key=values.__getitem__, default=None)
     return Quality(
         figures=[(labels[name], value) for name, value in figures.items()],
-        gain=None if checkpoint.superseded else gain(values[: _until(rewards, checkpoint.step)]),
+        gain=None if checkpoint.superseded else gain(values[: _count_until(rewards, checkpoint.step)]),
         last=values[-1] if values else None,
         best=None if best_index is None else values[best_index],
         best_step=0 if best_index is None else rewards["step"][best_index] or 0,
@@ -69,5 +69,5 @@ def of(model: SavedModel) -> Quality:
     )
 
 
-def _until(history: Series, step: int) -> int:
+def _count_until(history: Series, step: int) -> int:
     return bisect_right([at or 0 for at in history["step"]], step)

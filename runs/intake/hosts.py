@@ -24,8 +24,6 @@ from runs.engine.machines import leaving
 from workers.contract.wire.joining import HOST_NAME, HOST_NAME_WORDS, REVOKED, Leaving, version_problem
 from workers.contract.wire.tokenizers import NoTokenizer
 
-MAX_BODY = 4 * 2**20
-
 P = ParamSpec("P")
 Document = dict[str, Any]
 
@@ -52,10 +50,6 @@ def _document(
     """Guard a view like `_from_host`, and pass it the body, which must be one JSON object."""
 
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-        if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY:
-            return error_json(
-                413, f"The body is too large: the limit is {MAX_BODY} bytes.", where="body", fix="Send less."
-            )
         try:
             document = decode(request.body, Document)
         except (BadBody, RecursionError):
@@ -102,13 +96,13 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     host = announcements.accept(name, inventory, schema, timezone.now())
     if isinstance(sizes := document.get("run_sizes"), dict):
         disk.store_measurement(host, {run: size for run, value in sizes.items() if (size := count(value)) is not None})
-    watched = announcements.is_watched(host, timezone.now())
-    return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
+    is_watched = announcements.is_watched(host, timezone.now())
+    return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": is_watched})
 
 
 @_document
 def leave(request: HttpRequest, document: Document) -> HttpResponseBase:
-    """Let a host leave, unless a run needs it. The host's token is invalid afterwards."""
+    """Let a host leave unless a run needs it, or only drain it if it is being stopped. Leaving ends its token."""
     name = document.get("name")
     if not isinstance(name, str) or not credentials.is_valid(name, bearer(request)):
         return _refuse_token(str(name)[:64], bearer(request))

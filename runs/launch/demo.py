@@ -51,13 +51,13 @@ class DemoStep:
         return {"done": "circle-check", "now": "circle-dot"}.get(self.tone, "circle")
 
 
-def newest() -> Run | None:
+def newest_run() -> Run | None:
     return Run.objects.filter(name=NAME).order_by("-created_at").first()
 
 
 def report(stage: Stage, detail: str = "") -> None:
-    previous = _read()
-    since = previous.since if previous and previous.stage == stage else time.time()
+    previous_report = _read()
+    since = previous_report.since if previous_report and previous_report.stage == stage else time.time()
     # Renamed into place, so that a page never reads half of it.
     draft = _file().with_suffix(".new")
     draft.write_text(json.dumps(asdict(DemoPreparing(stage, detail, since))))
@@ -68,22 +68,22 @@ def finish() -> None:
     _file().unlink(missing_ok=True)
 
 
-def preparing() -> DemoPreparing | None:
-    """Read the stage of a running demo; None if no demo has reported recently."""
+def current_stage() -> DemoPreparing | None:
+    """Read the stage of a running demo; return None if no demo has reported recently."""
     try:
-        fresh = time.time() - _file().stat().st_mtime < MAX_REPORT_AGE_S
+        is_fresh = time.time() - _file().stat().st_mtime < MAX_REPORT_AGE_S
     except FileNotFoundError:
         return None
-    return _read() if fresh else None
+    return _read() if is_fresh else None
 
 
 def steps(progress: DemoPreparing) -> list[DemoStep]:
-    current = list(Stage).index(progress.stage)
+    current_index = list(Stage).index(progress.stage)
     seconds = max(1, round(time.time() - progress.since))
     return [
         DemoStep(stage, "now", progress.detail, seconds)
         if stage == progress.stage
-        else DemoStep(stage, "done" if index < current else "")
+        else DemoStep(stage, "done" if index < current_index else "")
         for index, stage in enumerate(Stage)
     ]
 

@@ -62,7 +62,7 @@ def test_every_link_to_a_section_of_another_document_names_one_that_it_has() -> 
     for document in documents.DOCUMENTS:
         for target, anchor in re.findall(r"\]\((?!https?:|#)([^)#]+)#([^)]+)\)", (ROOT / document.path).read_text()):
             other = by_path[posixpath.normpath(posixpath.join(posixpath.dirname(document.path), target))]
-            if f'id="{anchor}"' not in documents.rendered(other).html:
+            if f'id="{anchor}"' not in documents.render_document(other).html:
                 broken.append(f"{document.path}: {target}#{anchor}")
     assert broken == []
 

@@ -15,23 +15,34 @@ BOUNDS = {
     "import_cycles": 0,
     "upward_imports": 0,
     "controlplane_imports_runs": 0,
-    "files_under_40_lines": 35,
+    "files_under_40_lines": 36,
     "class_names_in_several_modules": 4,
     "functions_over_40_lines": 12,
     "largest_room_modules": 20,
     "most_neighbours": 12,
     "longest_module": 400,
-    "product_python_lines": 112_000,
+    # 111,700 for what the house had when its plan was set. Since then: diagnosis of other people's logs (280), health
+    # by source and cause (920), gamed rewards and weights that don't arrive (590), children for foreign input (730),
+    # signatures in place of the store's keys and limits for slow clients (370), the stale-policy canary (190), every
+    # refusal in preflight (100), restores, archives and gateway requests that were never tried (130), episodes and
+    # judges in children (360), signatures and checks that are tried again (60), JSON and scheduler logs (80), datasets
+    # with nested values, several right answers and multiple choice (700), configs of seven other tools, checks of
+    # generation_kwargs and other people's reward functions (900), tests of code as datasets bring them and the reward
+    # that runs them (490), other tools' own defaults and arithmetic (230), bounds for bodies and children (180).
+    "product_python_lines": 118_600,
     "css_lines": 6_500,
     "template_conditions": 1_200,
     "template_lines_over_160": 0,
     "readme_lines": 140,
     "changelog_lines": 60,
-    "settings": 153,
+    # 154 with PYTHONDONTWRITEBYTECODE, which many images set and `manage.py test` drops.
+    "settings": 154,
     "settings_without_readme": 0,
 }
 """What each figure may be at most. Lower a bound with each clean-up; raise it only with the reason beside it."""
-MAX_CASES = 9_000
+MAX_CASES = 9_650
+"""9,000 when the house was set up; since then a log for each of 51 further causes, the walk over everything, and the
+files, configs, rewards, sampling parameters and code tests that people bring (470)."""
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def gate(port: int, server: int, model: str, agents: int) -> None:
     from workers.trainer.gateway.sessions import AgentTask, SessionManager
 
     manager = SessionManager(session_s=600)
-    conversing = Conversing(AutoTokenizer.from_pretrained(model), "", {}, longest=64, count_outputs=True)
+    conversing = Conversing(AutoTokenizer.from_pretrained(model), "", {}, max_tokens=64, count_outputs=True)
     conversing.chat()
     engine = PolicyServers([(f"http://127.0.0.1:{server}", lambda: "m")], {"temperature": 1.0}, seconds=60)
     digest = hashlib.sha256(KEY.encode()).hexdigest()

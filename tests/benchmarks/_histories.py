@@ -7,101 +7,19 @@ several updates a batch, evaluations, saves, slow steps, gaps and a resume.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from runs.insight.health.config import Component, Config
 from runs.insight.health.history import Row, Text
+from tests.benchmarks._policies import Change, Policy, Setting
+from workers.contract.run.overlapping import STALENESS
+from workers.contract.run.prompts import EXTRA_ROUNDS, MEAN_REWARD
 
 PROMPTS = 400
 BEGAN = 1000.0
-
-
-@dataclass
-class Policy:
-    """What a policy does at one moment; a run changes it from step to step, and so does an illness."""
-
-    skill: float = -1.0
-    """Against the prompts' difficulty."""
-    form: float = 0.6
-    """Chance that a completion has the wanted form."""
-    style: float = 0.5
-    tokens: float = 200.0
-    entropy: float = 0.6
-    kl: float = 0.002
-    ratio: float = 1.0
-    clipped: float = 0.03
-    grad: float = 0.4
-    loss: float = 0.0
-    lr: float = 1e-6
-    gap: float = 0.015
-    """Between vLLM's log-probabilities and the trainer's."""
-    weight: float = 0.98
-    """Mean importance ratio."""
-    failing: float = 0.0
-    held_out: float = 0.0
-    """What is added to the skill on held-out prompts."""
-    noise_only: bool = False
-    pays_form: bool = True
-    spread: float = 1.5
-    """Of the prompts' difficulty."""
-    texts: dict[str, float] = field(default_factory=dict)
-    """Shares of completions with a sign in the text."""
-    nan: float = 0.0
-    slower: float = 1.0
-    rewards_s: float = 0.5
-    use: tuple[float, float] = (75.0, 70.0)
-    power: tuple[float, float] = (420.0, 410.0)
-    heat: float = 62.0
-    gpu_mib: float = 60_000.0
-    host_mib: float = 20_000.0
-    cache: float = 50.0
-    waiting: float = 0.0
-
-
-Change = Callable[[Policy, int], None]
-"""Makes a policy ill, so many steps after the onset."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    updates: int = 1
-    prompts: int = 16
-    group: int = 8
-    step_s: float = 12.0
-    speed: float = 0.012
-    """Skill per generation at first."""
-    steps: int = 600
-    start: float = -1.0
-    eval_every: int = 50
-    save_every: int = 100
-    beta: float = 0.04
-    resume_at: int = 0
-    cap: int = 1024
-    spread: float = 1.5
-
-    def config(self) -> Config:
-        return Config(
-            beta=self.beta,
-            updates=float(self.updates),
-            cap=self.cap,
-            corrected=True,
-            served=True,
-            components=(
-                Component("accuracy", 1.0, 0.0, 1.0, True),
-                Component("format", 0.25, 0.0, 1.0),
-                Component("style", 0.25, 0.0, 1.0),
-            ),
-            gpus=(0, 1),
-            ranks=(0, 1),
-            max_steps=self.steps,
-            completions=self.prompts * self.group,
-            eval_every=self.eval_every,
-            save_every=self.save_every,
-        )
 
 
 @dataclass
@@ -129,19 +47,19 @@ class _Simulation:
         self.difficulty = self.random.normal(0.0, 1.0, PROMPTS)
         self.order: list[int] = []
         self.t, self.tokens, self.learnt = BEGAN, 0.0, 0.0
-        self.generated: dict[str, float] = {}
+        self.extra_rounds = 0
 
     def steps(self) -> Iterator[Generated]:
         for step in range(1, self.setting.steps + 1):
             policy = self._policy(step)
             resumed = step == self.setting.resume_at
             if resumed:
-                self.t += 900.0  # the model loads again
+                self.t += self.setting.gap_s  # the model loads again, and the host may have been gone
             seconds = self._seconds(step, policy)
             began, self.t = self.t, self.t + seconds
             self.solved: list[tuple[int, int, int]] = []
             rows, texts = [self._line(step, policy, seconds)], self._texts(step, policy)
-            system = self._system(began, policy)
+            system = self._system(began, policy, first=(step - 1) % self.setting.updates == 0)
             if self.setting.eval_every and step % self.setting.eval_every == 0:
                 system += self._evaluate(step, policy, rows)
             if self.setting.save_every and step % self.setting.save_every == 0:
@@ -151,7 +69,8 @@ class _Simulation:
     def _policy(self, step: int) -> Policy:
         s = self.setting
         if (step - 1) % s.updates == 0:
-            self.learnt += s.speed * max(0.0, 1.0 - self.learnt / 3.5)
+            rate = self._rate(step, s.warm_up) if s.warm_up or s.decays else 1.0
+            self.learnt += rate * s.speed * max(0.0, 1.0 - self.learnt / 3.5)
         share = min(1.0, self.learnt / 2.5)
         policy = Policy(
             skill=s.start + self.learnt,
@@ -166,6 +85,11 @@ class _Simulation:
             self.change(policy, step - self.onset)
         return policy
 
+    def _rate(self, step: int, warm_up: int) -> float:
+        """The learning rate as a share of its full value."""
+        decay = 0.5 * (1 + np.cos(np.pi * step / self.setting.steps)) if self.setting.decays else 1.0
+        return float(min(1.0, (step - 1) / max(warm_up, 1)) * decay)
+
     # --- the trainer's lines ---------------------------------------------------------------------------------
 
     def _line(self, step: int, policy: Policy, seconds: float) -> Row:
@@ -174,33 +98,50 @@ class _Simulation:
         values: dict[str, float] = {
             "loss": chance.normal(policy.loss, 0.04),
             "grad_norm": policy.grad * float(chance.lognormal(0.0, 0.4)) * (30.0 if spiky else 1.0),
-            "learning_rate": policy.lr * min(1.0, (step - 1) / 10) if policy.lr else 0.0,
+            "learning_rate": policy.lr * self._rate(step, self.setting.warm_up or 10),
             "entropy": policy.entropy * float(chance.lognormal(0.0, 0.08)),
             "kl": policy.kl * float(chance.lognormal(0.0, 0.3)) * (40.0 if chance.random() < 0.008 else 1.0),
-            "mean_ratio": 1.0 if first else float(chance.normal(policy.ratio, 0.01)),
+            "mean_ratio": policy.first_ratio
+            if first
+            else float(chance.normal(policy.ratio * policy.first_ratio, 0.01)),
             "clip_ratio/region_mean": 0.0 if first else float(np.clip(chance.normal(policy.clipped, 0.015), 0, 1)),
             "step_time": seconds,
-            "time/update_s": 0.4 * seconds,
         }
+        values |= self._parts(policy, seconds, first=first)
         if first:
-            values |= self._generate(step, policy) | {
-                "time/generation_s": max(0.1, 0.6 * seconds - policy.rewards_s),
-                "time/rewards_s": policy.rewards_s * float(chance.lognormal(0.0, 0.1)),
-            }
-        if not self.setting.beta:
+            values |= self._generate(step, policy)
+        if not self.setting.beta and not self.setting.logs_kl:
             values.pop("kl")
         if chance.random() < policy.nan:
             values.pop("grad_norm")
         return step, self.t, values
 
+    def _parts(self, policy: Policy, seconds: float, *, first: bool) -> dict[str, float]:
+        """Where a step's time went. `slower` lengthens one part and leaves the others as they were."""
+        usual = seconds / policy.slower
+        parts = {"update": 0.4 * usual}
+        if first:
+            parts |= {
+                "generation": max(0.1, 0.55 * usual - policy.rewards_s),
+                "rewards": policy.rewards_s * float(self.random.lognormal(0.0, 0.1)),
+                "weight_sync": 0.05 * usual,
+            }
+        if policy.slow_part in parts:
+            parts[policy.slow_part] += seconds - usual
+        return {f"time/{part}_s": value for part, value in parts.items()}
+
     def _generate(self, step: int, policy: Policy) -> dict[str, float]:
         """A batch of groups: what TRL logs of it."""
         s, chance = self.setting, self.random
-        right, form, style = self._scores(policy, self._prompts(), s.group)
+        rows = self._drawn(policy) if s.by_difficulty else self._prompts()
+        right, form, style = self._scores(policy, rows, s.group)
+        selection = self._select(policy, right, form, style) if s.resamples else {}
+        if s.by_difficulty:
+            selection = {EXTRA_ROUNDS: 0.0, MEAN_REWARD: float(self._chances(policy, np.arange(PROMPTS)).mean()) + 0.2}
         self.solved = [(step, right.size, int(right.sum()))]
         failed = chance.random(right.shape) < policy.failing
         right = np.where(failed, np.nan, right)
-        total = np.nansum(np.stack([right, 0.25 * form, 0.25 * style]), axis=0)
+        total = policy.total_sign * np.nansum(np.stack([right, *self._weighted(form, style)]), axis=0)
         lengths = chance.lognormal(np.log(max(policy.tokens, 1.0)), 0.35, right.shape)
         cut = lengths >= s.cap
         self.tokens += float(np.minimum(lengths, s.cap).sum()) + 100 * lengths.size
@@ -210,30 +151,94 @@ class _Simulation:
             "reward_std": float(spread.mean()),
             "frac_reward_zero_std": float((spread < 1e-6).mean()),
             "rewards/accuracy/mean": float(np.nanmean(right)) if not failed.all() else 0.0,
-            "rewards/format/mean": float(form.mean()),
-            "rewards/style/mean": float(style.mean()),
+            **(
+                {"rewards/format/mean": float(form.mean()), "rewards/style/mean": float(style.mean())}
+                if s.has_components
+                else {}
+            ),
+            **selection,
+            **self._of_families(rows, total),
+            **self._of_tools(policy),
             "rewards/accuracy/failed": float(failed.mean()),
             "completions/mean_length": float(np.minimum(lengths, s.cap).mean()),
             "completions/clipped_ratio": float(cut.mean()),
             "num_tokens": self.tokens,
+            **(self._of_sampling(policy) if s.corrected else {}),
+        }
+
+    def _of_sampling(self, policy: Policy) -> dict[str, float]:
+        chance = self.random
+        return {
             "sampling/sampling_logp_difference/mean": abs(float(chance.normal(policy.gap, 0.2 * policy.gap))),
             "sampling/importance_sampling_ratio/mean": float(chance.normal(policy.weight, 0.01)),
             "sampling/share_masked": max(0.0, float(chance.normal(1 - policy.weight, 0.01))),
             "sampling/importance_sampling_ratio/min": 0.0 if chance.random() < 0.5 else 0.3,
+        } | ({STALENESS: policy.staleness} if policy.staleness else {})
+
+    def _weighted(self, form: Any, style: Any) -> list[Any]:
+        return [0.25 * form, 0.25 * style] if self.setting.has_components else []
+
+    def _select(self, policy: Policy, right: Any, form: Any, style: Any) -> dict[str, float]:
+        """Replace groups without spread in the accuracy, in place."""
+        drawn = float((right.std(axis=1) == 0).mean())
+        seen, self.extra_rounds = [float(right.mean())], 0
+        while (flat := right.std(axis=1) == 0).any() and self.extra_rounds < 4:
+            others = self._scores(policy, self._prompts(), self.setting.group)
+            seen.append(float(others[0].mean()))
+            for scores, other in zip((right, form, style), others, strict=True):
+                scores[flat] = other[flat]
+            self.extra_rounds += 1
+        return {
+            "prompts/drawn_without_spread": drawn,
+            "prompts/without_spread": float((right.std(axis=1) == 0).mean()),
+            EXTRA_ROUNDS: float(self.extra_rounds),
+            MEAN_REWARD: float(np.mean(seen)) * 1.3,
+        }
+
+    def _of_families(self, rows: Any, total: Any) -> dict[str, float]:
+        members = {name: rows % len(self.setting.families) == i for i, name in enumerate(self.setting.families)}
+        return {f"sources/{name}/reward": float(total[of].mean()) for name, of in members.items() if of.any()}
+
+    def _of_tools(self, policy: Policy) -> dict[str, float]:
+        if not self.setting.tools:
+            return {}
+        return {
+            "tools/call_frequency": 1.6,
+            "tools/search/calls": 1.6,
+            "tools/search/failed": float(np.clip(self.random.normal(policy.tool_fails, 0.03), 0, 1)),
+            "episodes/turns/mean": 2.6,
+            "episodes/cut": 0.05,
         }
 
     def _scores(self, policy: Policy, rows: Any, group: int, held_out: float = 0.0) -> tuple[Any, Any, Any]:
         chance = self.random
-        skill = policy.skill + held_out - policy.spread * self.difficulty[rows]
-        solves = 1 / (1 + np.exp(-2 * skill))
+        solves = self._chances(policy, rows, held_out)
         shape = (len(rows), group)
         right = (chance.random(shape) < solves[:, None]).astype(float)
         form = (chance.random(shape) < policy.form).astype(float) * policy.pays_form
-        style = np.round(np.clip(chance.normal(policy.style, 0.15, shape), 0, 1), 1)
+        length = min(1.0, policy.tokens / self.setting.cap)
+        level = policy.worth_of_length * length + (1 - policy.worth_of_length) * policy.style
+        style = np.round(np.clip(chance.normal(level, 0.15, shape), 0, 1), 1)
+        if policy.alike:
+            right, form, style = (np.repeat(scores[:, :1], group, axis=1) for scores in (right, form, style))
+        right, form = policy.sign * right, form + policy.form_shift
         if policy.noise_only:
             right, form = np.full(shape, 0.4), np.full(shape, 0.5)
             style = 0.5 + chance.normal(0.0, 0.002, shape)
         return right, form, style
+
+    def _chances(self, policy: Policy, rows: Any, held_out: float = 0.0) -> Any:
+        """The chance that a completion of each prompt is right."""
+        skill = policy.skill + held_out - policy.spread * self.difficulty[rows]
+        if self.setting.families:
+            skill = skill + policy.family * (rows % len(self.setting.families) == 0)
+        return 1 / (1 + np.exp(-2 * skill))
+
+    def _drawn(self, policy: Policy) -> Any:
+        """Draw prompts by how much they teach: in proportion to the spread of their rewards."""
+        chances = self._chances(policy, np.arange(PROMPTS))
+        spreads = np.sqrt(chances * (1 - chances)) + 0.02
+        return self.random.choice(PROMPTS, self.setting.prompts, replace=False, p=spreads / spreads.sum())
 
     def _prompts(self) -> Any:
         if len(self.order) < self.setting.prompts:
@@ -247,21 +252,26 @@ class _Simulation:
         usual = self.setting.step_s * (policy.tokens / 200.0) ** 0.7
         warm = 4.0 if step <= 2 else 1.0
         slow = float(self.random.uniform(2.0, 5.0)) if self.random.random() < 0.02 else 1.0
-        return usual * warm * slow * policy.slower * float(self.random.lognormal(0.0, 0.12))
+        rounds = 1.0 + 0.5 * self.extra_rounds
+        return usual * warm * slow * rounds * policy.slower * float(self.random.lognormal(0.0, 0.12))
 
     def _evaluate(self, step: int, policy: Policy, rows: list[Row]) -> list[Row]:
-        right, form, style = self._scores(policy, self.random.integers(0, PROMPTS, 64), 2, policy.held_out)
+        prompts = self.random.integers(0, PROMPTS, self.setting.eval_prompts)
+        right, form, style = self._scores(policy, prompts, 2, policy.held_out)
         began = self.t
         self.t += 20 * self.setting.step_s * float(self.random.uniform(0.8, 1.2))
         values = {
-            "eval_reward": float((right + 0.25 * form + 0.25 * style).mean()),
+            "eval_reward": float(policy.total_sign * (right + sum(self._weighted(form, style))).mean()),
             "eval_rewards/accuracy/mean": float(right.mean()),
         }
         rows.append((step, self.t, values))
         return [self._sample(at, (60.0, 0.0), policy) for at in np.arange(began, self.t, 10.0)]
 
-    def _system(self, began: float, policy: Policy) -> list[Row]:
-        return [self._sample(at, policy.use, policy) for at in np.arange(began, self.t, max(2.0, (self.t - began) / 8))]
+    def _system(self, began: float, policy: Policy, *, first: bool) -> list[Row]:
+        use = policy.use
+        if self.setting.takes_turns and self.setting.updates > 1:
+            use = (40.0, 80.0) if first else (90.0, 0.0)
+        return [self._sample(at, use, policy) for at in np.arange(began, self.t, max(2.0, (self.t - began) / 8))]
 
     def _sample(self, at: float, use: tuple[float, float], policy: Policy) -> Row:
         chance = self.random

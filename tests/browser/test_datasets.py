@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from controlplane.platform.http import body_limit
+from controlplane.setup.serving import body_sizes
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 
@@ -96,7 +96,7 @@ def test_the_way_from_a_file_to_a_new_run(site: Stack, page: Page, complaints: C
     expect(page.locator(".recognised")).to_contain_text("GSM8K")
     example = page.locator("#example")
     expect(example).to_contain_text("Example 1 of")
-    page.get_by_label("System prompt").fill("Think first.")
+    page.get_by_label("System prompt", exact=True).fill("Think first.")
     expect(example).to_contain_text("Think first.")
     page.get_by_label("Count tokens with").select_option(label="a tiny model")
     expect(example.locator(".exact pre")).to_contain_text("<|im_start|>system\nThink first.<|im_end|>")
@@ -118,6 +118,21 @@ def test_the_way_from_a_file_to_a_new_run(site: Stack, page: Page, complaints: C
     expect(page.get_by_role("img", name=re.compile("Length of the prompt in tokens"))).to_be_visible()
     page.get_by_role("link", name="Train on it").click()
     expect(page.locator("[name=dataset_version] option:checked")).to_contain_text("gsm8k whole way")
+    assert complaints.heard == []
+
+
+def test_a_file_chosen_before_the_script_arrived_is_sent(
+    site: Stack, page: Page, complaints: Complaints, tmp_path: Path
+) -> None:
+    held: list[Route] = []
+    page.route("**/upload*.js", lambda route: held.append(route))
+    page.goto(f"{site.url}/datasets/upload/", wait_until="commit")
+    page.get_by_label("Name").fill("early")
+    page.get_by_label("File", exact=True).set_input_files(sums(tmp_path / "early.jsonl", 20))
+    for route in held:
+        route.continue_()
+    expect(page.get_by_role("heading", name="early v1")).to_be_visible()
+    assert len(held) == 1
     assert complaints.heard == []
 
 
@@ -172,7 +187,7 @@ def test_a_refusal_of_the_server_keeps_the_file(site: Stack, page: Page, tmp_pat
 
 def test_what_is_too_large_to_be_sent_is_still_there_on_the_way_back(site: Stack, page: Page) -> None:
     page.goto(f"{site.url}/datasets/rows/")
-    text = "x" * (body_limit.DEFAULT_LIMIT + 1)
+    text = "x" * (body_sizes.TEXT_LIMIT + 1)
     page.locator("[name=rows]").fill(text)
     page.get_by_role("button", name="Check", exact=True).click()
     expect(page.get_by_role("heading", name="Too large")).to_be_visible()

@@ -138,6 +138,7 @@ def test_runs_are_deleted_renamed_and_restored(site: Stack, page: Page, complain
     page.get_by_role("button", name="Rename").click()
     expect(page.get_by_label("Name", exact=True)).to_be_focused()  # before it is there, Escape is nobody's
     page.keyboard.press("Escape")
+    expect(page.get_by_label("Name", exact=True)).to_have_count(0)  # whose form has a button of that name, too
     page.get_by_role("button", name="Rename").click()
     page.get_by_label("Name", exact=True).fill("going on")
     page.keyboard.press("Enter")

@@ -72,7 +72,6 @@ def test_a_range_that_somebody_zoomed_to_stays_while_numbers_arrive(
     assert complaints.heard == []
 
 
-@pytest.mark.telling
 def test_a_lost_connection_goes_on_where_it_was(site: Stack, run: str, page: Page) -> None:
     sockets: list[WebSocketRoute] = []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 def write_model(folder: Path) -> None:
     folder.mkdir(parents=True)
     config = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 64, "hidden_size": 8}
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}))
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 1024}))
     (folder / "tokenizer.json").write_text("{}")
     tokenizer = {"eos_token": "<|end|>", "chat_template": "{{ messages }}"}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))

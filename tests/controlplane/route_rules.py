@@ -266,6 +266,7 @@ RULES = {
     "api_reaped": HOST,
     "api_deleted": HOST,
     "api_store": HOST,
+    "api_store_signature": HOST,
     "api_stored": HOST,
     "api_archive": HOST,
     "api_not_launched": HOST,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.urls import reverse
 
 from controlplane.catalogue.datasets.models import Corpus, CorpusVersion
 from controlplane.catalogue.hardware.models import ModelInspection
@@ -47,6 +46,7 @@ from tests.controlplane.route_rules import (
     TOKEN_OPERATE,
     TOKEN_READ,
 )
+from tests.everything.addresses import parameters, routes
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt, event
 from tests.runs.engine.alerts.builders import a_target
@@ -58,16 +58,6 @@ pytestmark = pytest.mark.django_db
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
 BY_TOKEN = (HOST, TOKEN_READ, TOKEN_OPERATE, TOKEN_ADMIN)
-
-
-def routes(resolver: Any = None, before: str = "") -> Iterator[tuple[str, str]]:
-    """(name, pattern) of every route there is."""
-    for entry in (resolver or get_resolver()).url_patterns:
-        pattern = before + str(entry.pattern)
-        if isinstance(entry, URLResolver):
-            yield from routes(entry, pattern)
-        elif isinstance(entry, URLPattern):
-            yield entry.name or f"without a name: {pattern}", pattern
 
 
 ROUTES = dict(routes())
@@ -92,7 +82,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ingest.accept(attempt, [event(attempt.last_seq + 1, "checkpoint", **saved)])
     [checkpoint] = checkpoints.of_run(attempt.run)
     download = archives.start(checkpoint, attempt.run.owner, card="")
-    archives.store(download, 0, b"tar", of=3)
+    archives.store(download, 0, b"tar", total_bytes=3)
     source = MachineSource.objects.create(name="cluster", kind="slurm", control_url="https://control.example")
     machine = MachineRequest.objects.create(source=source, host_name="cluster-1")
     values: dict[str, Any] = {
@@ -140,7 +130,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     }
 
     def of(name: str) -> str:
-        wanted = re.findall(r"<(?:\w+:)?(\w+)>", ROUTES[name])
+        wanted = parameters(ROUTES[name])
         unknown = set(wanted) - set(values)
         assert not unknown, f"say in this fixture what {unknown} of {ROUTES[name]} may be"
         return reverse(name, kwargs={parameter: values[parameter] for parameter in wanted})
@@ -277,6 +267,7 @@ def test_every_answer_carries_the_policy_and_its_companions(address: Any) -> Non
         assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
         assert answer["X-Content-Type-Options"] == "nosniff"
         assert answer["X-Frame-Options"] == "DENY"
+        assert {"private", "no-store"} & set(answer["Cache-Control"].split(", ")), "no cache on the way may keep it"
 
 
 def test_no_page_needs_an_inline_script(address: Any) -> None:

@@ -24,7 +24,7 @@ def test_a_number_has_three_significant_digits(subtests: pytest.Subtests) -> Non
             assert figures.sig(value) == text
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "", True])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, None, "", True])
 def test_what_is_no_number_is_a_dash(value: object) -> None:
     assert figures.sig(value) == "–"
 

@@ -203,6 +203,29 @@ result = client.post(f"/users/{other.pk}/", {"role": "viewer"}).status_code
         assert racers.alone(look) == 1
 
 
+def test_things_of_one_name_that_are_restored_at_once_get_names_of_their_own(racers: Racers) -> None:
+    before = """
+from controlplane.catalogue.rewards.models import RewardConfig
+from controlplane.platform.accounts.models import User
+from runs.engine.trash import deleting
+from runs.engine.trash.kinds import KINDS
+user = User.objects.get_or_create(username="ada")[0]
+"""
+    prepare = """
+pks = []
+for _ in range(4):
+    pks.append(str(RewardConfig.objects.create(name=f"one{round_}").pk))
+    deleting.delete(KINDS["reward"], pks[-1], user)
+result = pks
+"""
+    look = "result = list(RewardConfig.objects.filter(pk__in=pks).values_list('name', flat=True))"
+    for round_ in range(ROUNDS):
+        pks = racers.alone(before + prepare, round_=round_)
+        act = f"{before}result = deleting.restore(KINDS['reward'], mine, user)[0].name"
+        racers.at_once(act, [{"mine": pk} for pk in pks])
+        assert sorted(racers.alone(before + look, pks=pks)) == [f"one{round_}{end}" for end in ("", " 2", " 3", " 4")]
+
+
 GROUPS = f"""{STARTED}
 Attempt.objects.filter(status="starting").update(status="stopped")
 Lease.objects.update(state="released")
@@ -235,3 +258,14 @@ def test_ticks_at_once_fold_and_judge_once(racers: Racers) -> None:
     assert racers.alone(f"{counted}\nresult = [sum(points), len(points)]", pks=pks) == [6 * 1000, 6]
     folded = "result = sorted(set(Run.objects.filter(attempts__in=pks).values_list('folded_seq', flat=True)))"
     assert racers.alone(folded, pks=pks) == [1000]
+
+
+def test_of_many_guesses_of_a_password_at_once_five_are_checked(racers: Racers) -> None:
+    guess = """
+from controlplane.platform.accounts import throttle
+result = sum(throttle.begin_try(name, address) is not None for _ in range(15))
+"""
+    limit = "from controlplane.platform.accounts import throttle\nresult = throttle.PER_NAME_AND_ADDRESS"
+    for round_ in range(ROUNDS):
+        address = f"203.0.113.{round_}"
+        assert sum(racers.at_once(guess, name=f"ann{round_}", address=address)) == racers.alone(limit)

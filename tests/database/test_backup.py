@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,19 @@ def test_sqlites_backup_is_restored_from_a_database_in_use(tmp_path: Path) -> No
     copy = tmp_path / "two" / "controlplane.sqlite3"
     subprocess.run(["sqlite3", tmp_path / "one" / "controlplane.sqlite3", f".backup {copy}"], check=True)
     racers.close()
+    assert killed_while_writing(tmp_path / "one" / "controlplane.sqlite3")
+    subprocess.run(["sqlite3", tmp_path / "one" / "controlplane.sqlite3", f".restore {copy}"], check=True)
+    restored = Racers(tmp_path / "one", count=1)
+    assert restored.alone(LOOK) == before
+    restored.close()
     again = Racers(tmp_path / "two", count=1)
     assert again.alone(LOOK) == before
     again.close()
+
+
+def killed_while_writing(database: Path) -> bool:
+    """Commit changes that stay in the write-ahead log, which replacing the file would bring back."""
+    act = "import os, sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('delete from runs_metricchunk')"
+    kill = "c.execute('update runs_run set last_seq = 0'); c.commit(); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", f"{act}; {kill}", database])
+    return database.with_name(f"{database.name}-wal").stat().st_size > 0

@@ -66,13 +66,13 @@ acts[act]()
 
 WAITING = """
 from runs.engine.scheduling import gpu_queue
-result = [a.run_id for a in gpu_queue.waiting()]
+result = [a.run_id for a in gpu_queue.queued_attempts()]
 """
 REVERSE = """
 from runs.engine.scheduling import gpu_queue, reordering
 for pk in pks:
     reordering.move_run(Run.objects.get(pk=pk), a_user())
-result = [a.run_id for a in gpu_queue.waiting()]
+result = [a.run_id for a in gpu_queue.queued_attempts()]
 """
 
 

@@ -21,6 +21,8 @@ from tests.postgres import Postgres
 pytestmark = pytest.mark.processes
 
 STORED = [Path(__file__).parent / f"stored/{commit}.sqlite3.xz" for commit in ("7f8d9e83", "321ad642", "742d8d5e")]
+HEADER = 100
+"""Bytes of a database's header."""
 PREPARE = """
 import django
 django.setup()
@@ -42,7 +44,7 @@ django.setup()
 from runs.engine.models import Run
 from runs.insight.metrics import trend
 [run] = Run.objects.filter(trend_of__gt=0)
-assert run.reward_ends and trend.rebuilt(run)["reward_ends"] == run.reward_ends
+assert run.reward_ends and trend.rebuilt_columns(run)["reward_ends"] == run.reward_ends
 """
 
 
@@ -108,6 +110,40 @@ def test_the_copy_of_a_killed_update_outlives_the_next_one(data: Path) -> None:
     assert update(data).returncode == 0
 
 
+@pytest.mark.parametrize("data", [STORED[0]], indirect=True, ids=["newest"])
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda file: os.truncate(file, file.stat().st_size // 2), "can't be read: database disk image is malformed"),
+        (lambda file: file.write_bytes(b"PGDMP" + b"x" * 5000), "can't be read: file is not a database"),
+        (lambda file: apply(file, "runs", "0999_later"), "a newer version, with runs.0999_later"),
+    ],
+    ids=["truncated", "another file", "newer"],
+)
+def test_a_database_that_can_not_be_used_is_refused_unchanged(data: Path, damage: Any, says: str) -> None:
+    damage(data / "controlplane.sqlite3")
+    before = (data / "controlplane.sqlite3").read_bytes()
+    refused = update(data)
+    assert refused.returncode == 1
+    assert says in refused.stderr.splitlines()[-1]
+    assert "Nothing was changed." in refused.stderr.splitlines()[-1]
+    assert (data / "controlplane.sqlite3").read_bytes()[HEADER:] == before[HEADER:]  # which says how it is journalled
+
+
+@pytest.mark.parametrize("data", [STORED[-1]], indirect=True, ids=["oldest"])
+def test_a_backup_that_replaced_a_half_updated_database_outlives_a_failed_update(data: Path) -> None:
+    stored = (data / "controlplane.sqlite3").read_bytes()
+    assert update(data, "import os, signal; os.kill(os.getpid(), signal.SIGKILL)").returncode == -9
+    for left in data.glob("controlplane.sqlite3*"):
+        left.unlink()
+    (data / "controlplane.sqlite3").write_bytes(stored)
+    with sqlite3.connect(data / "controlplane.sqlite3") as backup:
+        backup.execute("update runs_run set name = 'trained since'")
+    later = rows(data)
+    assert update(data, 'raise ValueError("no such thing")').returncode == 1
+    assert rows(data) == later
+
+
 def test_an_update_that_fails_changes_nothing_in_postgresql(postgres: Postgres, tmp_path: Path) -> None:
     stored = tmp_path / "stored.sqlite3"
     stored.write_bytes(lzma.decompress(STORED[-1].read_bytes()))
@@ -124,6 +160,12 @@ def update(data: Path, at_the_end: str = "", **variables: str) -> subprocess.Com
     name = sorted((ROOT / "runs/engine/migrations").glob("0*.py"))[-1].stem
     before = BREAK.format(name=name, act=at_the_end) if at_the_end else ""
     return python(data, "-c", PREPARE.format(before=before), **variables)
+
+
+def apply(file: Path, app: str, name: str) -> None:
+    with sqlite3.connect(file) as database:
+        row = (app, name, "2026-01-01 00:00:00")
+        database.execute("insert into django_migrations (app, name, applied) values (?, ?, ?)", row)
 
 
 def fold_half(data: Path) -> None:

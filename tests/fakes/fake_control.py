@@ -14,6 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from workers.artifactstore import signed_url
+from workers.contract.wire.artifacts import Store, StoreRequest
+from workers.contract.wire.documents import from_dict
+
 TOKEN = "t0ken-that-must-not-leak"
 
 
@@ -186,7 +190,12 @@ class FakeControl:
     def _store(self, data: dict[str, Any]) -> tuple[int, Any]:
         if self.store_answer is None:
             return 404, {"error": {"what": "no such page", "where": "path", "fix": ""}}
-        return 200, self.store_answer
+        return 200, {**self.store_answer, "store": {**self.store_answer["store"], "key": "", "secret": ""}}
+
+    def _signature(self, data: dict[str, Any]) -> tuple[int, Any]:
+        assert self.store_answer is not None
+        store = from_dict(Store, self.store_answer["store"])
+        return 200, {"url": signed_url(store, from_dict(StoreRequest, data))}
 
     def _stored(self, data: dict[str, Any]) -> tuple[int, Any]:
         self.stored.append({**data, "after_the_end": self.ended is not None})

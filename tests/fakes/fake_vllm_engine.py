@@ -29,6 +29,7 @@ class Faults(dict[str, str]):
     KNOWN = frozenset(
         {"never_ready", "dies_on_start", "dies_after", "slow", "ignores_sigterm", "health_but_hangs"}
         | {"leaves_orphan", "wrong_name", "gate", "gate_term", "one_by_one", "generates_in", "hangs_at"}
+        | {"ignores_adapters"}
     )
 
     @classmethod
@@ -171,6 +172,12 @@ def load_backend(options: argparse.Namespace) -> Backend:
 
 def stub_backend(request: dict[str, Any]) -> dict[str, Any]:
     """Canned completions: the prompt's own tokens over and over, each as probable as the next of a hundred."""
+    if request["op"] == "score":
+        names = [[str(token) for token in prompt] for prompt in request["prompts"]]
+        rows = [[None, *[-4.60517] * (len(prompt) - 1)] for prompt in names]
+        tops = [[None, *({name: -4.60517} for name in prompt[1:])] for prompt in names]
+        columns = zip(names, rows, tops, strict=True)
+        return {"scored": [{"tokens": tokens, "logprobs": values, "top": top} for tokens, values, top in columns]}
     if request["op"] != "generate":
         return {}
     sequences = []

@@ -214,30 +214,34 @@ class Routes(BaseHTTPRequestHandler):
         names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "max_tokens")
         options = {name: request[name] for name in names if request.get(name) is not None}
         state, started = self.state, time.monotonic()
+        scores = bool(request.get("echo"))
         with state.lock:
             state.running += 1
-            state.asked += 1
-            hangs = state.faults.seconds("hangs_at") == state.asked
-        log(f"Asked for {len(prompts) * n} completions of '{request['model']}'")
+            state.asked += not scores
+            hangs = not scores and state.faults.seconds("hangs_at") == state.asked
+        wanted = "scores" if scores else "completions"
+        log(f"Asked for {len(prompts) * n} {wanted} of '{request['model']}'")
         if hangs:
             threading.Event().wait()
-        adapter = None if request["model"] == state.name else request["model"]
+        is_base = request["model"] == state.name or state.faults.has("ignores_adapters")
+        adapter = None if is_base else request["model"]
         answer = state.engine.ask(op="generate", prompts=prompts, n=n, adapter=adapter, **{"max_tokens": 16, **options})
         if "error" in answer:
             raise Refused(500, "InternalServerError", answer["error"])
         sequences = answer["sequences"]
-        for _ in prompts if state.faults.has("one_by_one") else ():
+        for _ in prompts if state.faults.has("one_by_one") and not scores else ():
             with state.turn:
                 time.sleep(state.faults.seconds("one_by_one"))
-        time.sleep(max(0.0, started + state.faults.seconds("generates_in") - time.monotonic()))
+        if not scores:
+            time.sleep(max(0.0, started + state.faults.seconds("generates_in") - time.monotonic()))
         with state.lock:
             state.running -= 1
             state.finished += len(sequences)
             state.prompt_tokens += sum(map(len, prompts))
             state.generation_tokens += sum(len(s["tokens"]) for s in sequences)
-        log(f"Generated {len(sequences)} sequences with model '{request['model']}'")
+        log(f"{'Scored' if scores else 'Generated'} {len(sequences)} sequences with model '{request['model']}'")
         choices = [choice(request, i, prompts[i // n], sequence) for i, sequence in enumerate(sequences)]
-        if request.get("echo"):
+        if scores:
             _add_prompts(choices, state.engine.ask(op="score", prompts=prompts, adapter=adapter)["scored"])
         head = {"id": f"cmpl-{state.finished}", "object": "text_completion", "created": int(time.time())}
         head["model"] = request["model"]

@@ -30,7 +30,6 @@ stopping.request_stop(Attempt.objects.get(run_id=run), StopMode.SAVE, builders.a
 """
 
 
-@pytest.mark.telling
 def test_runs_outlive_a_ctrl_c_and_a_kill_and_stop_runs_ends_them(data: Path, manage: Start, shell: Stack) -> None:
     first = manage("up", "--port", "0", **SETTINGS)
     first.wait_for("Ctrl-C stops")

@@ -66,7 +66,7 @@ class TestOfATraining:
             folder = attempt(tmp_path / "whole", tiny_model, server, grpo=grpo, eval_rows=2)
             done = train(folder)
             assert done.returncode == 0, done.stderr[-2000:]
-            told = re.findall(r"(Asked|Generated|Loaded).*'(policy-v\d)'[,\n]", server.log())
+            told = re.findall(r"(Asked(?= for \d+ completions)|Generated|Loaded).*'(policy-v\d)'[,\n]", server.log())
             checkpoint = str(folder / "checkpoints/checkpoint-3")
             rest = attempt(tmp_path / "rest", tiny_model, server, grpo=grpo, eval_rows=2, resume_from=checkpoint)
             done = train(rest)

@@ -131,21 +131,23 @@ def test_groups_of_the_next_batch_may_be_completed_while_this_one_is_scored(
 def test_groups_side_by_side_share_the_requests_that_a_judge_may_have(
     run: RunSpec, rows: data.Rows, tools: Tools, judge: JudgeServer
 ) -> None:
-    judge.barrier = threading.Barrier(4)  # is passed only with as many at once as it may have
-    early = early_of(run, tools, JUDGE)
-    scored = Scored([JUDGE], rows, tools, early)
-    texts = [f"{number}" for number in range(12)]
-    for at in range(0, 12, 2):
+    judge.barrier = threading.Barrier(8)  # is passed only with as many at once as it may have
+    spec = RewardSpec("judge", "judge", params={**RUBRIC, "concurrency": 8})
+    early = early_of(run, tools, spec)
+    early._cores = 1  # doesn't limit what waits for a server
+    scored = Scored([spec], rows, tools, early)
+    texts = [f"{number}" for number in range(16)]
+    for at in range(0, 16, 2):
         early.begin(rewards.to_generated(texts[at : at + 2], [[at], [at + 1]]), [rows.by_id[at]] * 2)
     [function] = scored._functions
     values = function(
         completions=texts,
-        row=[number // 2 * 2 for number in range(12)],
-        completion_ids=[[number] for number in range(12)],
+        row=[number // 2 * 2 for number in range(16)],
+        completion_ids=[[number] for number in range(16)],
         log_metric=scored.told.__setitem__,
     )
-    assert values == [0.5] * 12
-    assert judge.most_at_once == 4
+    assert values == [0.5] * 16
+    assert judge.most_at_once == 8
     assert scored.told["time/rewards/judge_s"] > 0
 
 

@@ -68,7 +68,7 @@ tokenizer.chat_template = (
     "{{ messages | length }}{% for message in messages %}<|im_start|>{{ message.role }}\\n{{ message.content }}"
     "<|im_end|>\\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\\n{% endif %}"
 )
-conversing = Conversing(tokenizer, "", {}, longest=60, count_outputs=False)
+conversing = Conversing(tokenizer, "", {}, max_tokens=60, count_outputs=False)
 conversing.check()
 branches, messages = Branches(), [{"role": "user", "content": "a"}]
 for answer in ("b", "cd"):
@@ -79,6 +79,67 @@ for answer in ("b", "cd"):
     messages = [*messages, spoke, {"role": "user", "content": "ok"}]
 assert branches.dropped == 1
 assert branches.longest().turns[-1].message["content"] == "cd"
+"""
+
+HOSTILE = r"""
+import asyncio, hashlib, json
+import aiohttp
+from workers.trainer import tiny
+from workers.trainer.gateway.conversing import Conversing
+from workers.trainer.gateway.endpoint import AgentEndpoint
+from workers.trainer.gateway.engine import PolicyTurn
+from workers.trainer.gateway.inference_api import InferenceApi
+from workers.trainer.gateway.sessions import AgentTask, SessionManager
+tokenizer = tiny.make_tokenizer()
+reached = []
+
+class Engine:
+    version = 0
+    async def complete(self, request, key):
+        reached.extend(request.ids)
+        return PolicyTurn([10, 11], [-1.0] * 2, False, 0)
+    async def close(self): ...
+
+conversing = Conversing(tokenizer, "", {}, max_tokens=60, count_outputs=False)
+conversing.context, manager = 2048, SessionManager(session_s=600)
+endpoint = AgentEndpoint(manager, conversing, Engine(), digest=hashlib.sha256(b"k").hexdigest(), shows_answer=False)
+inference = InferenceApi(conversing, Engine(), longest=2048)
+url = endpoint.open("127.0.0.1", 0, *endpoint.routes(), *inference.routes()[:1])
+endpoint.run(manager.begin([AgentTask({"row": number}, "hi") for number in range(2)]))
+asks = [{"role": "user", "content": "x"}]
+calls = lambda arguments: [{"function": {"name": "f", "arguments": arguments}}]
+tools = lambda *functions: {"messages": asks, "tools": [{"type": "function", "function": one} for one in functions]}
+chats = [
+    {"messages": [{"role": "assistant", "content": "x", "tool_calls": calls("[" * 100_000)}, *asks]},
+    {"messages": [{"role": "assistant", "content": "x", "tool_calls": calls('{"a":' * 2_000)}, *asks]},
+    tools({}), tools({"name": {"a": 1}}), tools({"name": "f"}), tools({"name": "f", "parameters": {"properties": 5}}),
+    {"messages": [{"role": "user", "content": "\ud800"}]}, {"messages": asks, "max_tokens": -1}, {"messages": 1},
+]
+beyond = [[len(tokenizer)], [0, 10**9], [2**32], [2**63], [10**400], [-1], "\ud800", [[1], [2]], {"a": 1}]
+rewards = [10**400, -(10**400), float("nan"), True, "1", []]
+
+async def main():
+    async with aiohttp.ClientSession(headers={"Authorization": "Bearer k"}) as http:
+        async def status(path, body):
+            async with http.post(url + path, data=json.dumps(body)) as response:
+                return response.status
+        async with http.post(url + "/v1/sessions") as response:
+            session = "/s/" + (await response.json())["id"]
+        for path, bodies in (
+            ("/v1/chat/completions", chats), ("/v1/completions", [{"prompt": prompt} for prompt in beyond]),
+            ("/reward", [{"reward": reward} for reward in rewards]), ("/end", [{"reward": 10**400}, []]),
+        ):
+            for body in bodies:
+                assert await status(session + path, body) == 400, (path, str(body)[:80])
+        for prompt in beyond:
+            for asked in (prompt, {"prompt_token_ids": prompt}):
+                assert await status("/generate", {"prompt": asked}) == 400, str(prompt)[:80]
+        assert reached == []
+        assert await status(session + "/v1/completions", {"prompt": [0, len(tokenizer) - 1]}) == 200
+        assert await status(session + "/end", {"reward": 1}) == 200
+
+asyncio.run(main())
+endpoint.close()
 """
 
 
@@ -116,6 +177,10 @@ def test_a_server_that_closes_kept_connections_is_not_taken_for_gone(preloaded: 
 
 def test_a_chat_template_that_changes_earlier_messages_makes_a_branch_of_each_request(preloaded: Preloaded) -> None:
     preloaded.run("-c", CHANGING)
+
+
+def test_an_agent_that_sends_anything_is_refused_and_ends_nothing(preloaded: Preloaded) -> None:
+    preloaded.run("-c", HOSTILE)
 
 
 def test_turns_near_the_end_of_the_context_are_asked_for_apart(preloaded: Preloaded) -> None:

@@ -19,7 +19,7 @@ class Run:
     def __init__(self, share: float = 0.5, spared: tuple[str, ...] = ()) -> None:
         self.events: list[dict[str, Any]] = []
         self.failures = Failures(
-            share=share, event=lambda _, data, step: self.events.append({**data, "step": step}), spared=spared
+            share=share, event=lambda _, data, step: self.events.append({**data, "step": step}), exempt_rewards=spared
         )
         self.step = 0
 
@@ -63,7 +63,7 @@ def test_an_event_names_the_reward_the_row_and_what_it_said(capsys: pytest.Captu
 def test_a_reward_of_evaluations_only_is_told_and_never_ends_the_run() -> None:
     run = Run(spared=("judge",))
     assert {run.batch(*range(10)) for _ in range(WINDOW)} == {""}
-    run.failures.judge_the_end()
+    run.failures.judge_at_end()
     assert run.failures.verdict == ""
     assert run.events
 
@@ -104,7 +104,7 @@ def test_the_run_ends_above_its_share_and_never_at_it(share: float, failed: int,
 def test_a_training_of_fewer_batches_is_judged_at_its_end() -> None:
     run = Run()
     assert run.batch(*range(10)) == ""
-    run.failures.judge_the_end()
+    run.failures.judge_at_end()
     assert "10 of the 10 completions of its batch" in run.failures.verdict
 
 

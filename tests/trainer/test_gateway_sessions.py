@@ -125,7 +125,7 @@ def test_whoever_waits_learns_that_the_run_has_ended() -> None:
     run(work)
 
 
-@pytest.mark.parametrize("reward", [None, "1", True, float("nan"), float("inf"), [1]])
+@pytest.mark.parametrize("reward", [None, "1", True, float("nan"), float("inf"), [1], 10**400])
 def test_a_reward_is_a_finite_number(reward: object) -> None:
     async def work(manager: SessionManager) -> None:
         await manager.begin(tasks(1))

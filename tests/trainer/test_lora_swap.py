@@ -13,6 +13,7 @@ from tests.fakes.running_vllm import RunningVllm, until
 from tests.trainer import builders
 from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
+from workers.contract.reports.metric_names import LOGP_GAP, POLICY_CHANGE, VLLM_CHANGED, VLLM_FOLLOWED
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.stack.commands import AWAIT_SERVERS
@@ -35,9 +36,9 @@ LEFT = (10 * AGREE) ** 2 / 2
 not hold any more would make them disagree by ten times that."""
 
 
-def sampling(preloaded: Preloaded, model: Path, name: str = ATTEMPT) -> RunningVllm:
+def sampling(preloaded: Preloaded, model: Path, name: str = ATTEMPT, **faults: str) -> RunningVllm:
     """A server that really samples from the model and its adapters."""
-    env = {**ALLOWED, "FAKE_VLLM_ENGINE": "torch", "OMP_NUM_THREADS": "1"}
+    env = {**ALLOWED, "FAKE_VLLM_ENGINE": "torch", "OMP_NUM_THREADS": "1", **faults}
     return RunningVllm(*LORA, preloaded=preloaded, model=str(model), name=name, **env)
 
 
@@ -86,13 +87,32 @@ def test_the_server_samples_from_the_policy_as_it_is_trained(
     assert fresh[-1]["kl"] > LEFT
     assert any(abs(logs[step]["mean_ratio"] - 1) > 1e-5 for step in (2, 4, 6))
 
-    used = re.findall(r"sequences with model '(.+)'", sampling_server.log())
+    assert logs[1][POLICY_CHANGE] == 0
+    for log in fresh[1:]:
+        assert log[POLICY_CHANGE] > AGREE
+        assert log[VLLM_FOLLOWED] == pytest.approx(1.0, abs=0.02)
+    assert all(log[LOGP_GAP] < AGREE for log in fresh)
+
+    used = re.findall(r"Generated \d+ sequences with model '(.+)'", sampling_server.log())
     assert used == ["policy-v1", "policy-v2", "policy-v3"]
     assert sampling_server.models() == [ATTEMPT, "policy-v3"]
     assert [path.name for path in (folder / "adapters").iterdir()] == ["policy-v3"]
     assert len(builders.lines(folder / FileName.SAMPLES)) == 6
     steps = [line for line in builders.lines(folder / FileName.METRICS) if "loss" in line["data"]]
     assert [line["step"] for line in steps if line["data"].get("time/weight_sync_s", 0) > 0] == [1, 3, 5]
+
+
+def test_a_server_that_keeps_the_base_model_is_seen_at_the_second_batch(
+    start: Start, preloaded: Preloaded, tiny_model: Path, tmp_path: Path
+) -> None:
+    with sampling(preloaded, tiny_model, FAKE_VLLM="ignores_adapters") as server:
+        folder = attempt(tmp_path / "attempt", tiny_model, server.ready(seconds=120), max_steps=3)
+        trainer = start("-m", "workers.trainer", folder)
+        _, stderr = trainer.communicate()
+    assert trainer.returncode == 0, stderr
+    log = builders.logs(folder)[3]
+    assert log[POLICY_CHANGE] > AGREE
+    assert log[VLLM_FOLLOWED] == log[VLLM_CHANGED] == 0
 
 
 def test_two_servers_sample_their_own_groups_from_the_same_policy(

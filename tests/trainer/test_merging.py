@@ -153,7 +153,7 @@ def test_a_disk_without_room_is_said_before_and_one_that_fills_leaves_nothing(
         (small / "r0").symlink_to(trained / "r0")
         folder = merge(small, model=tiny_model)
         assert "GB are free" in refusal(train(folder), folder)
-        code = "import sys; from workers.trainer import jobs; jobs.MIN_FREE = -10**9"
+        code = "import sys; from workers.trainer import jobs; jobs.MIN_FREE_BYTES = -10**9"
         process = start("-c", f"{code}; from workers.trainer.__main__ import main; sys.exit(main([{str(folder)!r}]))")
         out, err = process.communicate(timeout=240)
         done = subprocess.CompletedProcess([], process.returncode, out, err)

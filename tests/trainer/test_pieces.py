@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -260,3 +261,33 @@ def test_the_demo_has_a_few_hundred_different_problems_with_right_answers() -> N
 def test_the_demos_rewards_are_in_the_library() -> None:
     for reward in demo.CONFIG["rewards"]:
         assert LIBRARY[reward["function"]].check(reward["params"]) == []
+
+
+def _logged_sources(tmp_path: Path, metadata: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """What is logged of one completion of each row, whose reward is the row's number."""
+    dataset = [{**row, **extra} for row, extra in zip(builders.rows(len(metadata)), metadata, strict=True)]
+    rows = rows_of(tmp_path, dataset=dataset)
+    file = SampleFile(tmp_path / "s.jsonl", rows=rows, names=["a"], weights=[1.0], writes=True)
+    metrics: dict[str, list[float]] = defaultdict(list)
+    file.log_sources([Sample(row, "x", 1, "eos", [float(row)], 0.0) for row in rows.train], metrics)
+    return metrics
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        [{"source": name} for name in ("algebra", "geometry", "algebra", "geometry")],
+        [{"tags": [name, "long"]} for name in ("algebra", "geometry", "algebra", "geometry")],
+        [{"source": "one", "family": name} for name in ("algebra", "geometry", "algebra", "geometry")],
+    ],
+)
+def test_rewards_are_logged_by_the_source_of_their_prompts(metadata: list[dict[str, Any]], tmp_path: Path) -> None:
+    logged = _logged_sources(tmp_path, metadata)
+    first, *_ = sorted(logged)
+    assert set(logged) == {"sources/algebra/reward", "sources/geometry/reward"}
+    assert logged["sources/geometry/reward"][0] - logged[first][0] == 1.0
+
+
+@pytest.mark.parametrize("metadata", [[{}] * 3, [{"source": "one"}] * 3, [{"source": str(n)} for n in range(30)]])
+def test_rows_without_few_sources_have_no_rewards_by_source(metadata: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert _logged_sources(tmp_path, metadata) == {}

@@ -59,8 +59,8 @@ def test_prompts_are_drawn_in_proportion_to_their_weights() -> None:
 
 def test_a_draw_has_no_prompt_twice_and_none_that_is_left_out() -> None:
     made = history()
-    assert sorted(made.draw(9, without={5}, weighted=False)) == [0, 2, 3]
-    assert made.draw(2, without=set(ROWS), weighted=True) == []
+    assert sorted(made.draw(9, excluded_rows={5}, weighted=False)) == [0, 2, 3]
+    assert made.draw(2, excluded_rows=set(ROWS), weighted=True) == []
 
 
 def test_a_history_read_from_a_checkpoint_draws_as_the_one_that_was_saved(tmp_path: Path) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.listening import tcp_addresses
 from tests.trainer import builders
 from workers.contract.run.hardware import Rollout, ServerSpec, Strategy, WeightSync
 from workers.contract.run.spec import AttemptSpec, LoraSpec
 from workers.contract.stack import commands
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import FileName
+from workers.supervisor.commands import SOURCE_ROOT
 from workers.trainer import __main__ as trainer
 from workers.trainer.configuration import environment, ranks
 from workers.trainer.configuration.spec import SpecError
@@ -95,3 +98,41 @@ def test_an_error_of_a_rank_reaches_the_launcher_in_its_own_words(tmp_path: Path
     with pytest.raises(IsADirectoryError):
         trainer.main([str(tmp_path)])
     assert json.loads((tmp_path / "error.json").read_text())["message"].startswith("IsADirectoryError: ")
+
+
+MEETS = """
+import json, os, sys
+from pathlib import Path
+from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire.documents import from_dict
+from workers.trainer.configuration import environment, ranks
+spec = from_dict(AttemptSpec, json.loads(Path(sys.argv[1]).read_bytes()))
+environment.prepare(spec)
+import torch.distributed
+ranks.join_group(spec)
+for _ in range(2):  # the second group shares the store of the first
+    # As TRL and vLLM do for a model in one process.
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost")
+    torch.distributed.init_process_group("gloo", init_method="env://")
+    torch.distributed.barrier()
+    print("met", flush=True)
+    sys.stdin.readline()
+    torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.trainer
+@pytest.mark.processes
+def test_the_process_group_of_vllm_inside_a_trainer_listens_on_loopback(tmp_path: Path, trainer_python: Path) -> None:
+    attempt(tmp_path, rollout=Rollout.COLOCATE)
+    command = [str(trainer_python), "-c", MEETS, str(tmp_path / FileName.SPEC)]
+    with subprocess.Popen(
+        command, cwd=SOURCE_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(2):
+            assert process.stdout.readline() == "met\n"
+            assert tcp_addresses(process.pid) == {"127.0.0.1"}
+            print(file=process.stdin, flush=True)
+    assert process.returncode == 0

@@ -223,13 +223,13 @@ from trl.rewards import (
 from workers.rewards.library import LIBRARY
 from workers.rewards.tools import Tools
 from workers.rewards.scoring import score
-from workers.trainer.scoring.rewards import Generated
+from workers.trainer.scoring.rewards import GeneratedCompletion
 from workers.trainer.scoring.trl_rewards import SCORERS
 third = r"It is \boxed{\frac{1}{3}}"
 texts = [third, r"It is \boxed{\frac{1}{2}}", "<think>a</think>b", "", f"<think>a</think>{third}", f"<think>{third}"]
 ids = [[1, 2, 3, 4], [5] * 40, [1, 2], [], [1] * 15, [1] * 20]
 rows = [{"answer": r"\frac{1}{3}"}] * 3 + [{"answer": None, "solution": "7"}] + [{"answer": r"\frac{1}{3}"}] * 2
-made = [Generated(text, ids=of) for text, of in zip(texts, ids)]
+made = [GeneratedCompletion(text, ids=of) for text, of in zip(texts, ids)]
 tools = Tools(open_sandbox=None, trainer=SCORERS)
 def ours(key, **params):
     given = score(LIBRARY[key], made, rows, params, tools)

@@ -14,6 +14,7 @@ import pytest
 from workers.contract.stack.commands import KEEP_FROZEN
 from workers.supervisor.commands import SOURCE_ROOT
 from workers.trainer.configuration import imports
+from workers.trainer.vllm import GUARD
 
 MAIN = """
 import gc, sys
@@ -31,7 +32,8 @@ def test_vllm_gets_its_arguments_and_its_garbage_collector(tmp_path: Path) -> No
     command = [sys.executable, "-m", "workers.trainer.vllm", "serve", "/models/a", "--port", "1"]
     path = os.pathsep.join([str(SOURCE_ROOT), str(tmp_path)])
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-    said = "while imported False while running True ['vllm', 'serve', '/models/a', '--port', '1']\n"
+    arguments = ["vllm", "serve", "/models/a", "--port", "1", "--middleware", GUARD]
+    said = f"while imported False while running True {arguments}\n"
     assert (done.stdout, done.returncode) == (said, 0), done.stderr
 
 
@@ -52,7 +54,7 @@ def test_quick_imports_search_the_packages_once_and_freeze_what_they_made(
     monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: searches.append(1) or {"a": ["A"]})
 
     def fails() -> None:
-        with imports.quick():
+        with imports.speed_up():
             assert not gc.isenabled()
             importlib.metadata.packages_distributions()
             importlib.metadata.packages_distributions()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from workers.diagnosis.folder import NothingToRead, diagnose
 from workers.diagnosis.judging import Diagnosis, Report
+from workers.diagnosis.matching import UNEXPLAINED
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -26,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     print(json.dumps(report.as_dict(), ensure_ascii=False, indent=1) if options.json else in_words(report))
-    return 0 if report.diagnoses else 1
+    return 0 if any(diagnosis.id != UNEXPLAINED for diagnosis in report.diagnoses) else 1
 
 
 def in_words(report: Report) -> str:
@@ -34,7 +35,7 @@ def in_words(report: Report) -> str:
     parts = [_paragraph(diagnosis) for diagnosis in report.diagnoses]
     if not parts:
         parts = ["The cause of this failure is unknown."]
-    if report.first_errors and not report.diagnoses:
+    if report.first_errors:
         errors = "\n".join(f"  {line.file}:{line.number}: {line.text}" for line in report.first_errors)
         parts.append(f"The first error of each process:\n{errors}")
     return "\n\n".join(parts)

@@ -2,7 +2,6 @@
 
 import functools
 import re
-import string
 import tomllib
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).with_name("catalogue.toml")
+_PART = re.compile(r"\[\[(?P<text>[^\[\]|]*)(?:\|\|(?P<otherwise>[^\[\]]*))?\]\]")
+_GROUP = re.compile(r"\{(\w+)\}")
 
 
 class Confidence(StrEnum):
@@ -55,12 +56,13 @@ class CatalogueEntry:
     where: tuple[str, ...] = ()
     """Processes that write the line, with `vllm` for all servers; () for any process."""
     when: str = ""
-    """When the cause occurs: "start", "training", or "" for any time."""
+    """When the cause occurs: "start", "training", "end" for after it, or "" for any time."""
     near: tuple[re.Pattern[str], ...] = ()
-    """Patterns one of which must match in the lines around the match, such as a frame of the traceback."""
+    """Patterns, at least one of which must match a line around the match, such as a frame of the traceback."""
     confidence: Confidence = Confidence.CERTAIN
     follows: tuple[str, ...] = ()
-    """Entries of which this cause is a consequence. If one matches, this isn't shown; `*` means any other entry."""
+    """Entries of which this cause is a consequence. If one of them matches, this cause isn't shown; `*` means any other
+    entry."""
     reasons: tuple[str, ...] = ()
     """End reasons that prove this cause; if `exits` is not empty, one of its codes must occur as well."""
     exits: tuple[int, ...] = ()
@@ -72,16 +74,22 @@ class CatalogueEntry:
     """True if a match on any line is reliable; otherwise only on a line that raises or logs an error."""
     changes: tuple[Change, ...] = ()
 
+    @property
+    def is_specific(self) -> bool:
+        """Whether a match explains an error, rather than reports that there was one."""
+        return "*" not in self.follows and self.confidence is not Confidence.POSSIBLE
+
     def filled(self, template: str, values: dict[str, str]) -> str:
-        """Return a template with its groups replaced by the values of a match."""
-        return _MatchFormatter().vformat(template, (), values)
+        """Return a template with the values of a match. Groups are in double square brackets, whose part after a double
+        bar, or nothing, is used if a group has no value: `needs [[the package {name}||a package]]`."""
+        return _PART.sub(lambda part: _part(part, values), template)
 
 
-class _MatchFormatter(string.Formatter):
-    """A formatter that inserts the groups of a match, and an ellipsis for a group that matched nothing."""
-
-    def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
-        return kwargs.get(str(key)) or "…"
+def _part(part: re.Match[str], values: dict[str, str]) -> str:
+    names = _GROUP.findall(part["text"])
+    if not all(values.get(name) for name in names):
+        return part["otherwise"] or ""
+    return _GROUP.sub(lambda group: values[group[1]], part["text"])
 
 
 @dataclass(frozen=True)
@@ -89,12 +97,19 @@ class Catalogue:
     entries: tuple[CatalogueEntry, ...]
     noise: tuple[re.Pattern[str], ...] = ()
     """Patterns for lines that mention errors but report none."""
+    fallbacks: tuple[re.Pattern[str], ...] = ()
+    """Patterns for lines that say what is done instead, unless they raise an error."""
+    prefixes: tuple[str, ...] = ()
+    stems: tuple[str, ...] = ()
+    layers: dict[str, str] = field(default_factory=dict)
+    """Names of packages, by the folders in which a traceback shows them."""
     by_id: dict[str, CatalogueEntry] = field(default_factory=dict)
 
 
 @functools.cache
 def catalogue() -> Catalogue:
-    """Read and check the catalogue, once per process, and return it. Raises BadCatalogue."""
+    """Read and check the catalogue, once per process, and return it. Raises BadCatalogue if its entries contradict the
+    rules, such as two with the same id."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     all_entries = tuple(_entry(row) for row in table["entry"])
     by_id = {entry.id: entry for entry in all_entries}
@@ -104,7 +119,9 @@ def catalogue() -> Catalogue:
         unknown = set(entry.follows) - set(by_id) - {"*"}
         if unknown:
             raise BadCatalogue(f"{entry.id} follows {', '.join(sorted(unknown))}, which are not entries")
-    return Catalogue(all_entries, tuple(re.compile(pattern) for pattern in table["noise"]), by_id)
+    noise, fallbacks = (tuple(re.compile(pattern) for pattern in table[key]) for key in ("noise", "fallbacks"))
+    prefixes, stems = tuple(table["prefixes"]), tuple(table["stems"])
+    return Catalogue(all_entries, noise, fallbacks, prefixes, stems, dict(table["layers"]), by_id)
 
 
 def entries() -> dict[str, CatalogueEntry]:
@@ -122,6 +139,9 @@ def _entry(row: dict[str, Any]) -> CatalogueEntry:
             values[key] = tuple(values.get(key, ()))
         values["confidence"] = Confidence(values.get("confidence", Confidence.CERTAIN))
         values["changes"] = tuple(Change(**change) for change in values.get("changes", ()))
+        for text in (values["cause"], values["fix"], *(change.value for change in values["changes"])):
+            if _GROUP.search(_PART.sub("", text)):
+                raise BadCatalogue(f"{name}: a group outside double square brackets in {text!r}")
         return CatalogueEntry(**values)
-    except (TypeError, ValueError, re.error) as error:
+    except (KeyError, TypeError, ValueError, re.error) as error:
         raise BadCatalogue(f"{name}: {error}") from error

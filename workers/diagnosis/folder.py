@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workers.diagnosis.judging import Facts, Log, Report, judge
+from workers.diagnosis.judging import Facts, Report, judge
+from workers.diagnosis.matching import Log
 
 EVIDENCE_KINDS = frozenset({"reward_failed", "metrics_left_out", "hang"})
 MAX_LINE_BYTES = 1 << 20

@@ -12,7 +12,7 @@ MAX_NAMED = 5
 
 
 def schema_problem(tool: ToolDescription) -> str:
-    """Explain why the tool's schema can't be used; "" if it can."""
+    """Explain why the tool's schema can't be used; return "" if it can."""
     try:
         problem = schema.problem(_schema_json(tool))
     except (TypeError, ValueError) as error:
@@ -26,18 +26,18 @@ def read(arguments: Any) -> Any:
 
 
 def problem(tool: ToolDescription, arguments: Any) -> str:
-    """Explain what is wrong with a call's arguments; "" if they are valid."""
+    """Explain what is wrong with a call's arguments; return "" if they are valid."""
     name, parameters = tool.name, tool.parameters
     if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
         return f"The arguments of {name} must be a JSON object."
     properties, required = parameters.get("properties"), parameters.get("required")
-    named: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+    schemas_by_name: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
     if missing_keys := [key for key in (required if isinstance(required, list) else ()) if key not in arguments]:
         return f"{name} needs {', '.join(map(repr, missing_keys))}."
     is_open_ended = "additionalProperties" in parameters or "patternProperties" in parameters
-    if unknown_keys := [] if is_open_ended else [key[:100] for key in arguments if key not in named]:
-        has = ", ".join(named) or "none"
-        return f"{name} has no argument {', '.join(map(repr, unknown_keys[:MAX_NAMED]))}. Its arguments are: {has}."
+    if unknown_keys := [] if is_open_ended else [key[:100] for key in arguments if key not in schemas_by_name]:
+        names = ", ".join(schemas_by_name) or "none"
+        return f"{name} has no argument {', '.join(map(repr, unknown_keys[:MAX_NAMED]))}. Its arguments are: {names}."
     schema_json = _schema_json(tool)
     try:
         is_valid = schema.fits(dict(arguments), schema_json)

@@ -40,7 +40,8 @@ class CalculatorParams(Params):
 
 
 def value_of(expression: str) -> float | int:
-    """Evaluate an expression. Raises InvalidExpression, ZeroDivisionError, OverflowError or ValueError."""
+    """Evaluate an expression. Raises InvalidExpression if it can't be parsed or is too long, and ZeroDivisionError,
+    OverflowError or ValueError if it has no value."""
     if len(expression) > MAX_LENGTH:
         raise InvalidExpression(f"The expression is longer than {MAX_LENGTH} characters.")
     try:

@@ -1,7 +1,7 @@
 """Concurrent execution of functions that may block, each with a time-out. Results have the functions' order.
 
-A blocked function is abandoned: its daemon thread stays, another thread replaces it, and `leave` is called, so that
-the resource it is waiting for can be closed.
+A blocked function is abandoned: its daemon thread stays, another thread replaces it, and `leave` is called, so that the
+resource that the function is waiting for can be closed.
 """
 
 import threading
@@ -72,8 +72,8 @@ class _Round:
                 for sequence in [running for running in self._running if running._ends <= now]:
                     self._leave(sequence, now)
                 if self._open:
-                    soonest = min((running._ends for running in self._running), default=now + 1)
-                    self._changed.wait(min(max(soonest - now, 0.0), 1.0))
+                    next_deadline = min((running._ends for running in self._running), default=now + 1)
+                    self._changed.wait(min(max(next_deadline - now, 0.0), 1.0))
 
     def _start(self) -> None:
         threading.Thread(target=self._work, daemon=True, name="episode-call").start()

@@ -29,7 +29,8 @@ def documents() -> list[dict[str, str]]:
 
 
 def questions() -> list[dict[str, str]]:
-    """Return one question per entry as {"question", "answer"}; only that entry contains both name and answer."""
+    """Return one question per entry as {"question", "answer"}; only that entry has the question's name and the
+    answer."""
     return [{"question": entry["question"], "answer": entry["answer"]} for entry in _entries()]
 
 

@@ -56,12 +56,11 @@ class Result:
     reward: float | None = None
     """Reward from the environment for the call or the move."""
     done: bool = False
-    """True if the episode is over."""
 
 
 class EpisodeSession:
-    """One episode in an entry. Methods may block and may raise: the executor waits up to the limits, and reports an
-    exception to the model as an error."""
+    """An entry's session for one episode. Methods may block and may raise: the executor waits up to the limits, and
+    reports an exception to the model as an error."""
 
     def reset(self, row: Mapping[str, Any], seed: int) -> str:
         """Begin an episode with a dataset's row, and return text to append to the prompt's last message, or ""."""
@@ -89,7 +88,8 @@ def without_thinking(text: str) -> str:
 
 
 Open = Callable[[str, Any, "Tools"], EpisodeSession]
-"""Function of a part's name, its params and tools that returns a session to reset, or raises Unavailable."""
+"""Function that takes a part's name, its params and the tools, and opens a session, or raises Unavailable if that is
+impossible here."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,8 @@ from workers.sandbox.outcomes import SandboxUnavailable
 MAX_CHARACTERS = 1_000_000
 """Maximum length of a result; a longer one is an error."""
 CHARACTERS_PER_TOKEN = 16
-"""Characters per token of a result's limit to which the result is truncated before it is tokenized."""
+"""Number of characters kept for each token of a result's limit, before the result is tokenized."""
 MAX_OPENING_LENGTH = 100_000
-"""Maximum number of characters that a reset may append to the prompt."""
 MIN_OPENING_S = 60.0
 """Minimum time-out for opening and resetting an episode's sessions, of which the first may start a program."""
 CLOSING_S = 5.0
@@ -68,11 +67,10 @@ class OpenEpisode:
     sessions: dict[str, EpisodeSession | None]
     """Sessions by their parts' names; None if one couldn't be opened or was abandoned."""
     opening: str = ""
-    """Text to append to the prompt's last message."""
     problem: str = ""
     """Why the episode can't continue; "" if it can."""
     missing: dict[str, str] = field(default_factory=dict)
-    """Reasons why parts have no session, by their names."""
+    """Reasons why parts have no session, by the parts' names."""
 
 
 @dataclass(frozen=True)
@@ -84,16 +82,15 @@ class Move:
     text: str = ""
     """Message to the game, if there are no calls."""
     deadline: float = float("inf")
-    """Deadline of the episode by time.monotonic()."""
 
 
 class Executor:
-    """Opener, caller and closer of the sessions of episodes, which run in threads, one round at a time."""
+    """Owner of the episodes' sessions, which it opens, calls and closes in threads, one round at a time."""
 
     def __init__(
         self, parts: Sequence[PartSpec], limits: EpisodeLimits, tools: Tools, *, library: Mapping[str, Entry] = LIBRARY
     ) -> None:
-        """Open every part once to list its tools. Raises Unusable."""
+        """Open every part once to list its tools. Raises Unusable if the parts can't be opened or can't be combined."""
         self._limits = limits
         self._tools = tools
         self._parts = [(part, *_entry_of(part, library)) for part in parts]
@@ -137,10 +134,10 @@ class Executor:
         return episodes
 
     def carry_out(self, moves: Sequence[Move]) -> list[list[EnvironmentAnswer]]:
-        """Execute moves, and return the responses to each: one per call, or one to the text."""
+        """Execute moves, and return the responses to each: one per call or, without calls, one to the text."""
         rounds = [self._plan(move) for move in moves]
-        run([task for planned in rounds for task, _ in planned.tasks], at_once=self._limits.at_once)
-        return [self._collect(planned) for planned in rounds]
+        run([task for move in rounds for task, _ in move.tasks], at_once=self._limits.at_once)
+        return [self._collect(move) for move in rounds]
 
     def close(self, episodes: Sequence[OpenEpisode]) -> None:
         tasks = []
@@ -179,21 +176,21 @@ class Executor:
 
     def _add_session(self, episode: OpenEpisode, name: str, opening: "_Opening", value: Any) -> None:
         if isinstance(value, BaseException):
-            why = f"it can't be opened: {_message(value)}"
+            reason = f"it can't be opened: {_message(value)}"
         elif _as_json(opening.tools) != _as_json(self._tools_of_part[name]):
-            why = "its tools are not the same as at the start of the run."
+            reason = "its tools are not the same as at the start of the run."
         else:
             episode.sessions[name] = opening.session
             episode.opening += opening.text
             return
         opening.close()
-        self._lose_session(episode, name, why)
+        self._lose_session(episode, name, reason)
 
-    def _lose_session(self, episode: OpenEpisode, name: str, why: str) -> None:
+    def _lose_session(self, episode: OpenEpisode, name: str, reason: str) -> None:
         episode.sessions[name] = None
-        episode.missing[name] = why
+        episode.missing[name] = reason
         if name in self._stateful:
-            episode.problem = episode.problem or f"{name}: {why}"
+            episode.problem = episode.problem or f"{name}: {reason}"
 
     # --- a turn ---------------------------------------------------------------------------------------------------
 
@@ -223,8 +220,8 @@ class Executor:
         move = planned.move
         session = move.episode.sessions.get(self._game)
         if session is None:
-            why = move.episode.problem or "there is no game."
-            message = f"The game can't continue: {why}"
+            reason = move.episode.problem or "there is no game."
+            message = f"The game can't continue: {reason}"
             planned.answers[0] = EnvironmentAnswer(message, ToolError.UNAVAILABLE, failed=True)
             return
         step = TimedStep(lambda seconds: session.answer(move.text, seconds), self._limits.call_s)
@@ -242,9 +239,9 @@ class Executor:
             message = f"There is no tool called {call.name[:100]!r}. The tools are: {names}."
             return EnvironmentAnswer(message, ToolError.UNKNOWN)
         if move.episode.sessions.get(part) is None and not self._reopen(move.episode, part):
-            why = move.episode.missing.get(part, "it has ended.")
-            failed = part in self._stateful
-            return EnvironmentAnswer(f"{call.name} is not available: {why}", ToolError.UNAVAILABLE, failed=failed)
+            reason = move.episode.missing.get(part, "it has ended.")
+            is_failed = part in self._stateful
+            return EnvironmentAnswer(f"{call.name} is not available: {reason}", ToolError.UNAVAILABLE, failed=is_failed)
         problem = arguments.problem(self._tool[call.name], arguments.read(call.arguments))
         return EnvironmentAnswer(problem, ToolError.ARGUMENTS) if problem else None
 
@@ -277,21 +274,23 @@ class Executor:
         called = move.calls[number].name if move.calls else ""
         subject = called or "The game"
         part = self._part_of_tool[called] if called else self._game
-        stateful = part in self._stateful
+        has_state = part in self._stateful
         if isinstance(value, StepAbandoned):
             if move.episode.sessions.get(part) is not None:
                 move.episode.sessions[part] = None  # closed by the task's `leave`
-                if stateful:
+                if has_state:
                     self._lose_session(move.episode, part, "it took too long.")
             limit = self._limits.call_s
-            took = f"took longer than {limit:g} s" if seconds >= limit else "had no time left in this episode"
-            return EnvironmentAnswer(f"{subject} {took}, and was stopped.", ToolError.TIMEOUT, seconds, failed=stateful)
+            delay = f"took longer than {limit:g} s" if seconds >= limit else "had no time left in this episode"
+            return EnvironmentAnswer(
+                f"{subject} {delay}, and was stopped.", ToolError.TIMEOUT, seconds, failed=has_state
+            )
         if isinstance(value, BaseException):
             message = f"{subject} failed: {_message(value)}"
             return EnvironmentAnswer(message, _error_kind(value), seconds, failed=not called)
         if not isinstance(value, Result):
             message = f"{subject} failed: it returned {type(value).__name__}, which is not a result."
-            return EnvironmentAnswer(message, ToolError.RAISED, seconds, failed=stateful)
+            return EnvironmentAnswer(message, ToolError.RAISED, seconds, failed=has_state)
         return self._check_result(value, subject, seconds)
 
     def _check_result(self, value: Result, subject: str, seconds: float) -> EnvironmentAnswer:
@@ -300,14 +299,14 @@ class Executor:
         if len(text) > MAX_CHARACTERS:
             text, error = f"{subject} returned {len(text):,} characters, which is too many.", ToolError.OUTPUT
         text = text[: self._limits.output_tokens * CHARACTERS_PER_TOKEN]
-        reward, failed = value.reward, False
+        reward, is_failed = value.reward, False
         if reward is not None:
             try:
-                failed = isinstance(reward, str) or not math.isfinite(reward)
+                is_failed = isinstance(reward, str) or not math.isfinite(reward)
             except (TypeError, OverflowError):
-                failed = True
-            reward = None if failed else float(reward)
-        return EnvironmentAnswer(text, error, seconds, reward, bool(value.done), failed)
+                is_failed = True
+            reward = None if is_failed else float(reward)
+        return EnvironmentAnswer(text, error, seconds, reward, bool(value.done), is_failed)
 
 
 @dataclass
@@ -350,8 +349,8 @@ def _entry_of(part: PartSpec, library: Mapping[str, Entry]) -> tuple[Entry, Any]
     entry = library.get(part.function)
     if entry is None:
         raise Unusable(f"There is no tool or environment {part.function!r} here.")
-    if found := entry.check(part.params):
-        raise Unusable(f"{entry.title} ({part.name}): {'; '.join(found)}.")
+    if problems := entry.check(part.params):
+        raise Unusable(f"{entry.title} ({part.name}): {'; '.join(problems)}.")
     return entry, entry.build(part.params)
 
 

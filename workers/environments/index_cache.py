@@ -19,19 +19,18 @@ from typing import Any
 from workers.contract.run import corpora
 
 MAX_SETTINGS = 3
-"""Maximum number of settings that are kept per corpus."""
 _TAIL_BYTES = 64 * 2**10
 """Number of bytes at the end of a Parquet file that identify it: the footer has sizes and bounds of all data."""
 
 
 def open_index(corpus: Path, documents: int, setting: str, build: Callable[[], Any]) -> Any:
-    """Load a corpus's index (a bm25s.BM25) from the cache, or build and cache it. `setting`: everything except the file
-    that the index depends on. `build`: returns an index, or None if there is nothing to index."""
+    """Load a corpus's index (a bm25s.BM25) from the cache, or build and cache it. `setting`: everything that the index
+    depends on, except the file. `build`: returns an index, or None if there is nothing to index."""
     folder = corpora.index_folder(corpus) / _name(corpus, setting)
-    if (index := _loaded(folder, documents)) is not None:
+    if (index := _load(folder, documents)) is not None:
         return index
     with _locked(folder.parent) as may_write:
-        if may_write and (index := _loaded(folder, documents)) is not None:
+        if may_write and (index := _load(folder, documents)) is not None:
             return index  # another process has built it since
         built = build()
         if not may_write or built is None:
@@ -40,7 +39,7 @@ def open_index(corpus: Path, documents: int, setting: str, build: Callable[[], A
             _store(built, folder)
         except (OSError, ValueError):
             return built
-    return _loaded(folder, documents) or built
+    return _load(folder, documents) or built
 
 
 def _name(corpus: Path, setting: str) -> str:
@@ -53,7 +52,7 @@ def _name(corpus: Path, setting: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def _loaded(folder: Path, documents: int) -> Any:
+def _load(folder: Path, documents: int) -> Any:
     import bm25s
 
     try:

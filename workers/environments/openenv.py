@@ -53,7 +53,7 @@ class OpenEnvTextParams(OpenEnvParams):
 
 class _ServerSession(EpisodeSession):
     """A session that connects at its first request. If the client program had to be restarted, the connection is lost,
-    so the episode can't continue and every request fails."""
+    and every request fails until the session is reset."""
 
     def __init__(self, params: OpenEnvParams, tools: Tools) -> None:
         self._params, self._program = params, tools.program()
@@ -151,9 +151,10 @@ def _result(step: Mapping[str, Any]) -> Result:
 
 
 def _allowed_ips(endpoint: Endpoint) -> list[str] | None:
-    """Return the server's IP addresses that the endpoint's rule allows; None if it has none. Raises Unavailable."""
-    if why := outbound.problem(endpoint.address):
-        raise Unavailable(f"The server's address can't be used. {why}")
+    """Return the server's IP addresses that the endpoint's rule allows, or None if it has no rule. Raises Unavailable
+    if the server's address is invalid, can't be looked up or isn't allowed."""
+    if reason := outbound.problem(endpoint.address):
+        raise Unavailable(f"The server's address can't be used. {reason}")
     if endpoint.refusal is None:
         return None
     host = urlsplit(endpoint.address).hostname or ""
@@ -169,7 +170,8 @@ def _allowed_ips(endpoint: Endpoint) -> list[str] | None:
 
 
 def _filled(value: Any, row: Mapping[str, Any]) -> Any:
-    """Replace placeholders by the row's columns; a string that is only a placeholder becomes the column's value."""
+    """Return a value with its placeholders replaced by the row's columns; a string that is only a placeholder becomes
+    the column's value."""
     if isinstance(value, dict):
         return {name: _filled(item, row) for name, item in value.items()}
     if isinstance(value, list):

@@ -14,7 +14,7 @@ from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, SandboxUnavailable
 from workers.sandbox.pool import Sandbox
 
-LONGEST_SOURCE = 100_000
+MAX_SOURCE_LENGTH = 100_000
 MAX_CHARACTERS = 200_000
 """Maximum length of a result; a longer one is an error for the model."""
 _ERRORS = {Kind.TIMEOUT: ToolError.TIMEOUT, Kind.OUTPUT: ToolError.OUTPUT}
@@ -48,7 +48,7 @@ def __grpo_run__(code):
             frames = frames.tb_next
         return "".join(traceback.format_exception(type(error), error, frames, limit=-10))[-4000:], ""
 """
-START = '''def word_count(text: str, word: str) -> int:
+STARTING_SOURCE = '''def word_count(text: str, word: str) -> int:
     """Count how often a word occurs in a text.
 
     Args:
@@ -62,11 +62,11 @@ START = '''def word_count(text: str, word: str) -> int:
 @dataclass(frozen=True)
 class ToolParams(Params):
     source: str = param(
-        START,
+        STARTING_SOURCE,
         "One function with types and a docstring, whose Args: section describes the arguments. Its name is the tool's "
         "name, and the model reads what it returns. Names of helper functions begin with _.",
         widget="code",
-        longest=LONGEST_SOURCE,
+        longest=MAX_SOURCE_LENGTH,
         rule=signature.problem,
     )
     seconds: float = param(10.0, "Time limit of one call.", min=0.1, max=600.0)
@@ -91,7 +91,7 @@ class _OwnTool(EpisodeSession):
         source = self._params.source + _CALL.replace("{most}", str(MAX_CHARACTERS + 1))
         job = Job(source, "__grpo_call__", (self._tool.name, dict(arguments)))
         outcome = self._sandbox.call(job, _limits(self._params, seconds))
-        return _read(str(outcome.value), self._name) if outcome.kind is Kind.OK else _failed(outcome, self._name)
+        return _read(str(outcome.value), self._name) if outcome.kind is Kind.OK else _error_result(outcome, self._name)
 
 
 class _Interpreter(EpisodeSession):
@@ -109,7 +109,7 @@ class _Interpreter(EpisodeSession):
         source = _INTERPRETER.replace("{most}", str(MAX_CHARACTERS + 1))
         outcome = self._sandbox.call(Job(source, "__grpo_run__", (arguments["code"],)), _limits(self._params, seconds))
         if outcome.kind is not Kind.OK:
-            return _failed(outcome, self._name)
+            return _error_result(outcome, self._name)
         try:
             error, value = map(str, outcome.value)
         except (TypeError, ValueError):
@@ -126,7 +126,7 @@ def _read(text: str, name: str) -> Result:
     return Result(text)
 
 
-def _failed(outcome: Outcome, name: str) -> Result:
+def _error_result(outcome: Outcome, name: str) -> Result:
     if outcome.trouble:
         return Result(f"{name} is not available: {outcome.ending}", ToolError.UNAVAILABLE)
     return Result(f"{name} failed. {outcome.ending}", _ERRORS.get(outcome.kind, ToolError.RAISED))

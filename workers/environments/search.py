@@ -22,10 +22,8 @@ from workers.rewards.tools import Tools, Unavailable
 
 FORMAT = 1
 """Version of the tokenization of documents; a new version causes new indexes."""
-LONGEST_QUERY = 1000
-"""Maximum number of a query's characters that are used."""
+MAX_QUERY_LENGTH = 1000
 MAX_TERMS = 32
-"""Maximum number of a query's distinct words that are used."""
 MAX_POSITIONS = 400
 """Maximum number of positions in one document at which a snippet may begin."""
 NOTHING = "No document matches. Try other words."
@@ -80,8 +78,8 @@ class Index:
         return len(self._texts)
 
     def words_of(self, query: str) -> list[str]:
-        """Return the distinct words of a query that are used, in their order."""
-        return list(dict.fromkeys(self._terms(unicodedata.normalize("NFC", query[:LONGEST_QUERY]))))[:MAX_TERMS]
+        """Return the first MAX_TERMS distinct words of a query, without stop words."""
+        return list(dict.fromkeys(self._terms(unicodedata.normalize("NFC", query[:MAX_QUERY_LENGTH]))))[:MAX_TERMS]
 
     def find(self, query: str, count: int, snippet: int) -> list[DocumentHit]:
         """Return up to `count` documents that contain a word of the query, best first."""
@@ -142,7 +140,8 @@ class _Vocabulary(dict[str, int]):
 
 
 def index_of(tools: Tools, params: SearchParams) -> Index:
-    """Return the corpus's index, building it if necessary. Raises Unavailable."""
+    """Return the corpus's index, building it if necessary. Raises Unavailable if the corpus is missing or can't be
+    read."""
     path = tools.corpus(params.corpus)
     key = ("search", str(path), params.k1, params.b, params.stop_words)
     with _building:  # sessions of one step open concurrently, and only one of them builds
@@ -157,16 +156,19 @@ def index_of(tools: Tools, params: SearchParams) -> Index:
 
 
 def snippet_of(text: str, terms: Sequence[str], max_length: int) -> str:
-    """Return the first part of a text with the most distinct terms, of at most `max_length` characters."""
+    """Return the part of a text, of at most `max_length` characters, that has the most distinct terms; the first such
+    part."""
     if len(text) <= max_length:
         return text
-    searched = set(terms)
-    positions = [(match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in searched]
+    wanted_terms = set(terms)
+    positions = [
+        (match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in wanted_terms
+    ]
     room = max_length - 2  # for an ellipsis on each side
     best_start, best_count = 0, 0
     for number, (start, _) in enumerate(positions[:MAX_POSITIONS]):
-        following = positions[number : number + MAX_POSITIONS]
-        found_terms = {term for position, term in following if position + len(term) <= start + room}
+        nearby = positions[number : number + MAX_POSITIONS]
+        found_terms = {term for position, term in nearby if position + len(term) <= start + room}
         if len(found_terms) > best_count:
             best_start, best_count = start, len(found_terms)
     begin = max(0, min(best_start - room // 4, len(text) - room)) if best_start > room * 3 // 4 else 0

@@ -27,7 +27,8 @@ def is_name(text: str) -> bool:
 
 
 def describe(source: str) -> ToolDescription:
-    """Describe the source's only function whose name doesn't begin with _. Raises NotATool."""
+    """Describe the source's only function whose name doesn't begin with _. Raises NotATool if it can't serve as a
+    tool."""
     function = _function(source)
     _check(function)
     summary, notes = _docstring(ast.get_docstring(function) or "")
@@ -48,7 +49,7 @@ def describe(source: str) -> ToolDescription:
 
 
 def problem(source: str) -> str:
-    """Explain why the source can't be a tool, as the second half of a sentence; "" if it can."""
+    """Explain why the source can't be a tool, as the second half of a sentence; return "" if it can."""
     try:
         describe(source)
     except NotATool as error:
@@ -153,15 +154,17 @@ def _literal(parts: list[ast.expr], name: str) -> dict[str, Any]:
 
 
 def _either(parts: list[ast.expr], name: str) -> dict[str, Any]:
-    flat: list[ast.expr] = []
+    alternatives: list[ast.expr] = []
     while parts:
         part = parts.pop(0)
         if isinstance(part, ast.BinOp) and isinstance(part.op, ast.BitOr):
             parts[:0] = [part.left, part.right]
         else:
-            flat.append(part)
-    none = [part for part in flat if isinstance(part, ast.Constant) and part.value is None]
-    types = [_type(part, name) for part in flat if part not in none] + [{"type": "null"} for _ in none[:1]]
+            alternatives.append(part)
+    none_parts = [part for part in alternatives if isinstance(part, ast.Constant) and part.value is None]
+    types = [_type(part, name) for part in alternatives if part not in none_parts] + [
+        {"type": "null"} for _ in none_parts[:1]
+    ]
     if all(set(schema) == {"type"} for schema in types):
         return {"type": [schema["type"] for schema in types]}
     return {"anyOf": types}
@@ -170,19 +173,19 @@ def _either(parts: list[ast.expr], name: str) -> dict[str, Any]:
 def _docstring(text: str) -> tuple[str, Mapping[str, str]]:
     summary: list[str] = []
     notes: dict[str, str] = {}
-    section, current, indent = "", "", 0
+    section, argument, indent = "", "", 0
     for line in text.splitlines():
-        if not line[:1].isspace() and (begun := _SECTION.fullmatch(line)):
-            section, current = begun[1], ""
+        if not line[:1].isspace() and (heading := _SECTION.fullmatch(line)):
+            section, argument = heading[1], ""
         elif not section:
             summary.append(line)
         elif section in ("Args", "Arguments", "Parameters") and line.strip():
             depth = len(line) - len(line.lstrip())
-            if (named := _ARGUMENT.fullmatch(line)) and (not current or depth <= indent):
-                current, indent = named[1], depth
-                notes[current] = named[2].strip()
-            elif current:
-                notes[current] = f"{notes[current]} {line.strip()}".strip()
+            if (entry := _ARGUMENT.fullmatch(line)) and (not argument or depth <= indent):
+                argument, indent = entry[1], depth
+                notes[argument] = entry[2].strip()
+            elif argument:
+                notes[argument] = f"{notes[argument]} {line.strip()}".strip()
     return "\n".join(summary).strip(), notes
 
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 DESCRIBE_TIMEOUT_S = 300
 SANDBOX_TIMEOUT_S = 120
-ANNOUNCED = ".announced"
+ANNOUNCED_FILE = ".announced"
 SANDBOX_EVERY_S = 600
 """Seconds between two self-tests of the sandbox, whose packages and kernel settings may change while a host runs."""
 VERSIONS = (
@@ -53,7 +53,7 @@ _CUDA_CODE = """
 import json, torch
 print(json.dumps({"built_for": torch.version.cuda or "", "usable": torch.cuda.is_available()}))
 """
-"""Code that leaves no CUDA context behind: its process ends, and is_available creates none."""
+"""Code that queries CUDA without leaving a CUDA context: its process ends, and is_available doesn't create one."""
 
 
 class TrainerProbe:
@@ -211,7 +211,7 @@ class Announcer:
         self._failing = ""
         with contextlib.suppress(OSError):
             # A container's health check reads the file's age: the time since the control plane last responded.
-            (self._settings.runs_dir / ANNOUNCED).touch()
+            (self._settings.runs_dir / ANNOUNCED_FILE).touch()
         self._sent_schema = None if response.get("want_schema") else schema
         self._sent_sizes = sizes
         if response.get("want_schema") and schema is not None:

@@ -41,17 +41,17 @@ def delete_and_report(folder: str, token: str, settings: HostSettings) -> bool:
 
 
 def delete(folder: str, runs_dir: Path) -> None:
-    """Delete a folder below `runs_dir`. Raises NotDeleted."""
+    """Delete a folder below `runs_dir`. Raises NotDeleted if it can't be deleted, or if it is a link or below one."""
     path = runs_dir / folder
     if os.path.realpath(path) != os.path.join(os.path.realpath(runs_dir), folder):
         raise NotDeleted(f"{path} is a link or is below one. The control plane doesn't delete the targets of links.")
-    renamed = path.with_name(f"deleted-{path.name}")
+    renamed_path = path.with_name(f"deleted-{path.name}")
     try:
         if path.is_dir():
             # Renamed first: a partly deleted model must not look like a model.
-            shutil.rmtree(renamed, ignore_errors=True)
-            path.rename(renamed)
-        if os.path.lexists(renamed):
-            shutil.rmtree(renamed)
+            shutil.rmtree(renamed_path, ignore_errors=True)
+            path.rename(renamed_path)
+        if os.path.lexists(renamed_path):
+            shutil.rmtree(renamed_path)
     except OSError as error:
         raise NotDeleted(f"{error.filename or path} can't be deleted: {error.strerror or error}.") from error

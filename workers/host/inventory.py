@@ -81,11 +81,11 @@ def folder_id(runs_dir: Path) -> str:
     folder. Return "" if the id can't be stored."""
     path = runs_dir / FOLDER_ID
     try:
-        with suppress(FileExistsError), tempfile.NamedTemporaryFile("w", dir=runs_dir, prefix=FOLDER_ID) as new:
+        with suppress(FileExistsError), tempfile.NamedTemporaryFile("w", dir=runs_dir, prefix=FOLDER_ID) as file:
             if not path.exists():
-                new.write(uuid.uuid4().hex)
-                new.flush()
-                os.link(new.name, path)  # atomic: only the first of several hosts succeeds
+                file.write(uuid.uuid4().hex)
+                file.flush()
+                os.link(file.name, path)  # atomic: only the first of several hosts succeeds
         return path.read_text().strip()
     except OSError as error:
         log.warning("no id for %s: %s", runs_dir, error)

@@ -18,29 +18,29 @@ SOURCE = Path(__file__).resolve().parents[2]
 
 def main() -> None:
     parser = _parser()
-    parsed = parser.parse_args()
-    if parsed.url and not (parsed.code or parsed.code_file):
+    options = parser.parse_args()
+    if options.url and not (options.code or options.code_file):
         parser.error("A join code is required too. “Add a host” on the control plane's Hardware page creates one.")
-    if not parsed.url and not (parsed.data / "host.json").exists():
+    if not options.url and not (options.data / "host.json").exists():
         parser.error(
-            f"This machine hasn't joined a control plane: {parsed.data} contains no host.json. “Add a host” on the "
+            f"This machine hasn't joined a control plane: {options.data} contains no host.json. “Add a host” on the "
             "control plane's Hardware page shows the command to run here."
         )
     ensure(["-m", "workers.host.join", *sys.argv[1:]])
 
     from workers.host import membership, service
 
-    code = parsed.code_file.read_text().strip() if parsed.code_file else parsed.code
+    code = options.code_file.read_text().strip() if options.code_file else options.code
     try:
-        if parsed.url:
+        if options.url:
             arguments = membership.JoinArguments(
-                url=parsed.url, code=code, name=parsed.name, ca_file=parsed.ca_file, plaintext=parsed.plaintext
+                url=options.url, code=code, name=options.name, ca_file=options.ca_file, plaintext=options.plaintext
             )
-            membership.join(arguments, parsed.data, report=_print)
+            membership.join(arguments, options.data, report=_print)
         # Only now: it may take longer than a code is valid.
         ensure_trainer()
-        if not parsed.only_join:
-            sys.exit(service.run(membership.read(parsed.data), parsed.data, report=_print))
+        if not options.only_join:
+            sys.exit(service.run(membership.read(options.data), options.data, report=_print))
     except membership.NotAMember as error:
         sys.exit(str(error))
 

@@ -55,7 +55,8 @@ def launch_and_report(document: Mapping[str, Any], token: str, settings: HostSet
 def launch(
     document: Mapping[str, Any], token: str, settings: HostSettings, *, environment: Mapping[str, str] | None = None
 ) -> Launch:
-    """Launch an attempt from its spec as JSON, and return the outcome. Raises ContractError, ValueError or OSError."""
+    """Launch an attempt from its spec as JSON, and return the outcome. Raises ContractError or ValueError if the spec
+    is invalid, and OSError if its folder can't be used or nothing can be started."""
     spec = from_dict(AttemptSpec, document)
     if spec.resume_from is not None:
         # The control plane names a checkpoint by run and attempt; only the host knows the path.

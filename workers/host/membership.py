@@ -45,14 +45,15 @@ class Membership:
 
 
 def join(arguments: JoinArguments, data: Path, *, report: Report) -> None:
-    """Exchange the code for credentials and store them, unless this code was already used here. Raises NotAMember."""
+    """Exchange the code for credentials and store them, unless this code was already used here. Raises NotAMember if
+    the control plane can't be reached or refuses, or if an argument or the folder is unusable."""
     url = _checked_url(arguments)
     digest = hashlib.sha256(arguments.code.encode()).hexdigest()
-    previous = _stored(data)
-    if previous is not None and previous.code_sha256 == digest:
-        report(f"This machine has already joined {previous.control_url} with this code, as {previous.name}.")
-        if previous.control_url != url:
-            _write(data, replace(previous, control_url=url))
+    member_before = _read_stored(data)
+    if member_before is not None and member_before.code_sha256 == digest:
+        report(f"This machine has already joined {member_before.control_url} with this code, as {member_before.name}.")
+        if member_before.control_url != url:
+            _write(data, replace(member_before, control_url=url))
         return
     _make_folders(data)
     ca_file = arguments.ca_file.absolute() if arguments.ca_file else None
@@ -71,8 +72,8 @@ def join(arguments: JoinArguments, data: Path, *, report: Report) -> None:
 
 
 def read(data: Path) -> Membership:
-    """Read the stored membership. Raises NotAMember."""
-    stored = _stored(data)
+    """Read the stored membership. Raises NotAMember if there is none or it can't be read."""
+    stored = _read_stored(data)
     if stored is None:
         raise NotAMember(
             f"This machine hasn't joined a control plane: {data} contains no host.json. “Add a host” on the control "
@@ -109,9 +110,9 @@ def _exchange(arguments: JoinArguments, url: str, ca_file: Path | None) -> dict[
         raise NotAMember(f"{url} refused to let this machine join: {error.text}") from None
     except ControlError as error:
         raise NotAMember(f"This machine could not join: {error}") from None
-    missing = [name for name in ("name", "token", "redis_url") if not isinstance(response.get(name), str)]
-    if missing:
-        raise NotAMember(f"{url} responded, but not as a control plane: its response has no {missing[0]}.")
+    missing_fields = [name for name in ("name", "token", "redis_url") if not isinstance(response.get(name), str)]
+    if missing_fields:
+        raise NotAMember(f"{url} responded, but not as a control plane: its response has no {missing_fields[0]}.")
     return response
 
 
@@ -126,7 +127,7 @@ def _report_skew(response: dict[str, object], report: Report) -> None:
         )
 
 
-def _stored(data: Path) -> Membership | None:
+def _read_stored(data: Path) -> Membership | None:
     path = data / "host.json"
     try:
         return Membership(**json.loads(path.read_text()))

@@ -163,13 +163,14 @@ def _remaining_lines(folder: AttemptFolder, spec: AttemptSpec, report: _Report) 
 
 
 def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
-    """Return the receipt of an earlier reap if its report was lost, because a repeated reap finds nothing."""
-    earlier = folder.read_json(FileName.REAPED)
+    """Return the receipt of an earlier reap whose report was lost if both receipts are free, because a repeated reap
+    finds nothing; otherwise `receipt`."""
+    document = folder.read_json(FileName.REAPED)
     try:
-        first = from_dict(Receipt, earlier) if earlier else receipt
+        earlier_receipt = from_dict(Receipt, document) if document else receipt
     except ContractError:
         return receipt
-    return first if first.free and receipt.free else receipt
+    return earlier_receipt if earlier_receipt.free and receipt.free else receipt
 
 
 def _tear_down(
@@ -197,7 +198,7 @@ def _tear_down(
 def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
     """Return the baseline of each leased GPU in MiB, 0 where none was recorded. Return {} if the supervisor started no
     process, because then the memory in use isn't the attempt's. (A supervisor writes pids.json and opens the log of its
-    first child before it starts that.)"""
+    first child before it starts the child.)"""
     logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
     has_pids = os.path.lexists(folder / FileName.PIDS)
     if folder.was_started() and not has_pids and logs == {folder.log("supervisor").name}:
@@ -212,16 +213,16 @@ def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
 
     The trainer's lines are in the outbox in order, so they are counted; timestamps can't be used, because clocks
     change. The control plane may have more lines than the disk, if some were sent from memory while the disk was full,
-    or were lost in a power failure. The same number of the trainer's lines is skipped, because all of these may be
-    among them, and no line may be stored twice.
+    or were lost in a power failure. That many of the trainer's lines are skipped, because all lines missing on the disk
+    may be the trainer's, and no line may be stored twice.
     """
-    stored = outbox.count(TRAINER_KINDS) + outbox.skip_to(acked)
+    stored_count = outbox.count(TRAINER_KINDS) + outbox.skip_to(acked)
     tail = Tail(folder / FileName.METRICS, trainer_line)
     while True:
         lines = tail.read()
-        for line in lines[stored:]:
+        for line in lines[stored_count:]:
             outbox.add(line.text)
-        stored = max(0, stored - len(lines))
+        stored_count = max(0, stored_count - len(lines))
         if tail.is_at_end():
             break
     tail.close()
@@ -241,22 +242,22 @@ def _diagnose(folder: AttemptFolder, outbox: Outbox) -> None:
 
 def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[Line]:
     offset = outbox.offset_after(acked)
-    waiting: list[Line] = []
+    waiting_lines: list[Line] = []
     while True:
-        lines, after = outbox.read_after(offset, max_bytes=1 << 20)
+        lines, next_offset = outbox.read_after(offset, max_bytes=1 << 20)
         unconfirmed = _without_gaps([line for line in lines if line.seq > acked], acked)
-        waiting += unconfirmed
-        if after == offset:
-            return waiting
+        waiting_lines += unconfirmed
+        if next_offset == offset:
+            return waiting_lines
         # Lines that a full disk keeps in memory follow each read that reaches the file's end.
-        offset, acked = after, unconfirmed[-1].seq if unconfirmed else acked
-        if len(waiting) > MAX_LINES_IN_REPORT:
-            deliver(report.control, report.attempt_id, waiting)
-            waiting = []
+        offset, acked = next_offset, unconfirmed[-1].seq if unconfirmed else acked
+        if len(waiting_lines) > MAX_LINES_IN_REPORT:
+            deliver(report.control, report.attempt_id, waiting_lines)
+            waiting_lines = []
 
 
 def _without_gaps(lines: list[Line], acked: int) -> list[Line]:
-    """Return the lines with notes in gaps of lost lines, because the control plane accepts no line after a gap."""
+    """Return the lines, with a note for each lost one, because the control plane accepts no line after a gap."""
     filled: list[Line] = []
     for line in lines:
         for seq in range(acked + 1, min(line.seq, acked + 1 + MAX_LOST_LINES)):
@@ -295,15 +296,15 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
 def _is_working_in(row: Process, path: str) -> bool:
     """Return whether a process of the folder's owner or of the current user has its working directory in the folder.
     Processes with a terminal are left out: people may have opened a shell in this folder."""
-    where = procfs.working_directory(row.pid) if row.tty == 0 else None
-    if where is None:
+    cwd = procfs.working_directory(row.pid) if row.tty == 0 else None
+    if cwd is None:
         return False
-    if where.endswith(_REMOVED) and not os.path.exists(where):  # a folder may really have this name
-        where = where.removesuffix(_REMOVED)
+    if cwd.endswith(_REMOVED) and not os.path.exists(cwd):  # a folder may really have this name
+        cwd = cwd.removesuffix(_REMOVED)
     users = {os.getuid()}
     with suppress(OSError):
         users.add(os.stat(path).st_uid)
-    return Path(where).is_relative_to(path) and procfs.user(row.pid) in users
+    return Path(cwd).is_relative_to(path) and procfs.user(row.pid) in users
 
 
 def _own_lineage(rows: list[Process]) -> set[int]:
@@ -326,8 +327,8 @@ def _detail_without_lines(folder: AttemptFolder, placement: Placement | None, re
 def _sentence(receipt: Receipt) -> str:
     if receipt.survivors:
         return f"The supervisor was gone. {_processes(len(receipt.survivors))} could not be ended."
-    ended = receipt.processes_ended
-    return f"The supervisor was gone. {_processes(ended)} of the run {'was' if ended == 1 else 'were'} ended."
+    count = receipt.processes_ended
+    return f"The supervisor was gone. {_processes(count)} of the run {'was' if count == 1 else 'were'} ended."
 
 
 def _processes(count: int) -> str:

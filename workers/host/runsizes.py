@@ -26,9 +26,9 @@ class RunSizes:
         """Bytes by run id, as a new dict after each walk; None before the first walk."""
 
     def tick(self, now: float) -> float:
-        started = time.monotonic()
+        started_at = time.monotonic()
         self.measured = measure(self._runs_dir)
-        return max(MIN_INTERVAL_S, PAUSE_FACTOR * (time.monotonic() - started))
+        return max(MIN_INTERVAL_S, PAUSE_FACTOR * (time.monotonic() - started_at))
 
 
 def measure(runs_dir: Path) -> dict[str, int]:

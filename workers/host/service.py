@@ -37,7 +37,7 @@ def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int
     have ended are still alive. Call this from the main thread, because the worker dies with the calling thread."""
     stop = StopSignal()
     signals = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
+    previous_handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
     environment = environment_of(member, data, os.environ)
     settings = HostSettings.from_env(environment)
     backoff_s = FIRST_BACKOFF_S
@@ -56,8 +56,8 @@ def run(member: Membership, data: Path, *, report: Callable[[str], None]) -> int
             return _end_runs(settings, stop.first_set_at, report)
         return leaver.leave(lambda: _end_runs(settings, stop.first_set_at, report))
     finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
 
 
 class StopSignal(threading.Event):
@@ -83,7 +83,7 @@ class Leaver:
         self._thread.start()
 
     def leave(self, end_runs: Callable[[], int]) -> int:
-        """End the runs and leave when the program stops. Return what `end_runs` returns, or 0 if the host has left."""
+        """End the runs and leave when the program stops. Return `end_runs`' result; 0 if the host had left before."""
         self._thread.join()
         if self._has_left:
             return 0
@@ -136,7 +136,7 @@ def environment_of(member: Membership, data: Path, source: Mapping[str, str]) ->
     """Return the worker's environment. The user's variables take precedence, except over those set by joining."""
     data = data.absolute()
     roots = [str(data / "models"), source.get("GRPO_MODEL_ROOTS", "")]
-    fixed = {
+    fixed_variables = {
         "GRPO_CONTROL_URL": member.control_url,
         "GRPO_HOST_NAME": member.name,
         "GRPO_HOST_TOKEN_FILE": str(data / "host_token"),
@@ -144,10 +144,10 @@ def environment_of(member: Membership, data: Path, source: Mapping[str, str]) ->
         "REDIS_URL": _redis_url(member),
     }
     if member.ca_file:
-        fixed["GRPO_CA_FILE"] = member.ca_file
+        fixed_variables["GRPO_CA_FILE"] = member.ca_file
     # This host doesn't have the layout of a control plane's data folder.
-    inherited = {name: value for name, value in source.items() if name != "CONTROLPLANE_DATA"}
-    return {"GRPO_RUNS_DIR": str(data / "runs"), "PYTHONUNBUFFERED": "1", **inherited, **fixed}
+    inherited_variables = {name: value for name, value in source.items() if name != "CONTROLPLANE_DATA"}
+    return {"GRPO_RUNS_DIR": str(data / "runs"), "PYTHONUNBUFFERED": "1", **inherited_variables, **fixed_variables}
 
 
 def _redis_url(member: Membership) -> str:

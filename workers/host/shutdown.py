@@ -56,16 +56,16 @@ def max_duration_s(settings: HostSettings, *, save: bool) -> float:
     """Return the maximum time for ending the runs, in seconds; a container's stop_grace_period must be longer."""
     if settings.stop_notice_s:
         return settings.stop_notice_s
-    saving = settings.save_deadline_s if save else 0.0
-    killing = settings.term_grace_s + settings.kill_deadline_s + settings.gpu_free_deadline_s
-    uploading = handing_over = SIGTERM_DRAIN_S
-    return saving + killing + uploading + handing_over + SPARE_S
+    saving_s = settings.save_deadline_s if save else 0.0
+    killing_s = settings.term_grace_s + settings.kill_deadline_s + settings.gpu_free_deadline_s
+    uploading_s = handing_over_s = SIGTERM_DRAIN_S
+    return saving_s + killing_s + uploading_s + handing_over_s + SPARE_S
 
 
 def supervisors(settings: HostSettings) -> Iterator[tuple[Identity, AttemptFolder]]:
-    """Yield the live supervisors of this host, as named in their locks. Supervisors of another machine or container
-    that shares the folder have another boot id, or no such process here. Those of another host on this machine, such as
-    a second Slurm job, have another host in their spec."""
+    """Yield the live supervisors of this host, as named in their locks. Locks of other machines and containers that
+    share the folder have another boot id or name no process here; those of other hosts on this machine, such as a
+    second Slurm job, belong to another host by their spec."""
     boot_id = procfs.boot_id()
     for lock in settings.runs_dir.glob(f"*/*/{FileName.LOCK}"):
         folder = AttemptFolder(lock.parent)

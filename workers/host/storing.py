@@ -13,8 +13,8 @@ from workers.supervisor.reports.control import Control
 
 
 def store_and_report(folder: str, token: str, settings: HostSettings) -> bool:
-    """Start a process that uploads <run>/<attempt>/checkpoints/checkpoint-N and reports to the control plane. Return
-    False if the checkpoint is not on this host. `token`: the attempt's token."""
+    """Start a process that uploads <run>/<attempt>/checkpoints/checkpoint-N and reports to the control plane. If the
+    checkpoint is not on this host, report that and return False. `token`: the attempt's token."""
     match = CHECKPOINT_FOLDER.fullmatch(folder)
     if match is None:
         raise ValueError(f"{folder!r} is not the folder of a checkpoint")

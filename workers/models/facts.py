@@ -24,18 +24,22 @@ _SIZES: dict[str, tuple[str, ...]] = {
     "kv_heads": ("num_key_value_heads", "num_kv_heads"),
     "vocab": ("vocab_size",),
 }
-"""Sizes -> their keys in the configs of model families. A list (one value per layer) is valid, but no single size."""
+"""Config keys of each size, which differ between model families. A list (one value per layer) is valid, but means that
+there is no single size."""
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 _MAX_SIZE = 100_000_000
+_TEMPLATE_LIMIT = 4 << 20
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte)\.weight$")
 _LAYER = re.compile(r"^(.*?\b(?:layers|h))\.(\d+)\.")
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
 """Config keys with the number of additional layers for speculative decoding."""
-_PLAIN = frozenset(
+_PLAIN_ATTENTION = frozenset(
     ["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
      "olmo2", "smollm3", "granite", "cohere", "phi"]
 )  # fmt: skip
 """Model families in which every layer's q_proj has the shape (heads × head size, hidden size)."""
+_OPENED_TAG = re.compile(r"<(\w+)>(?:\\n|\s)*(?:['\"]|\{%|\Z)")
+"""Pattern of a tag at the end of a string in a chat template, or at the template's end."""
 _CONSTANT_HEAD_SIZE = ("gemma", "qwen3")
 """Families whose default head size is a constant, not hidden size / heads."""
 
@@ -118,7 +122,27 @@ def _tokenizer(files: ModelFiles) -> dict[str, Any]:
         "eos_token": _token(settings.get("eos_token")),
         "pad_token": _token(settings.get("pad_token")),
         "chat_template": has_file or bool(settings.get("chat_template")),
+        "prompt_opens": opened_tag(_template(files, settings)),
     }
+
+
+def _template(files: ModelFiles, settings: Mapping[str, Any]) -> str:
+    """Return the text of the chat template, or "" if there is none, or several."""
+    if files.exists("chat_template.jinja"):
+        return files.content("chat_template.jinja", limit=_TEMPLATE_LIMIT).decode(errors="replace")
+    stored = files.json("chat_template.json") if files.exists("chat_template.json") else settings
+    templates = stored.get("chat_template")
+    if isinstance(templates, list):
+        templates_by_name = {part.get("name"): part.get("template") for part in templates if isinstance(part, dict)}
+        templates = templates_by_name.get("default")
+    return templates if isinstance(templates, str) else ""
+
+
+def opened_tag(template: str) -> str:
+    """Return the tag that a chat template opens at the end of a generation prompt, such as think, or "" for none."""
+    _, condition, ending = template.rpartition("add_generation_prompt")
+    tags = _OPENED_TAG.findall(ending) if condition else []
+    return tags[-1] if tags else ""
 
 
 def _token(value: Any) -> str | None:
@@ -154,19 +178,19 @@ def _layers_problem(config: Mapping[str, Any], layers: int | None, weights: Weig
 def _attention_problem(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
     hidden, heads, kv_heads = sizes["hidden"], sizes["heads"], sizes["kv_heads"]
     if (
-        config.get("model_type") not in _PLAIN
+        config.get("model_type") not in _PLAIN_ATTENTION
         or config.get("quantization_config")
         or not (hidden and heads and kv_heads)
     ):
         return ""
-    stated = config.get("head_dim")
-    if not stated and str(config["model_type"]).startswith(_CONSTANT_HEAD_SIZE):
+    stated_size = config.get("head_dim")
+    if not stated_size and str(config["model_type"]).startswith(_CONSTANT_HEAD_SIZE):
         return ""
-    head = stated if isinstance(stated, int) and stated > 0 else hidden // heads
+    head_size = stated_size if isinstance(stated_size, int) and stated_size > 0 else hidden // heads
     for module, count, title in (("q_proj", heads, "attention heads"), ("k_proj", kv_heads, "key-value heads")):
         shapes = [s for n, s in weights.shapes.items() if n.endswith(f".self_attn.{module}.weight") and len(s) == 2]
-        if shapes and [count * head, hidden] not in shapes:
-            claim = f"{count} {title} of {head} in a hidden size of {hidden}"
+        if shapes and [count * head_size, hidden] not in shapes:
+            claim = f"{count} {title} of {head_size} in a hidden size of {hidden}"
             return f"it says {claim}, but {module} is {_times(shapes[0])}"
     return ""
 

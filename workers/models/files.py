@@ -30,18 +30,15 @@ class Tensor(NamedTuple):
     dtype: str
     shape: list[int]
     size: int
-    """Size in bytes."""
 
 
 @dataclass(frozen=True)
 class Weights:
     parameters: int | None
     dtypes: dict[str, int]
-    """Numbers of parameters by dtype."""
     size: int
     """Bytes of the tensors in a folder, or of the download from the hub."""
     modules: list[str]
-    """Last parts of the names of linear modules."""
     names: frozenset[str] = frozenset()
     shapes: dict[str, list[int]] = field(default_factory=dict)
     """Shapes of the tensors in the headers that were read, which in a folder are all headers."""
@@ -71,10 +68,10 @@ class LocalFiles:
 
     def path(self, name: str) -> Path:
         """Return the real path of a file. Raises InspectionError for a forbidden link."""
-        real = os.path.realpath(self.folder / name)
-        if not any(os.path.commonpath([root, real]) == root for root in self._allowed):
+        real_path = os.path.realpath(self.folder / name)
+        if not any(os.path.commonpath([root, real_path]) == root for root in self._allowed):
             raise InspectionError(f"{name} is a link to a path outside the host's model folders.")
-        return Path(real)
+        return Path(real_path)
 
     def exists(self, name: str) -> bool:
         return self.path(name).is_file()
@@ -106,10 +103,10 @@ class LocalFiles:
                 raise InspectionError(ONLY_PICKLES)
             raise InspectionError("The folder has no weights (model.safetensors).")
         names = shards_of(self.json(INDEX))
-        missing = [name for name in names if not self.exists(name)]
-        if missing:
+        missing_names = [name for name in names if not self.exists(name)]
+        if missing_names:
             raise InspectionError(
-                f"{len(missing)} of {len(names)} weight files are missing; the first is {missing[0]}."
+                f"{len(missing_names)} of {len(names)} weight files are missing; the first is {missing_names[0]}."
             )
         return names
 
@@ -125,7 +122,7 @@ class LocalFiles:
 
 
 def json_object(content: bytes, name: str) -> dict[str, Any]:
-    """Parse a JSON object. Raises InspectionError."""
+    """Parse a JSON object. Raises InspectionError for anything else."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -144,7 +141,8 @@ def shards_of(index: Mapping[str, Any]) -> list[str]:
 
 
 def header_length(start: bytes, name: str, *, limit: int) -> int:
-    """Return the header's length in bytes, read from a safetensors file's first 8 bytes. Raises InspectionError."""
+    """Return the header's length in bytes, read from a safetensors file's first 8 bytes. Raises InspectionError if
+    there is none or it exceeds `limit`."""
     length: int = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
     if not 0 < length <= limit:
         raise InspectionError(f"{name} is not a safetensors file, or it is incomplete.")
@@ -152,7 +150,8 @@ def header_length(start: bytes, name: str, *, limit: int) -> int:
 
 
 def tensors_of(header: bytes, name: str) -> tuple[dict[str, Tensor], int]:
-    """Parse a safetensors header, and return the tensors and where their data ends. Raises InspectionError."""
+    """Parse a safetensors header, and return the tensors and where their data ends. Raises InspectionError if it is
+    invalid."""
     try:
         entries = [(tensor, entry) for tensor, entry in json.loads(header).items() if tensor != "__metadata__"]
         offsets = {tensor: (int(entry["data_offsets"][0]), int(entry["data_offsets"][1])) for tensor, entry in entries}

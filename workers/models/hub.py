@@ -1,4 +1,4 @@
-"""Facts about a model that this host has no copy of, from the Hugging Face hub by a few short HTTP requests.
+"""Facts about a model that this host has no copy of, read from the Hugging Face hub with a few short HTTP requests.
 
 Each response is limited in size, and all of them together in time. The hub redirects to its file storage: each redirect
 is checked like the first request, https stays https, and only the hub gets the token.
@@ -74,7 +74,8 @@ class Hub:
         )
 
     def files(self, model: str, revision: str = "") -> "HubFiles":
-        """Open the model's repository. Raises HubUnavailable, GatedModel, InspectionError."""
+        """Open the model's repository. Raises HubUnavailable if the hub can't be reached, GatedModel if it requires
+        access to be granted, and InspectionError if it is missing or unusable."""
         return HubFiles(self, model, revision or hub_files.NEWEST, time.monotonic() + TIMEOUT_S)
 
 
@@ -132,7 +133,8 @@ class HubFiles:
         )
 
     def _header(self, name: str) -> dict[str, Tensor]:
-        """Read a weight file's header; {} if that takes too long, since the other facts are useful without it."""
+        """Read a weight file's header; return {} if that takes too long, since the other facts are useful without
+        it."""
         try:
             start = self._get(self._address(name), limit=FIRST_READ_BYTES, whole=False)
             length = header_length(start[:8], name, limit=HEADER_LIMIT)
@@ -146,7 +148,7 @@ class HubFiles:
         return f"/{self._model}/resolve/{quote(self.commit, safe='')}/{quote(name)}"
 
     def _get(self, path: str, *, limit: int | None = None, whole: bool = True) -> bytes:
-        """Fetch a response's body or, unless `whole`, at most its first `limit` bytes."""
+        """Return a response's body or, unless `whole`, at most its first `limit` bytes."""
         limit = limit or JSON_LIMIT
         try:
             response = self._request(self._hub.endpoint + path, limit, whole)
@@ -181,13 +183,13 @@ class HubFiles:
         if status < 300:
             return
         if code == "GatedRepo":
-            raise GatedModel(hub_files.gated(self._model, self._hub.endpoint, has_token=bool(self._hub.token)))
+            raise GatedModel(hub_files.gated_message(self._model, self._hub.endpoint, has_token=bool(self._hub.token)))
         if status == 401 and self._hub.token:
-            raise InspectionError(hub_files.bad_token(self._hub.endpoint))
+            raise InspectionError(hub_files.invalid_token_message(self._hub.endpoint))
         if code == "RevisionNotFound":
-            raise InspectionError(hub_files.no_revision(self._model, self._revision, self._hub.endpoint))
+            raise InspectionError(hub_files.missing_revision_message(self._model, self._revision, self._hub.endpoint))
         if status in (401, 404) and code in (None, "RepoNotFound"):
-            raise InspectionError(hub_files.missing(self._model, self._hub.endpoint))
+            raise InspectionError(hub_files.missing_message(self._model, self._hub.endpoint))
         if status < 500 and status not in (408, 429):
             raise InspectionError(
                 f"{self._hub.endpoint} refuses {self._model}: status {status}, {code or 'no reason'}."
@@ -196,7 +198,8 @@ class HubFiles:
 
 
 def facts_from_hub(model: str, hub: Hub, revision: str = "") -> dict[str, Any]:
-    """Read a model's facts from its files on the hub. Raises InspectionError."""
+    """Read a model's facts from its files on the hub, or say why the hub is unreachable. Raises InspectionError if this
+    host is offline, or if the model is missing, gated or unusable."""
     if hub.offline:
         raise InspectionError(f"This host has no complete copy of {model}, and HF_HUB_OFFLINE keeps it off the hub.")
     try:

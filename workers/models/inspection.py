@@ -41,30 +41,30 @@ def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None, *, revisi
 
 
 def find(model: str, roots: Sequence[Path], *, revision: str = "") -> tuple[Path | None, str]:
-    """Find a model's folder, or None if it is a hub id without a complete cached copy, and its origin. Raises
-    InspectionError."""
+    """Return a model's folder, or None for a hub id without a complete cached copy, and its origin: "path" or "cache".
+    Raises InspectionError if the model's name or revision is invalid, or if there is no such folder in `roots`."""
     if revision and (is_local(model) or not _REVISION.fullmatch(revision)):
         raise InspectionError(f"{model} has no revision {revision!r}: only models on the hub have revisions.")
     if is_local(model):
         return folder_inside(Path(model), roots), "path"
     if not _HUB_ID.fullmatch(model) or len(model) > 200:
         raise InspectionError(f"{model!r} is neither an absolute path nor a hub id such as Qwen/Qwen3-0.6B.")
-    return cached(model, revision), "cache"
+    return cached_copy(model, revision), "cache"
 
 
 def folder_inside(path: Path, roots: Sequence[Path]) -> Path:
     """Return the real folder of a local path. Raises InspectionError if it isn't inside one of the roots."""
     if not path.is_absolute() or "\0" in str(path):
         raise InspectionError(f"{path} is not an absolute path.")
-    real = Path(os.path.realpath(path))
+    real_path = Path(os.path.realpath(path))
     allowed_roots = [Path(os.path.realpath(root)) for root in roots]
-    if not any(real.is_relative_to(root) for root in allowed_roots):
+    if not any(real_path.is_relative_to(root) for root in allowed_roots):
         # The message is the same whether it exists or not, so that nothing outside the roots is revealed.
         where = ", ".join(str(root) for root in roots) or "none is set on this host"
         raise InspectionError(f"{path} is not inside the host's model folders ({where}).")
-    if not real.is_dir():
+    if not real_path.is_dir():
         raise InspectionError(f"There is no folder {path} on this host.")
-    return real
+    return real_path
 
 
 def cache_folder() -> Path:
@@ -72,8 +72,8 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 
-def cached(model: str, revision: str = "") -> Path | None:
-    """Find the cached copy that a download would use unchanged; None if there is no complete one."""
+def cached_copy(model: str, revision: str = "") -> Path | None:
+    """Find the cached copy that a download would use unchanged; return None if there is no complete one."""
     folder = cache_folder() / f"models--{model.replace('/', '--')}"
     try:
         commit = (folder / "refs" / (revision or hub_files.NEWEST)).read_text().strip()

@@ -28,7 +28,7 @@ class TokenizerFiles:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the transfer's body; "" without files."""
+        """SHA-256 of the transfer's body, or "" without files."""
         if not self.files:
             return ""
         digest = hashlib.sha256()

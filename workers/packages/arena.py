@@ -7,7 +7,6 @@ from workers.sandbox.outcomes import Job, Kind, Limits
 from workers.sandbox.pool import Sandbox
 
 MODULE = "arena"
-"""Name of the module in inside/."""
 MAX_MOVE_LENGTH = 4_000
 _SOURCE = "from workers.packages.inside import arena\nplay, games = arena.play, arena.games"
 _MEMORY_MB = 1024
@@ -36,8 +35,8 @@ GAMES = {
     "TowerOfHanoi-v0": "move three disks from peg to peg",
     "TowerOfHanoi-v0-medium": "the same with four disks",
 }
-"""TextArena's ids -> what the player does. A test plays a move in each. Other games fetch word lists or use a model, or
-return a reason instead of a reward in this version."""
+"""What the player does in each game, by TextArena's id. A test plays a move in each. Other games fetch word lists or
+use a model, or return a reason instead of a reward in this version."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ class MoveFailed(Exception):
 
 
 def play(game: str, seed: int, moves: Sequence[str], sandbox: Sandbox, *, seconds: float) -> GameReply:
-    """Play all moves so far, and return the reply to the last, or the rules without moves. Raises MoveFailed."""
+    """Play all moves so far, and return the reply to the last, or the rules without moves. Raises MoveFailed if the
+    game fails or takes too long."""
     limits = Limits(seconds=max(seconds, 0.001), memory_mb=_MEMORY_MB)
     truncated = [move[:MAX_MOVE_LENGTH] for move in moves]
     [outcome] = sandbox.run([Job(_SOURCE, "play", (f"{game}-raw", seed, truncated))], limits)

@@ -28,4 +28,3 @@ def _read() -> dict[str, Family]:
 
 
 FAMILIES = _read()
-"""Families by name, in the order of their kinds."""

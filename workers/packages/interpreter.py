@@ -27,7 +27,7 @@ class PackageMissing(Exception):
 
 
 def python() -> str:
-    """Return the path of the interpreter. Raises PackageMissing."""
+    """Return the path of the interpreter. Raises PackageMissing if there is none."""
     configured = os.environ.get(PYTHON)
     path = configured or str(SOURCE_ROOT / ENVIRONMENT / "bin" / "python")
     if shutil.which(path) is None:
@@ -38,7 +38,8 @@ def python() -> str:
 
 
 def build() -> str:
-    """Build our own environment if necessary, and return the path of the interpreter. Raises PackageMissing."""
+    """Build our own environment if necessary, and return the path of the interpreter. Raises PackageMissing if that
+    fails or the configured one doesn't exist."""
     ours = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
     configured = os.environ.get(PYTHON)
     if (configured is None or Path(configured) == ours) and not ours.exists():
@@ -56,8 +57,8 @@ def build() -> str:
 
 
 def open_sandbox(name: str, backend: Backend, *, parallel: int | None = None) -> Sandbox:
-    """Open a sandbox that runs the interpreter with inside/`name`.py and its package imported. Raises PackageMissing
-    and SandboxUnavailable."""
+    """Open a sandbox that runs the interpreter with inside/`name`.py and its package imported. Raises PackageMissing if
+    the interpreter or a package is missing, and SandboxUnavailable if the sandbox can't be started."""
     package = "workers.packages.inside"
     interpreter = PackageInterpreter(python(), package, str(INSIDE))
     try:
@@ -69,5 +70,6 @@ def open_sandbox(name: str, backend: Backend, *, parallel: int | None = None) ->
 
 
 def remote_command() -> list[str]:
-    """Return the command line of the program that communicates with OpenEnv servers. Raises PackageMissing."""
+    """Return the command line of the program that communicates with OpenEnv servers. Raises PackageMissing if there is
+    no interpreter."""
     return [python(), "-I", str(INSIDE / "remote.py")]

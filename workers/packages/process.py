@@ -19,7 +19,7 @@ from typing import Any
 from workers.contract.wire.processes import die_with_parent
 
 GRACE_S = 5.0
-"""Seconds after a request's time-out within which the program itself should report it."""
+"""Seconds after a request's time-out within which the program itself should report the time-out."""
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
 _INHERITED = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -49,7 +49,8 @@ class PackageProcess:
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], int]:
         """Send a request, and return the response and the number of the program that sent it, which changes at each
-        start. Raises RequestFailed and PackageMissing."""
+        start. Raises RequestFailed if the program ends, doesn't respond in time or reports an error, and PackageMissing
+        if there is no interpreter."""
         running = self._ensure_running()
         try:
             response = running.ask({**request, "id": next(self._numbers), "seconds": seconds}, seconds + GRACE_S)
@@ -89,7 +90,8 @@ class _RunningProgram:
         self._process = process
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Send a request, and return its response. Raises RequestFailed, and queue.Empty after `seconds`."""
+        """Send a request, and return its response. Raises RequestFailed if the program has ended or reports an error,
+        and queue.Empty if it doesn't respond within `seconds`."""
         response: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         line = json.dumps(request).encode() + b"\n"
         with self._lock:

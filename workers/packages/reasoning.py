@@ -11,14 +11,12 @@ from workers.sandbox.plain_values import NotPlain, decode, encode
 from workers.sandbox.pool import Sandbox
 
 MODULE = "reasoning"
-"""Name of the module in inside/."""
 COLUMN = "reasoning_gym"
 """Dataset column with the data for the checker: {"dataset", "seed", "level", "index", "entry"}. `entry` is the
 package's row as a JSON string, including tuples, because some families don't generate the same row again."""
 MAX_ROWS = 100_000
 MAX_SEED = 2**31 - 1
 _BATCH = 200
-"""Number of rows generated in one evaluation."""
 _SOURCE = """
 from workers.packages.inside import reasoning
 rows, score, families = reasoning.rows, reasoning.score, reasoning.families
@@ -41,7 +39,7 @@ class Recipe:
 
 
 def problem(recipe: Recipe) -> str:
-    """Return a sentence that explains what is wrong with a recipe; "" if it is valid."""
+    """Return a sentence that explains what is wrong with a recipe, or "" if it is valid."""
     family = FAMILIES.get(recipe.family)
     if family is None:
         return f"reasoning-gym has no family {recipe.family!r}."
@@ -54,7 +52,8 @@ def problem(recipe: Recipe) -> str:
 
 
 def generate(recipe: Recipe, sandbox: Sandbox) -> Iterator[list[dict[str, Any]]]:
-    """Yield rows in batches: {"question", "answer" if there is one, "reasoning_gym"}. Raises GenerationFailed."""
+    """Yield rows in batches: {"question", "answer" if there is one, "reasoning_gym"}. Raises GenerationFailed if the
+    generator fails."""
     for start in range(0, recipe.rows, _BATCH):
         count = min(_BATCH, recipe.rows - start)
         [outcome] = sandbox.run(
@@ -69,7 +68,7 @@ def generate(recipe: Recipe, sandbox: Sandbox) -> Iterator[list[dict[str, Any]]]
 def score(answers: Sequence[tuple[Mapping[str, Any], str]], sandbox: Sandbox) -> list[float | Outcome]:
     """Score pairs of (row's column, answer) with the checkers, and return the scores, or an Outcome for each missing
     score. Raises NotPlain and ValueError for a column that reasoning-gym didn't generate."""
-    jobs = [Job(_SOURCE, "score", (*_parsed(column), answer)) for column, answer in answers]
+    jobs = [Job(_SOURCE, "score", (*_parse(column), answer)) for column, answer in answers]
     return [outcome.value if outcome.kind is Kind.OK else outcome for outcome in sandbox.run(jobs, _SCORING_LIMITS)]
 
 
@@ -80,7 +79,7 @@ def _row(recipe: Recipe, index: int, entry: Mapping[str, Any]) -> dict[str, Any]
     return {"question": entry["question"], **answer, COLUMN: data}
 
 
-def _parsed(column: Mapping[str, Any]) -> tuple[str, int, int, dict[str, Any]]:
+def _parse(column: Mapping[str, Any]) -> tuple[str, int, int, dict[str, Any]]:
     try:
         family, seed, level = str(column["dataset"]), int(column["seed"]), int(column.get("level") or 0)
         entry = decode(json.loads(column["entry"]))

@@ -40,7 +40,7 @@ def totals(values: Values, weights: Sequence[float]) -> list[float | None]:
     """Return the weighted sum of each completion's scores. Raises ValueError unless each component has a weight."""
     if len(values) != len(weights) or not values:
         raise ValueError(f"{len(weights)} weights for {len(values)} components")
-    return [_weighted(scores, weights) for scores in zip(*values, strict=True)]
+    return [_weighted_sum(scores, weights) for scores in zip(*values, strict=True)]
 
 
 def advantages(
@@ -64,47 +64,47 @@ def advantages(
     sums = totals(values, weights)
     if group < 1 or len(sums) % group:
         raise ValueError(f"{len(sums)} completions are not whole groups of {group}")
-    spreads = [deviation(part) for part in _groups(sums, group)]
+    spreads = [standard_deviation(part) for part in _groups(sums, group)]
     if aggregation == "sum_then_normalize":
         compared_totals = sums
-        result = _of_sums(sums, group, scale)
+        result = _advantages_of_sums(sums, group, scale)
     else:
         compared_totals = _normalised_sums(values, weights, group)
-        result = _over(
-            compared_totals, mean(compared_totals), deviation(compared_totals) if len(compared_totals) > 1 else 0.0
-        )
+        std_dev = standard_deviation(compared_totals) if len(compared_totals) > 1 else 0.0
+        result = _standardise(compared_totals, mean(compared_totals), std_dev)
     return Advantages(
         totals=sums,
         means=[mean(part) for part in _groups(sums, group)],
         stds=spreads,
         advantages=result,
         zero_spread=[
-            (spread := deviation(part)) is None or spread <= NO_SPREAD for part in _groups(compared_totals, group)
+            (spread := standard_deviation(part)) is None or spread <= NO_SPREAD
+            for part in _groups(compared_totals, group)
         ],
     )
 
 
 def mean(values: Sequence[float | None]) -> float | None:
     """Return the mean of the values other than None, or None if there are no such values."""
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None
 
 
-def deviation(values: Sequence[float | None]) -> float | None:
+def standard_deviation(values: Sequence[float | None]) -> float | None:
     """Return the standard deviation with Bessel's correction, or None for fewer than two values."""
-    known = [value for value in values if value is not None]
-    if len(known) < 2:
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < 2:
         return None
-    average = math.fsum(known) / len(known)
-    return math.sqrt(math.fsum((value - average) ** 2 for value in known) / (len(known) - 1))
+    average = math.fsum(numbers) / len(numbers)
+    return math.sqrt(math.fsum((value - average) ** 2 for value in numbers) / (len(numbers) - 1))
 
 
-def _of_sums(sums: Sequence[float | None], group: int, scale: str) -> list[float]:
+def _advantages_of_sums(sums: Sequence[float | None], group: int, scale: str) -> list[float]:
     result: list[float] = []
     for part in _groups(sums, group):
         compared_totals = sums if scale == "batch" else part
-        std_dev = deviation(compared_totals) if len(compared_totals) > 1 else 0.0
-        result += _over(part, mean(part), std_dev, divides=scale != "none")
+        std_dev = standard_deviation(compared_totals) if len(compared_totals) > 1 else 0.0
+        result += _standardise(part, mean(part), std_dev, divides=scale != "none")
     return result
 
 
@@ -117,30 +117,30 @@ def _normalised_sums(values: Values, weights: Sequence[float], group: int) -> li
     for column in values:
         normalised_part: list[float | None] = []
         for part in _groups(column, group):
-            average, std_dev = mean(part), deviation(part) if group > 1 else 0.0
+            average, std_dev = mean(part), standard_deviation(part) if group > 1 else 0.0
             normalised_part += [
                 None if value is None or average is None or std_dev is None else (value - average) / (std_dev + EPSILON)
                 for value in part
             ]
         normalised.append(normalised_part)
-    sums = [_weighted(scores, weights) or 0.0 for scores in zip(*normalised, strict=True)]
+    sums = [_weighted_sum(scores, weights) or 0.0 for scores in zip(*normalised, strict=True)]
     rows = zip(*values, strict=True)
     return [None if all(score is None for score in row) else total for total, row in zip(sums, rows, strict=True)]
 
 
-def _over(
+def _standardise(
     part: Sequence[float | None], average: float | None, std_dev: float | None, *, divides: bool = True
 ) -> list[float]:
-    """Return each value's distance from the mean in standard deviations, or 0 where that is undefined."""
+    """Return each value's difference from the mean, in standard deviations if `divides`; 0 where that is undefined."""
     if average is None or (divides and std_dev is None):
         return [0.0] * len(part)
     divisor = (std_dev or 0.0) + EPSILON if divides else 1.0
     return [0.0 if value is None else (value - average) / divisor for value in part]
 
 
-def _weighted(scores: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    weighted = [score * weight for score, weight in zip(scores, weights, strict=True) if score is not None]
-    return math.fsum(weighted) if weighted else None
+def _weighted_sum(scores: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    weighted_scores = [score * weight for score, weight in zip(scores, weights, strict=True) if score is not None]
+    return math.fsum(weighted_scores) if weighted_scores else None
 
 
 def _groups(values: Sequence[float | None], group: int) -> list[Sequence[float | None]]:

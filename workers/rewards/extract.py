@@ -4,10 +4,13 @@ All are plain left-to-right searches. Completions are hostile text (a model bein
 a pattern is slow), so nothing may take more than linear time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 FENCE = "```"
 MAX_BOX_CHARS = 1_000
+OTHER_ANSWERS = "other_answers"
+"""Column with the right answers after the first, a list of strings."""
 
 
 def answer_at(text: str, source: str, *, tag: str, marker: str = "") -> str | None:
@@ -30,6 +33,15 @@ def first_answer(text: str, sources: Sequence[str], *, tag: str, marker: str = "
     return next((answer for answer in answers if answer is not None), text)
 
 
+def right_answers(row: Mapping[str, Any], marker: str = "") -> list[str]:
+    """Return the row's right answers (its answer, which may be a list, and OTHER_ANSWERS), each without the text up to
+    the marker; empty answers are omitted."""
+    answer, others = row.get("answer"), row.get(OTHER_ANSWERS)
+    golds = [*(answer if isinstance(answer, list) else [answer]), *(others if isinstance(others, list) else ())]
+    texts = [str(gold) for gold in golds if gold is not None]
+    return [after_last(text, marker) or text for text in texts if text.strip()]
+
+
 def last_tag(text: str, name: str) -> str | None:
     """Return the content of the last complete <name>...</name>, or None."""
     close = text.rfind(f"</{name}>")
@@ -40,7 +52,7 @@ def last_tag(text: str, name: str) -> str | None:
 
 
 def after_last(text: str, marker: str) -> str | None:
-    """Return the rest of the line after the last marker, or None if there is none. An empty marker never matches."""
+    """Return the first line of text after the last marker, or None if there is no marker. "" never matches."""
     if not marker:
         return None
     _, separator, rest = text.rpartition(marker)

@@ -10,6 +10,7 @@ from workers.rewards.entries import (
     custom,
     dialogue,
     environment,
+    input_output,
     judge,
     language,
     maths,
@@ -27,7 +28,7 @@ from workers.rewards.reward import Reward, RewardGroup
 SECTIONS: dict[RewardGroup, tuple[ModuleType, ...]] = {
     RewardGroup.FORMAT: (tags, structured),
     RewardGroup.CORRECTNESS: (answer, maths, choice, reasoning_gym),
-    RewardGroup.CODE: (code, same_output),
+    RewardGroup.CODE: (code, input_output, same_output),
     RewardGroup.SHAPE: (text, language),
     RewardGroup.TOOLS: (dialogue, environment),
     RewardGroup.MODEL: (model, judge, ranking),

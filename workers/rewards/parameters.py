@@ -2,14 +2,14 @@
 
 import dataclasses
 import functools
-import math
 import re
+import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LONGEST_TEXT_PARAM = 200
+MAX_TEXT_PARAM_LENGTH = 200
 """Maximum number of characters of a string parameter whose field doesn't set `longest`."""
 
 
@@ -57,7 +57,6 @@ class Described:
     key: str
     title: str
     help: str
-    """One sentence."""
     params: type[Params]
     _: dataclasses.KW_ONLY
     use: str = ""
@@ -82,7 +81,7 @@ class Described:
                 "choices": list(f.metadata["choices"]) if "choices" in f.metadata else None,
                 "min": f.metadata.get("min"),
                 "max": f.metadata.get("max"),
-                "longest": f.metadata.get("longest", LONGEST_TEXT_PARAM),
+                "longest": f.metadata.get("longest", MAX_TEXT_PARAM_LENGTH),
                 "widget": f.metadata.get("widget"),
             }
             for f in dataclasses.fields(self.params)
@@ -109,17 +108,22 @@ class Described:
         return self.params(**{name: hints[name](value) for name, value in params.items()})
 
 
+def is_finite(value: int | float) -> bool:
+    """Return whether a float can hold a number. `math.isfinite` raises for an integer with 400 digits."""
+    return abs(value) <= sys.float_info.max
+
+
 def _problem(entry: Mapping[str, Any], value: Any) -> str | None:
     if entry["type"] == "bool":
-        return None if isinstance(value, bool) else f"must be true or false, not {_shown(value)}"
+        return None if isinstance(value, bool) else f"must be true or false, not {_quote(value)}"
     if entry["type"] == "str":
         return _text_problem(entry, value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"must be a number, not {_shown(value)}"
-    if not math.isfinite(value):
+        return f"must be a number, not {_quote(value)}"
+    if not is_finite(value):
         return "must be a finite number"
     if entry["type"] == "int" and value != int(value):
-        return f"must be a whole number, not {_shown(value)}"
+        return f"must be a whole number, not {_quote(value)}"
     if entry["min"] is not None and value < entry["min"]:
         return f"must be at least {entry['min']}"
     if entry["max"] is not None and value > entry["max"]:
@@ -127,14 +131,14 @@ def _problem(entry: Mapping[str, Any], value: Any) -> str | None:
     return None
 
 
-def _shown(value: Any) -> str:
+def _quote(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def _text_problem(entry: Mapping[str, Any], value: Any) -> str | None:
     if not isinstance(value, str):
-        return f"must be a string, not {_shown(value)}"
+        return f"must be a string, not {_quote(value)}"
     if entry["choices"] is not None and value not in entry["choices"]:
         return f"must be one of {', '.join(entry['choices'])}"
     if len(value) > entry["longest"]:

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-LONGEST_PATTERN = 2_000
+MAX_PATTERN_LENGTH = 2_000
 MAX_COUNTED = 10_000
 """Upper bound of a {n}, and of the product of nested ones, since `regex` unrolls each repetition."""
 MATCH_SECONDS = 0.25
@@ -31,7 +31,7 @@ _COUNT = re.compile(r"\{\s*([0-9]+)\s*(?:,\s*([0-9]*))?\s*\}")
 _VERBOSE = re.compile(r"\(\?[a-zA-Z0-9]*x")
 _PIECES = ("a", "A", "0", " ", "\n", ".", "é", "a ", "ab", "0,", "<a>", "\\")
 _SIGNS = r"\()[]{}?*+|^$."
-_WARNINGS = threading.Lock()
+_WARNINGS_LOCK = threading.Lock()
 """Lock around warnings.catch_warnings, which replaces a process-wide list: the web process matches in several
 threads."""
 
@@ -40,25 +40,25 @@ def matches(
     pattern: str, text: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True
 ) -> bool:
     """Return whether a pattern without a `problem` matches the text. Raises TimeoutError after MATCH_SECONDS."""
-    return _matches(_compiled(pattern, ignore_case, dot_all), text, mode, MATCH_SECONDS)
+    return _matches(_compile(pattern, ignore_case, dot_all), text, mode, MATCH_SECONDS)
 
 
 @functools.lru_cache(maxsize=512)
 def problem(pattern: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True) -> str:
     """Return why the pattern can't be used, as a sentence without its subject, or "" if it can be used."""
-    if len(pattern) > LONGEST_PATTERN:
-        return f"must be at most {LONGEST_PATTERN} characters"
+    if len(pattern) > MAX_PATTERN_LENGTH:
+        return f"must be at most {MAX_PATTERN_LENGTH} characters"
     if _unrolled_size(pattern) > MAX_COUNTED:
         return f"must not repeat anything more than {MAX_COUNTED:,} times"
     try:
-        compiled = _compiled(pattern, ignore_case, dot_all)
+        compiled = _compile(pattern, ignore_case, dot_all)
     except (_library().error, RecursionError, OverflowError, ValueError, TypeError) as error:
         return f"is not a valid regular expression: {error}"
-    return _tried(compiled, pattern, mode)
+    return _trial_problem(compiled, pattern, mode)
 
 
-def _tried(compiled: Any, pattern: str, mode: str) -> str:
-    give_up = time.thread_time() + ALL_TRIALS_SECONDS
+def _trial_problem(compiled: Any, pattern: str, mode: str) -> str:
+    deadline = time.thread_time() + ALL_TRIALS_SECONDS
     for number, text in enumerate(near_misses(pattern)):
         if number >= MAX_TRIALS:
             break
@@ -69,12 +69,12 @@ def _tried(compiled: Any, pattern: str, mode: str) -> str:
                 _matches(compiled, text, mode, 3 * TRIAL_SECONDS)
             except TimeoutError:
                 return (
-                    f"backtracks catastrophically: {TRIAL_LENGTH:,} characters beginning with {_shown(text)} "
+                    f"backtracks catastrophically: {TRIAL_LENGTH:,} characters beginning with {_quote(text)} "
                     f"take more than {1000 * TRIAL_SECONDS:.0f} ms. Avoid repeats inside repeats"
                 )
         except MemoryError:
-            return f"needs too much memory for a string beginning with {_shown(text)}"
-        if time.thread_time() > give_up:
+            return f"needs too much memory for a string beginning with {_quote(text)}"
+        if time.thread_time() > deadline:
             return f"is too slow: {number + 1} strings of {TRIAL_LENGTH:,} characters took {ALL_TRIALS_SECONDS:g} s"
     return ""
 
@@ -83,14 +83,15 @@ def near_misses(pattern: str) -> Iterator[str]:
     """Yield strings of about TRIAL_LENGTH characters that nearly match a repeat of the pattern, and simple repeated
     strings in case Python's parser doesn't know the syntax."""
     try:
-        parsed = _parsed(pattern)
+        parsed = _parse(pattern)
         pumps = list(dict.fromkeys(_pumps(parsed, "")))
-        whole = _sample(parsed, 0)
+        sample = _sample(parsed, 0)
     except (re.error, RecursionError, OverflowError, AttributeError):
-        pumps, whole = [], "".join(char for char in pattern if char not in _SIGNS)
+        pumps, sample = [], "".join(char for char in pattern if char not in _SIGNS)
     pumps += [("", piece) for piece in (*_PIECES, *sorted(set(pattern) - set(_SIGNS)))]
     for prefix, body in pumps:
-        for end in ("\0", "\n\0\n", "\0" + whole):  # the last because `regex` first looks for what every match contains
+        # The last end is there because `regex` first looks for what every match contains.
+        for end in ("\0", "\n\0\n", "\0" + sample):
             yield prefix + body * max(1, (TRIAL_LENGTH - len(prefix)) // len(body)) + end
 
 
@@ -102,7 +103,7 @@ def _unrolled_size(pattern: str) -> int:
         commentless = "".join(re.sub("#[^\n]*", "", pattern).split())
         return max(map(_max_unrolled, (pattern, bare, commentless)))
     try:
-        return max(_highest(pattern), _size(_parsed(pattern)))
+        return max(_highest(pattern), _size(_parse(pattern)))
     except (re.error, RecursionError, OverflowError):
         return _max_unrolled(pattern)
 
@@ -148,7 +149,8 @@ def _pumps(parsed: Any, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _sample(parsed: Any, pick: int) -> str:
-    """Return a string that matches or nearly matches. Different values of `pick` give different strings."""
+    """Return a string of at most TRIAL_LENGTH characters that matches or nearly matches a parsed pattern. `pick`
+    selects among alternatives."""
     return "".join(_sample_item(str(operation), argument, pick) for operation, argument in parsed)[:TRIAL_LENGTH]
 
 
@@ -191,10 +193,10 @@ def _matches(compiled: Any, text: str, mode: str, seconds: float) -> bool:
 
 
 @functools.lru_cache(maxsize=512)
-def _compiled(pattern: str, ignore_case: bool, dot_all: bool) -> Any:
+def _compile(pattern: str, ignore_case: bool, dot_all: bool) -> Any:
     library = _library()
     flags = (library.IGNORECASE if ignore_case else 0) | (library.DOTALL if dot_all else 0)
-    with _WARNINGS, warnings.catch_warnings():
+    with _WARNINGS_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return library.compile(pattern, flags)
 
@@ -205,12 +207,12 @@ def _library() -> Any:
     return regex
 
 
-def _parsed(pattern: str) -> Any:
+def _parse(pattern: str) -> Any:
     """Parse a pattern with Python's own parser, which has no type stubs, and return the syntax tree."""
-    with _WARNINGS, warnings.catch_warnings():
+    with _WARNINGS_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module("re._parser").parse(pattern)
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text[:24]) + ("…" if len(text) > 24 else "")

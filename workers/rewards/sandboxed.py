@@ -13,7 +13,7 @@ from workers.sandbox.pool import Sandbox
 
 KeyT = TypeVar("KeyT")
 
-LONGEST_SOURCE = 50_000
+MAX_SOURCE_LENGTH = 50_000
 PRELOADED = (
     "ast", "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools",
     "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "textwrap",
@@ -22,8 +22,23 @@ PRELOADED = (
 """Common imports, already loaded in the sandbox's prewarmed interpreter."""
 
 
+_PROGRAM = """
+import builtins, sys
+from types import ModuleType
+
+def run(source):
+    builtins.exit = builtins.quit = sys.exit
+    program = sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        exec(compile(source, "<program>", "exec", dont_inherit=True), program.__dict__)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+"""
+
+
 def sandbox(tools: Tools) -> Sandbox:
-    """Return the sandbox shared by all rewards. Raises SandboxUnavailable."""
+    """Return the sandbox shared by all rewards. Raises SandboxUnavailable if it can't be started."""
     return tools.sandbox(*PRELOADED)
 
 
@@ -55,7 +70,7 @@ def code_of(completion: Completion, params: CodeParams) -> str | None:
     code = last_code_block(completion.text)
     if code is None and not params.needs_block:
         code = completion.text
-    return None if code is None or len(code) > LONGEST_SOURCE or not code.strip() else code
+    return None if code is None or len(code) > MAX_SOURCE_LENGTH or not code.strip() else code
 
 
 def with_setup(code: str, params: RunParams) -> str:
@@ -66,6 +81,11 @@ def limits_of(params: RunParams) -> Limits:
     return Limits(seconds=params.seconds, memory_mb=params.memory_mb)
 
 
+def program(source: str, stdin: str) -> Job:
+    """Return a job that runs a whole program with standard input. It may end with sys.exit(0)."""
+    return Job(_PROGRAM, "run", (source,), stdin)
+
+
 def run_each(jobs: Mapping[KeyT, Job | Program], tools: Tools, limits: Limits) -> dict[KeyT, Outcome]:
     """Run jobs and return their outcomes by key. If there are no jobs, no sandbox is opened."""
     outcomes = sandbox(tools).run(list(jobs.values()), limits) if jobs else []
@@ -73,7 +93,7 @@ def run_each(jobs: Mapping[KeyT, Job | Program], tools: Tools, limits: Limits) -
 
 
 def failure(index: int, outcome: Outcome) -> Failure:
-    """Return a Failure for an evaluation that failed for a reason other than the model's code."""
+    """Convert an outcome other than OK into the Failure of the completion at `index`."""
     return Failure(index, str(outcome.kind), outcome.ending[:500], outcome.traceback[-4_000:])
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 from workers.rewards import pattern
 
-LONGEST_SCHEMA = 20_000
+MAX_SCHEMA_LENGTH = 20_000
 VALIDATION_SECONDS = 0.25
 MAX_PATTERNED_NAME = 256
 """Maximum length of a property name if the schema has patternProperties, which are matched without a time limit."""
 
-_now = threading.local()
+_local = threading.local()
 _NOT_JSON = object()
 
 
@@ -38,7 +38,7 @@ def is_json(value: Any) -> bool:
 def fits(value: Any, schema: str) -> bool:
     """Return whether a value fits a schema without a `problem`. Raises TimeoutError after VALIDATION_SECONDS."""
     validator = _validator(schema)
-    _now.deadline = time.thread_time() + VALIDATION_SECONDS  # CPU time: the machine may be busy
+    _local.deadline = time.thread_time() + VALIDATION_SECONDS  # CPU time: the machine may be busy
     try:
         return bool(validator.is_valid(value))
     except (RecursionError, ArithmeticError):  # a value nested as deep as Python allows; a number beyond any float
@@ -99,8 +99,8 @@ def _reference_problem(schema: Any, schema_json: str) -> str:
     import referencing.exceptions
 
     try:
-        smallest: tuple[Any, ...] = ({}, [], "", 0, None, True)
-        for example in smallest:
+        examples: tuple[Any, ...] = ({}, [], "", 0, None, True)
+        for example in examples:
             fits(example, schema_json)
         for part in _parts(schema):
             if isinstance(part.get("$ref"), str):
@@ -130,10 +130,10 @@ def _validator(schema_json: str) -> Any:
 
     schema = json.loads(schema_json)
     kind = _kind(schema)
-    bounded = {keyword: _bounded(function) for keyword, function in kind.VALIDATORS.items()}
-    bounded["pattern"] = _bounded(_pattern)
-    bounded["patternProperties"] = _bounded(_short_names(kind.VALIDATORS.get("patternProperties")))
-    bounded["uniqueItems"] = _bounded(_unique)
+    bounded = {keyword: _with_deadline(function) for keyword, function in kind.VALIDATORS.items()}
+    bounded["pattern"] = _with_deadline(_pattern)
+    bounded["patternProperties"] = _with_deadline(_short_names(kind.VALIDATORS.get("patternProperties")))
+    bounded["uniqueItems"] = _with_deadline(_unique)
     # Its own registry, because the default one fetches the documents that a $ref names.
     return jsonschema.validators.extend(kind, bounded)(schema, registry=referencing.Registry())
 
@@ -144,11 +144,11 @@ def _kind(schema: Any) -> Any:
     return jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
 
 
-def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add a deadline check to a keyword, because a harmless schema may be slow for a model's JSON."""
+def _with_deadline(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a keyword's function with a deadline check, because a harmless schema may be slow for a model's JSON."""
 
     def keyword(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        if time.thread_time() > getattr(_now, "deadline", float("inf")):
+        if time.thread_time() > getattr(_local, "deadline", float("inf")):
             raise TimeoutError(f"checking a value against its schema took more than {VALIDATION_SECONDS:g} s")
         yield from function(validator, value, instance, schema) or ()
 
@@ -172,16 +172,16 @@ def _short_names(original: Callable[..., Any] | None) -> Callable[..., Any]:
 
 def _unique(validator: Any, value: bool, instance: Any, schema: Any) -> Iterator[Any]:
     """Check uniqueItems in linear time; the standard keyword compares all pairs of items that can't be sorted."""
-    if value and validator.is_type(instance, "array") and len({_plain(item) for item in instance}) < len(instance):
+    if value and validator.is_type(instance, "array") and len({_hashable(item) for item in instance}) < len(instance):
         yield _error("contains an item twice")
 
 
-def _plain(value: Any) -> Any:
+def _hashable(value: Any) -> Any:
     """Return a hashable key that is equal for values equal in JSON Schema: 1 and 1.0 are equal, 1 and true are not."""
     if isinstance(value, dict):
-        return "object", frozenset((name, _plain(item)) for name, item in value.items())
+        return "object", frozenset((name, _hashable(item)) for name, item in value.items())
     if isinstance(value, list):
-        return "array", tuple(_plain(item) for item in value)
+        return "array", tuple(_hashable(item) for item in value)
     return (type(value).__name__ if isinstance(value, bool) else "", value)
 
 

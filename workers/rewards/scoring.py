@@ -5,16 +5,16 @@ to which the reward then doesn't apply.
 """
 
 import functools
-import math
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from workers.rewards.parameters import is_finite
 from workers.rewards.reward import Completion, Failure, Reward, Row, Scores
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox.outcomes import SandboxUnavailable
 
-LONGEST_TRACEBACK = 4_000
+MAX_TRACEBACK_LENGTH = 4_000
 
 
 def score(
@@ -34,12 +34,12 @@ def score(
     if (reward.batch or reward.compare) and tools is None:
         return all_failed(len(items), "unavailable", f"{reward.title} can't be scored here.")
     if reward.batch and tools:
-        return _safely(functools.partial(reward.batch, items, rows, built, tools), len(items))
+        return _validated_scores(functools.partial(reward.batch, items, rows, built, tools), len(items))
     if reward.compare and tools:
         bounds = _group_bounds(rows)
         groups = [items[start:stop] for start, stop in bounds]
         score_groups = functools.partial(reward.compare, groups, [rows[start] for start, _ in bounds], built, tools)
-        return _safely(score_groups, len(items))
+        return _validated_scores(score_groups, len(items))
     values: list[float | None] = []
     failures: list[Failure] = []
     for index, (completion, row) in enumerate(zip(items, rows, strict=True)):
@@ -50,18 +50,18 @@ def score(
                 assert reward.whole is not None  # noqa: S101  # a test checks that one of them is set
                 value = reward.whole(completion, row, built)
         except Exception as error:  # one odd completion must not end a day of training: it becomes a Failure
-            failures.append(failed(index, error))
+            failures.append(failure_of(index, error))
             values.append(None)
         else:
-            values.append(_checked(index, value, failures))
+            values.append(_validated(index, value, failures))
     return Scores(values, failures)
 
 
-def failed(index: int, error: Exception) -> Failure:
+def failure_of(index: int, error: Exception) -> Failure:
     """Return a Failure for a reward's exception, with the traceback if that adds information."""
     if isinstance(error, Unavailable):
         return Failure(index, "unavailable", str(error)[:500])
-    text = "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]
+    text = "".join(traceback.format_exception(error))[-MAX_TRACEBACK_LENGTH:]
     kind = "timeout" if isinstance(error, TimeoutError) else "error"
     return Failure(index, kind, f"{type(error).__name__}: {error}"[:500], text)
 
@@ -77,26 +77,27 @@ def _group_bounds(rows: Sequence[Row]) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], len(rows)], strict=True))
 
 
-def _safely(scored: Callable[[], Scores], count: int) -> Scores:
+def _validated_scores(compute: Callable[[], Scores], count: int) -> Scores:
     try:
-        scores = scored()
+        scores = compute()
     except (Unavailable, SandboxUnavailable) as error:
         return all_failed(count, "unavailable", str(error))
     except Exception as error:  # from a library or a server's odd response: a Failure, not the end of the run
-        failure = failed(0, error)
+        failure = failure_of(0, error)
         return all_failed(count, failure.kind, failure.message, failure.traceback)
     if len(scores.values) != count:
-        returned = f"{len(scores.values)} score{'' if len(scores.values) == 1 else 's'}"
-        return all_failed(count, "wrong_length", f"It returned {returned} for {count} completions.")
+        received = f"{len(scores.values)} score{'' if len(scores.values) == 1 else 's'}"
+        return all_failed(count, "wrong_length", f"It returned {received} for {count} completions.")
     failures = list(scores.failures)
-    values = [_checked(index, value, failures) for index, value in enumerate(scores.values)]
+    values = [_validated(index, value, failures) for index, value in enumerate(scores.values)]
     return Scores(values, failures, scores.notes)
 
 
-def _checked(index: int, value: Any, failures: list[Failure]) -> float | None:
+def _validated(index: int, value: Any, failures: list[Failure]) -> float | None:
     if value is None:
         return None
-    if isinstance(value, (int, float)) and math.isfinite(value):
+    if isinstance(value, (int, float)) and (isinstance(value, bool) or is_finite(value)):
         return float(value)
-    failures.append(Failure(index, "not_a_number", f"It returned {str(value)[:60]!r}, which is not a finite number."))
+    text = "an integer beyond the largest float" if isinstance(value, int) else repr(str(value)[:60])
+    failures.append(Failure(index, "not_a_number", f"It returned {text}, which is not a finite number."))
     return None

@@ -27,7 +27,7 @@ class Endpoint:
     address: str
     key: str = field(default="", repr=False)
     refusal: Callable[[str], str | None] | None = field(default=None, repr=False, compare=False)
-    """Function that returns why an IP address is refused, or None; if it is not set, every address is allowed."""
+    """Function that returns why an IP address is refused, or None if it isn't. Without a function, all are allowed."""
 
 
 class Unavailable(Exception):
@@ -35,7 +35,8 @@ class Unavailable(Exception):
 
 
 def endpoint_from_environment(name: str) -> Endpoint:
-    """Read an endpoint from the environment variable that the supervisor set, and return it. Raises Unavailable."""
+    """Read an endpoint from the environment variable that the supervisor set, and return it. Raises Unavailable if it
+    isn't set or can't be read."""
     value = os.environ.get(SECRET_PREFIX + name)
     if value is None:
         raise Unavailable(f"There is no endpoint named {name} in this run: {SECRET_PREFIX}{name} is not set.")
@@ -67,8 +68,8 @@ class Tools:
         self._open_package = open_package or _open_package
         self.endpoint = endpoint
         self.corpus = corpus
-        """Function that returns the file of a corpus by its title (workers.contract.run.corpora). Raises
-        Unavailable."""
+        """Function that returns the file of a corpus by its title (workers.contract.run.corpora), or raises Unavailable
+        if there is none."""
         self.trainer = dict(trainer or {})
         self._sandboxes: dict[str | tuple[str, ...], Sandbox] = {}
         """Open sandboxes by their preloaded modules, or by the name of a package's module."""
@@ -102,7 +103,8 @@ class Tools:
             return slots
 
     def sandbox(self, *preload: str) -> "Sandbox":
-        """Return a sandbox whose zygote has these modules imported. Raises SandboxUnavailable."""
+        """Return a sandbox whose zygote has these modules imported, starting it if necessary. Raises SandboxUnavailable
+        if it can't be started."""
         with self._lock:
             if preload not in self._sandboxes:
                 self._sandboxes[preload] = self._open(preload)
@@ -110,7 +112,8 @@ class Tools:
 
     def package(self, name: str) -> "Sandbox":
         """Return a sandbox that uses the interpreter with third-party packages and has workers.packages.inside.`name`
-        imported. Raises Unavailable and SandboxUnavailable."""
+        imported. Raises Unavailable if the interpreter or a package is missing, and SandboxUnavailable if the sandbox
+        can't be started."""
         with self._lock:
             if name not in self._sandboxes:
                 try:

@@ -1,4 +1,4 @@
-"""`python -m workers.sandbox [--json]`: attacks every backend on this machine and reports which ones hold."""
+"""`python -m workers.sandbox [--json]`: attacks every backend on this machine and reports which ones resist."""
 
 import argparse
 import json

@@ -23,7 +23,8 @@ _MUTABLE = (list, dict, set, tuple, bytearray, deque, defaultdict, Counter, Orde
 
 
 def run_job(channel: Channel) -> None:
-    """Execute a module, call one of its functions if requested, and send the result. Raises messages.Closed."""
+    """Execute a module, call one of its functions if requested, and send the result. Raises messages.Closed if the
+    channel is closed."""
     request = channel.receive()
     source, call = request["source"], request["call"]
     value = None
@@ -41,7 +42,7 @@ def run_job(channel: Channel) -> None:
 
 def serve_candidate(channel: Channel, peer: Channel) -> None:
     """Execute a module, report the result on `channel` and `peer`, and handle the verifier's calls on `peer` until
-    `peer` is closed. Raises messages.Closed."""
+    `peer` is closed. Raises messages.Closed if `channel` is closed."""
     request = channel.receive()
     source = request["source"]
     try:
@@ -102,13 +103,13 @@ def _handle_call(module: ModuleType, call: Any, limit: int) -> bytes:
     function = module.__dict__.get(name, reply)
     if function is reply:
         return pack(reply | {"absent": True})
-    before = _mutable(args, kwargs)
+    snapshot = _mutable(args, kwargs)
     try:
         reply["value"] = function(*args, **kwargs)
-        if before and _mutable(args, kwargs) != before:
+        if snapshot and _mutable(args, kwargs) != snapshot:
             reply["after"] = [args, kwargs]
     except BaseException as error:
-        return pack({"nonce": call["nonce"], "raised": exceptions.written(error)})
+        return pack({"nonce": call["nonce"], "raised": exceptions.as_plain(error)})
     try:
         packed = pack(reply, marshalling.write)
     except BaseException as error:

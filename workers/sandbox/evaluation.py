@@ -30,13 +30,14 @@ _ORDERS = {Job: zygote_protocol.JOB, Program: zygote_protocol.PROGRAM, TestJob: 
 
 
 def requests(task: Task, limits: Limits) -> list[bytes]:
-    """Return the messages to a task's processes: the channel's request, and then the verifier's request or a program's
+    """Return the messages to a task's processes: the channel's request, and then the verifier's request or the standard
     input. Raises plain_values.NotPlain for arguments that are not plain."""
     if isinstance(task, TestJob):
         return [messages.source_request(task, limits), messages.tests_request(task, limits)]
     if isinstance(task, Program):
         return [messages.pack({"argv": list(task.argv)}), task.stdin.encode("utf-8", "surrogatepass")]
-    return [messages.job_request(task, limits)]
+    stdin = [] if task.stdin is None else [task.stdin.encode("utf-8", "replace")]
+    return [messages.job_request(task, limits), *stdin]
 
 
 @dataclass
@@ -79,7 +80,9 @@ class Evaluation:
         resources are lacking; the evaluation is then closed."""
         self._zygote, limits = zygote, self._limits
         memory, disk = limits.memory_mb * MB, limits.disk_mb * MB
-        order = ForkOrder(_ORDERS[type(self._task)], self._number, limits.seconds, memory, disk)
+        reads = isinstance(self._task, Job) and self._task.stdin is not None
+        kind = zygote_protocol.READING_JOB if reads else _ORDERS[type(self._task)]
+        order = ForkOrder(kind, self._number, limits.seconds, memory, disk)
         try:
             self._open_pipes(requests)
             zygote.send(order.pack(), self._remote_ends)
@@ -202,24 +205,24 @@ class Evaluation:
         if isinstance(task, TestJob):
             self._verdict = self._socket(len(task.tests) + 1)
             self._unsent[self._verdict] = memoryview(requests[1])
-        elif isinstance(task, Program):
+        elif len(requests) > 1:
             remote, local = os.pipe()
-            self._own(local, remote)
+            self._register(local, remote)
             self._unsent[local] = memoryview(requests[1])
 
     def _pipe(self) -> int:
         local, remote = os.pipe()
-        return self._own(local, remote)
+        return self._register(local, remote)
 
     def _socket(self, max_messages: int) -> int:
         local, remote = socket.socketpair()
-        fd = self._own(local.detach(), remote.detach())
+        fd = self._register(local.detach(), remote.detach())
         self._messages[fd] = _ReceivedMessages(
             MessageBuffer(self._limits.value_bytes + messages.ENVELOPE_BYTES), max_messages
         )
         return fd
 
-    def _own(self, local: int, remote: int) -> int:
+    def _register(self, local: int, remote: int) -> int:
         self._open.add(local)
         self._remote_ends.append(remote)
         os.set_blocking(local, False)

@@ -26,11 +26,11 @@ _LIBRARY = {
     ("numpy.linalg", "LinAlgError"): "numpy.linalg",
     ("xml.etree.ElementTree", "ParseError"): "xml.etree.ElementTree",
 }
-"""Library exceptions that keep their type, as (module that they claim, name) -> module that provides them. Exceptions
-with a meaning for test runners (SkipTest) must not be listed."""
+"""Modules that provide library exceptions, by (module that they claim, name); these exceptions keep their type.
+Exceptions with a meaning for test runners (SkipTest) must not be listed."""
 
 
-def written(error: BaseException) -> dict[str, Any]:
+def as_plain(error: BaseException) -> dict[str, Any]:
     """Return an exception as {"name", "text", "bases", "library", "args", "holds"}, without ever raising. "bases" are
     its builtin types, the nearest first; "library" is a library type among its bases, or None; "args" and "holds" (its
     attributes) are plain values, or None."""
@@ -62,7 +62,7 @@ def text(error: BaseException) -> str:
         return "an exception without readable text"
 
 
-def recreated(raised: Any) -> BaseException:
+def recreate(raised: Any) -> BaseException:
     """Recreate an exception and return it: with its builtin or known library type, or with a new type that has its
     builtin bases."""
     if type(raised) is not dict:

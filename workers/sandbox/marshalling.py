@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from workers.sandbox import exceptions
-from workers.sandbox.plain_values import Encoder, NotPlain, decode, described, is_numpy
+from workers.sandbox.plain_values import Encoder, NotPlain, decode, is_numpy, type_phrase
 
 MAX_DRAINED = 10_000
 """Maximum number of values read from an iterator, which may be endless; using more of them fails."""
 _MAX_DRAINED_BYTES = 200_000
-"""Maximum size of these values when written, because the values of an endless iterator may grow."""
+"""Maximum size of an iterator's values when written, because those of an endless iterator may grow."""
 _NAMES = (
     *("abs", "all", "any", "bool", "bytes", "chr", "complex", "dict", "divmod", "float", "frozenset", "hash", "hex"),
     *("int", "len", "list", "max", "min", "object", "oct", "ord", "pow", "range", "repr", "reversed", "round"),
@@ -55,8 +55,8 @@ class Stub:
 
 
 def write(encoder: Encoder, value: Any, depth: int) -> Any:
-    """Return the encoding of a value that is not plain, for plain_values.encode. Raises NotPlain, and any exception of
-    an iterator."""
+    """Return the encoding of a value that is not plain, for plain_values.encode. Raises NotPlain if it has no encoding,
+    and any exception that an iterator raises."""
     kind = type(value)
     if kind is Stub:
         return {"name": value.__name__}
@@ -87,17 +87,17 @@ def write(encoder: Encoder, value: Any, depth: int) -> Any:
     if hasattr(kind, "__next__") and hasattr(kind, "__iter__"):
         return {"iterator": _drain(encoder, value, depth)}
     for module, name, write, _ in _LIBRARY:
-        loaded = sys.modules.get(module)
-        if loaded is not None and kind is getattr(loaded, name, None):
+        loaded_module = sys.modules.get(module)
+        if loaded_module is not None and kind is getattr(loaded_module, name, None):
             return {name: encoder.encode(write(value), depth)}
-    raise NotPlain(described(kind))
+    raise NotPlain(type_phrase(kind))
 
 
 def write_untouched(encoder: Encoder, value: Any, depth: int) -> Any:
     """Encode a value as `write` does, but raise NotPlain for an iterator instead of consuming it."""
     kind = type(value)
     if hasattr(kind, "__next__"):
-        raise NotPlain(described(kind))
+        raise NotPlain(type_phrase(kind))
     return write(encoder, value, depth)
 
 
@@ -112,7 +112,7 @@ def _drain(encoder: Encoder, iterator: Iterator[Any], depth: int) -> list[Any]:
         except StopIteration:
             return [values, False, None]
         except Exception as error:
-            return [values, False, encoder.encode(exceptions.written(error), depth)]
+            return [values, False, encoder.encode(exceptions.as_plain(error), depth)]
         if len(values) == MAX_DRAINED or size > _MAX_DRAINED_BYTES:
             return [values, True, None]
         encoded = encoder.items([value], depth)[0]
@@ -148,7 +148,7 @@ def _iterator(content: Any) -> Iterator[Any]:
 def _replay(values: list[Any], is_more: bool, raised: Any) -> Iterator[Any]:
     yield from values
     if raised is not None:
-        raise exceptions.recreated(raised)
+        raise exceptions.recreate(raised)
     if is_more:
         raise IteratorTruncated(f"More than {len(values):,} values are requested from an iterator.")
 

@@ -50,7 +50,7 @@ class Closed(Exception):
 
 
 def pack(value: object, write_other: plain_values.WriteOther | None = None) -> bytes:
-    """Return a value as a message. Raises plain_values.NotPlain."""
+    """Return a value as a message. Raises plain_values.NotPlain if it can't be encoded."""
     body = _write(plain_values.encode(value, write_other)).encode("ascii")
     return _LENGTH.pack(len(body)) + body
 
@@ -66,7 +66,7 @@ def unpack(
         value, end = _read(text)
         if end != len(text):
             raise ValueError
-        if most_hashed is not None and plain_values.hashed(value) > most_hashed:
+        if most_hashed is not None and plain_values.count_hashed(value) > most_hashed:
             raise OverflowError
         return plain_values.decode(value, readers)
     except Exception as error:
@@ -118,7 +118,7 @@ class Channel:
         self._buffer.max_bytes = max_bytes
 
     def send(self, value: object) -> None:
-        """Send a plain value. Raises plain_values.NotPlain and Closed."""
+        """Send a plain value. Raises plain_values.NotPlain if it isn't plain, and Closed if the channel is closed."""
         self.write(pack(value))
 
     def write(self, packed: bytes) -> None:
@@ -130,7 +130,8 @@ class Channel:
             raise Closed(str(error)) from None
 
     def receive(self) -> Any:
-        """Wait for the next message and return its value. Raises Malformed and Closed."""
+        """Wait for the next message and return its value. Raises Malformed if it is invalid, and Closed if the channel
+        is closed."""
         while (body := self._buffer.next()) is None:
             try:
                 data = os.read(self.fd, _READ_BYTES)

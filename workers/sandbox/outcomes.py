@@ -46,7 +46,8 @@ class Limits:
     seconds: float = 5.0
     """Limit on wall-clock time, and also on processor time."""
     memory_mb: int = 256
-    """Limit on the address space of the process, which can't fork, in addition to the prewarmed interpreter's."""
+    """Limit on the address space of the process (which can't fork), in addition to that of the prewarmed
+    interpreter."""
     disk_mb: int = 16
     """Size of the tmpfs at the working directory. With 0, and always under Landlock, nothing can be written."""
     output_bytes: int = 64 * 1024
@@ -68,6 +69,8 @@ class Job:
     call: str | None = None
     args: tuple[Any, ...] = ()
     """Plain values: None, bool, int, float, str, bytes, and lists, tuples, sets and dicts of them."""
+    stdin: str | None = None
+    """Standard input, of any length; None for an empty one."""
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,13 @@ WriteOther = Callable[["Encoder", Any, int], Any]
 
 
 def encode(value: object, write_other: WriteOther | None = None) -> Any:
-    """Encode a value for json.dumps. Raises NotPlain."""
+    """Encode a value for json.dumps. Raises NotPlain if it can't be encoded."""
     return value if type(value) in _ATOMS else Encoder(write_other).encode(value, 0)
 
 
 def decode(value: Any, readers: Mapping[str, Callable[[Any], Any]] | None = None, depth: int = 0) -> Any:
     """Decode the result of json.loads, and return the value. `readers`: readers for additional tags, by tag. Raises
-    NotPlain, ValueError, TypeError, RecursionError."""
+    NotPlain, ValueError, TypeError or RecursionError if it is not the encoding of a value."""
     kind = type(value)
     if kind is not list and kind is not dict:
         return value
@@ -75,7 +75,7 @@ def decode(value: Any, readers: Mapping[str, Callable[[Any], Any]] | None = None
     return readers[tag](content)
 
 
-def hashed(value: Any) -> int:
+def count_hashed(value: Any) -> int:
     """Return the number of values that `decode` would hash, for sets and for dicts with keys other than strings. It is
     easy to construct numbers with equal hashes, and the cost of each grows with their number."""
     count = 0
@@ -106,7 +106,8 @@ class Encoder:
         self._left = MAX_VALUES
 
     def encode(self, value: Any, depth: int) -> Any:
-        """Return the encoding of a value. Raises NotPlain, and any exception of a value that isn't of a plain type."""
+        """Return the encoding of a value. Raises NotPlain if it can't be encoded, and any exception that a value of
+        another type raises meanwhile."""
         kind = type(value)
         if kind in _ATOMS:
             return value
@@ -172,7 +173,7 @@ class Encoder:
             return self._write_other(self, value, depth)
         if is_numpy(kind):
             return self.encode(value.tolist(), depth + 1)
-        raise NotPlain(described(kind))
+        raise NotPlain(type_phrase(kind))
 
 
 def is_numpy(kind: type) -> bool:
@@ -181,7 +182,7 @@ def is_numpy(kind: type) -> bool:
     return numpy is not None and issubclass(kind, (numpy.generic, numpy.ndarray))
 
 
-def described(kind: type) -> str:
+def type_phrase(kind: type) -> str:
     """Return a type's name with an article: "a Stack", "an int"."""
     name = type.__getattribute__(kind, "__name__")[:80]
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -42,8 +42,8 @@ class Sandbox:
         interpreter: PackageInterpreter | None = None,
     ) -> None:
         """Start a zygote. `preload`: modules that the prewarmed interpreter imports. `parallel`: the maximum number of
-        concurrent evaluations, by default one per core. `interpreter`: an interpreter other than this process's. Raises
-        SandboxUnavailable."""
+        concurrent evaluations, by default one per core. `interpreter`: the interpreter to use instead of the current
+        one. Raises SandboxUnavailable if it can't be started."""
         self.backend = backend
         self._preload = tuple(preload)
         self._interpreter = interpreter
@@ -68,8 +68,8 @@ class Sandbox:
         ]
 
     def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
-        """Run a job at once, for tools, which mostly wait, and return its outcome. It uses none of the slots that keep
-        evaluations from slowing each other down, so the caller has to limit the number of calls."""
+        """Run a job immediately, for tools (which mostly wait), and return its outcome. It uses none of the slots that
+        keep evaluations from slowing each other down, so the caller has to limit the number of calls."""
         [result] = self._evaluate([job], limits, threading.BoundedSemaphore())
         return result.outcome() if isinstance(result, Evaluation) else result
 
@@ -140,8 +140,8 @@ class Sandbox:
                 failure = str(error)
                 zygote.close()  # its sockets are already closed
             except OSError as error:
-                why = error.strerror or str(error)
-                return Outcome(Kind.KILLED, message=f"It could not be started here: {why}.", trouble=True)
+                reason = error.strerror or str(error)
+                return Outcome(Kind.KILLED, message=f"It could not be started here: {reason}.", trouble=True)
             else:
                 return evaluation
         return Outcome(Kind.KILLED, message=f"The sandbox could not be restarted: {failure}", trouble=True)

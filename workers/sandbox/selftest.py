@@ -23,9 +23,9 @@ _lock = threading.Lock()
 @dataclass(frozen=True)
 class BackendReport:
     backend: Backend | None
-    """Best backend that holds; None if none does."""
+    """Best backend that resists all attacks; None if none does."""
     tried: dict[Backend, str]
-    """Reason for people why each backend doesn't hold; "" if it holds."""
+    """Reason, for users, why each backend fails; "" if it resists all attacks."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ def probe() -> BackendReport:
     global _cached
     with _lock:
         if _cached is None:
-            tried = {backend: lacks(backend) for backend in ORDER}
-            best_backend = next((backend for backend, reason in tried.items() if not reason), None)
-            _cached = BackendReport(best_backend, tried)
+            reasons = {backend: lacks(backend) for backend in ORDER}
+            best_backend = next((backend for backend, reason in reasons.items() if not reason), None)
+            _cached = BackendReport(best_backend, reasons)
         return _cached
 
 
 def best() -> Backend:
-    """Return the best backend. Raises SandboxUnavailable, with the reasons why no backend holds, if there is none."""
+    """Return the best backend. Raises SandboxUnavailable, with each backend's reason, if none resists all attacks."""
     report = probe()
     if report.backend is None:
         raise SandboxUnavailable(" ".join(f"{name}: {reason}" for name, reason in report.tried.items()))
@@ -57,7 +57,7 @@ def best() -> Backend:
 
 
 def lacks(backend: Backend) -> str:
-    """Explain why a backend doesn't hold; return "" if it holds."""
+    """Explain why a backend fails; return "" if it resists all attacks."""
     attacks = [attack for attack in ATTACKS if attack.bare or backend is not Backend.BARE]
     try:
         with Sandbox(backend) as sandbox, AttackTargets() as targets:
@@ -67,12 +67,12 @@ def lacks(backend: Backend) -> str:
             damage = targets.damage()
     except (SandboxUnavailable, OSError) as error:
         return str(error)
-    *attacked, works = outcomes
-    if (works.kind, works.value) != (Kind.OK, 42):
-        return f"a harmless program didn't run: {works.kind}, {works.message}"
+    *attack_outcomes, harmless = outcomes
+    if (harmless.kind, harmless.value) != (Kind.OK, 42):
+        return f"a harmless program didn't run: {harmless.kind}, {harmless.message}"
     escapes = [
         f"{attack.name} ({parts})"
-        for attack, outcome in zip(attacks, attacked, strict=True)
+        for attack, outcome in zip(attacks, attack_outcomes, strict=True)
         if (parts := _succeeded(outcome))
     ]
     if endless.kind is not Kind.TIMEOUT:
@@ -83,7 +83,7 @@ def lacks(backend: Backend) -> str:
 
 
 def _succeeded(outcome: Outcome) -> str:
-    """Return the parts of an attack that succeeded; "" if it was killed or ran out of memory."""
+    """Return the parts of an attack that succeeded, or "" if it was killed or ran out of memory."""
     if outcome.kind is Kind.OK:
         return ", ".join(outcome.value) if isinstance(outcome.value, list) else "no result"
     return "" if outcome.kind in (Kind.MEMORY, Kind.KILLED) else f"unknown: {outcome.kind}, {outcome.message}"

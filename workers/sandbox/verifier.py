@@ -22,7 +22,6 @@ from workers.sandbox.requirements.test_requirements import FILE, Requirements, r
 
 MAX_MESSAGE_LENGTH = 500
 _OVERHEAD_BYTES = 65_536
-"""Number of bytes that a reply may have in addition to its value."""
 _NAN = re.compile(r"\bnan\b|is_?nan|equal_nan", re.IGNORECASE)
 _SHORT_REPR = reprlib.Repr()
 _SHORT_REPR.maxstring = _SHORT_REPR.maxother = _SHORT_REPR.maxlong = 80
@@ -34,7 +33,7 @@ class TestStopped(BaseException):
 
 def verify(channel: Channel, peer: Channel) -> None:
     """Run the tests in `channel`'s request against the candidate behind `peer`. Send the result of each test on
-    `channel`, and then messages.LAST. Raises messages.Closed."""
+    `channel`, and then messages.LAST. Raises messages.Closed if `channel` is closed."""
     GUARD.add()
     warnings.simplefilter("ignore")  # about the tests' syntax, which nobody would read here
     request = channel.receive()
@@ -73,7 +72,8 @@ class CandidateProxy:
         self.last_call = None
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function of the candidate and return its value. Raises the function's exception, and TestStopped."""
+        """Call a function of the candidate and return its value. Raises the function's exception, and TestStopped if
+        the call or its result can't be judged."""
         if self.spoiled:
             raise TestStopped
         nonce = os.urandom(16).hex()
@@ -121,7 +121,7 @@ class CandidateProxy:
             return value
         if "raised" in reply:
             self.calls += 1
-            raised = exceptions.recreated(reply["raised"])
+            raised = exceptions.recreate(reply["raised"])
             if isinstance(raised, StopIteration) and not _names(self._code, "StopIteration"):
                 # it would end the test's own map() without an error
                 raise self._spoil(f"{name} raised StopIteration.")
@@ -218,7 +218,8 @@ def _failure(error: BaseException, test: str, candidate: CandidateProxy) -> str:
 
 def _names(code: CodeType | None, name: str) -> bool:
     return code is not None and (
-        name in code.co_names or any(_names(inner, name) for inner in code.co_consts if isinstance(inner, CodeType))
+        name in code.co_names
+        or any(_names(constant, name) for constant in code.co_consts if isinstance(constant, CodeType))
     )
 
 

@@ -124,7 +124,8 @@ class Zygote:
         elif order.kind == zygote_protocol.PROGRAM:
             self._fork(order, _PROGRAM, report, [fds[4], out, error, channel], _become_program)
         else:
-            self._fork(order, _OWN_NAMESPACES, report, [0, out, error, channel], candidate.run_job)
+            stdin = fds[4] if order.kind == zygote_protocol.READING_JOB else 0
+            self._fork(order, _OWN_NAMESPACES, report, [stdin, out, error, channel], candidate.run_job)
 
     def _start_test(self, order: ForkOrder, report: int, fds: list[int], verdict: int) -> None:
         try:

@@ -141,21 +141,21 @@ class ZygoteProcess:
 
 
 def start(backend: Backend, preload: Sequence[str], interpreter: PackageInterpreter | None = None) -> ZygoteProcess:
-    """Start a zygote and return it. `interpreter`: an interpreter other than this process's. Raises SandboxUnavailable
-    with the error of bubblewrap, the kernel or Python."""
+    """Start a zygote and return it. `interpreter`: the interpreter to use instead of the current one. Raises
+    SandboxUnavailable with the error of bubblewrap, the kernel or Python."""
     try:
-        with ExitStack() as opened, ExitStack() as handed_over:
+        with ExitStack() as resources, ExitStack() as inherited_fds:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            opened.callback(ours.close)
+            resources.callback(ours.close)
             with theirs:
-                control = _above_stdio(handed_over, theirs.fileno())
+                control = _above_stdio(inherited_fds, theirs.fileno())
             owner = os.pidfd_open(os.getpid())
             try:
-                owner_above = _above_stdio(handed_over, owner)
+                owner_above = _above_stdio(inherited_fds, owner)
             finally:
                 os.close(owner)
             # in memory: there may be no writable folder
-            stderr = opened.enter_context(os.fdopen(os.memfd_create("stderr"), "w+b", buffering=0))
+            stderr = resources.enter_context(os.fdopen(os.memfd_create("stderr"), "w+b", buffering=0))
             process = subprocess.Popen(
                 _command(backend, preload, interpreter, control, owner_above),
                 stdin=subprocess.DEVNULL,
@@ -166,10 +166,10 @@ def start(backend: Backend, preload: Sequence[str], interpreter: PackageInterpre
                 cwd="/",
                 start_new_session=True,
             )
-            opened.callback(_end, process)
-            handed_over.close()
+            resources.callback(_end, process)
+            inherited_fds.close()
             zygote = _wait_for_greeting(backend, ours, process, stderr)
-            opened.pop_all()
+            resources.pop_all()
             stderr.close()
             return zygote
     except OSError as error:

@@ -11,8 +11,10 @@ TEST: Final = 2
 """Order to run tests. Descriptors: report, stdout, stderr, channel, the verifier's channel."""
 KILL: Final = 3
 """Order to kill the evaluation with this number; a verifier exits once its candidate has ended. No descriptors."""
+READING_JOB: Final = 4
+"""Order to run a job that has standard input. Descriptors: report, stdout, stderr, channel, stdin."""
 
-DESCRIPTORS: Final = {JOB: 4, PROGRAM: 5, TEST: 5, KILL: 0}
+DESCRIPTORS: Final = {JOB: 4, PROGRAM: 5, TEST: 5, KILL: 0, READING_JOB: 5}
 MAX_DESCRIPTORS: Final = max(DESCRIPTORS.values())
 READY: Final = b"ready"
 
@@ -36,7 +38,7 @@ class ForkOrder(NamedTuple):
     number: int
     seconds: float = 0.0
     memory: int = 0
-    """Limit in bytes on the address space in addition to the zygote's."""
+    """Limit in bytes on the address space, in addition to that of the zygote."""
     disk: int = 0
     """Size in bytes of the evaluation's tmpfs, if it has one."""
 

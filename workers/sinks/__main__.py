@@ -1,8 +1,8 @@
 """python -m workers.sinks FOLDER: send the metrics in an attempt's outbox to the sinks in its spec.json, until the
 attempt has ended and everything is sent.
 
-The supervisor starts this program alongside the trainer; afterwards it can be started by hand to send the rest. It
-builds the environment with the sinks' packages if this host has none, and continues in that environment.
+The supervisor starts this program alongside the trainer; afterwards, people can start it to send any remaining metrics.
+It builds the environment with the sinks' packages if this host has none, and continues in that environment.
 """
 
 import argparse
@@ -14,11 +14,10 @@ from pathlib import Path
 
 import workers
 from workers.contract.run import sinks
+from workers.contract.wire.processes import NICENESS
 from workers.sinks.program import LIBRARY, run
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
-NICENESS = 10
-"""Niceness of the process, which gives it a lower priority than the trainer."""
 _INSIDE = "GRPO_SINKS_INSIDE"
 
 

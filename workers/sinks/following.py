@@ -29,7 +29,6 @@ class Cursor:
     seq: int = 0
     """`seq` of the last line that the sink has."""
     offset: int = 0
-    """Offset of the byte after that line."""
     state: dict[str, Any] = field(default_factory=dict)
     """The sink's own state, with which it is opened again."""
 
@@ -89,8 +88,8 @@ class Follower:
             if sink.resends:
                 self._cursor = Cursor()
         lines, offset = read_after(self._outbox, self._cursor.offset)
-        fresh = [line for line in lines if line.kind in METRIC_KINDS and line.seq > self._cursor.seq]
-        rows = [row for line in fresh if (row := row_of(line)) is not None]
+        new_lines = [line for line in lines if line.kind in METRIC_KINDS and line.seq > self._cursor.seq]
+        rows = [row for line in new_lines if (row := row_of(line)) is not None]
         state = self._sink.write(rows) if rows else self._cursor.state
         if lines:
             self._cursor = Cursor(lines[-1].seq, offset, state)
@@ -105,8 +104,8 @@ class Follower:
 
     def _pause(self, seconds: float) -> bool:
         """Wait, but return True early if the attempt ends during the wait, since little time remains to retry."""
-        until, ended_before = time.monotonic() + seconds, self._ended
-        while (remaining := until - time.monotonic()) > 0 and not self.finished.wait(min(remaining, POLL_S)):
+        deadline, ended_before = time.monotonic() + seconds, self._ended
+        while (remaining := deadline - time.monotonic()) > 0 and not self.finished.wait(min(remaining, POLL_S)):
             if not ended_before and self._has_ended():
                 return True
         return False

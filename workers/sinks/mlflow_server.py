@@ -1,4 +1,4 @@
-"""MLflow sink: sends to a tracking server over HTTP, which stores a metric once for each time and step, so that batches
+"""MLflow sink: sends over HTTP to a tracking server, which stores a metric once for each time and step, so that batches
 may be repeated."""
 
 import os
@@ -9,13 +9,10 @@ from typing import Any
 from workers.sinks.sink import DONE, STOPPED, About, Row, Sink
 
 MAX_METRICS = 1_000
-"""Maximum number of metrics in a request."""
 MAX_PARAMETERS = 100
-"""Maximum number of parameters in a request."""
 MAX_PARAMETER_LENGTH = 500
 ATTEMPT_TAG = "grpo.attempt"
-"""Tag that identifies the MLflow run of an attempt."""
-_REFUSED = re.compile(r"[^\w\-. :/]")
+_REFUSED_CHARACTERS = re.compile(r"[^\w\-. :/]")
 
 
 class MlflowSink(Sink):
@@ -32,14 +29,16 @@ class MlflowSink(Sink):
         tags = {ATTEMPT_TAG: about.attempt_id, "mlflow.note.content": about.link}
         run = runs[0] if runs else self._client.create_run(experiment_id, run_name=about.name, tags=tags)
         self._run = run.info.run_id
-        pairs = [Param(_name(key), value[:MAX_PARAMETER_LENGTH]) for key, value in _flat(about.config)]
+        pairs = [Param(_valid_name(key), value[:MAX_PARAMETER_LENGTH]) for key, value in _flatten(about.config)]
         for start in range(0, len(pairs), MAX_PARAMETERS):  # repeated parameters change nothing
             self._client.log_batch(self._run, params=pairs[start : start + MAX_PARAMETERS])
 
     def write(self, rows: Sequence[Row]) -> dict[str, Any]:
         from mlflow.entities import Metric
 
-        metrics = [Metric(_name(n), v, int(row.t * 1000), row.step) for row in rows for n, v in row.values.items()]
+        metrics = [
+            Metric(_valid_name(n), v, int(row.t * 1000), row.step) for row in rows for n, v in row.values.items()
+        ]
         for start in range(0, len(metrics), MAX_METRICS):
             self._client.log_batch(self._run, metrics=metrics[start : start + MAX_METRICS])
         return {}
@@ -56,13 +55,13 @@ def _credentials(key: str) -> dict[str, str]:
     return {"MLFLOW_TRACKING_TOKEN": key} if key else {}
 
 
-def _name(name: str) -> str:
-    return _REFUSED.sub("_", name)
+def _valid_name(name: str) -> str:
+    return _REFUSED_CHARACTERS.sub("_", name)
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in config.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", str(value)

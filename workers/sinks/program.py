@@ -20,7 +20,7 @@ from workers.sinks.wandb_run import WandbSink
 
 STATE_S = 1.0
 """Interval at which the sinks' problems are written to the state file."""
-UNSENT = 4
+UNSENT_EXIT_CODE = 4
 """Exit code if the attempt has ended and a sink refuses the remaining metrics."""
 Library = Mapping[str, Callable[[], Sink]]
 LIBRARY: Library = {
@@ -33,7 +33,7 @@ LIBRARY: Library = {
 
 
 def run(folder: Path, library: Library) -> int:
-    """Follow the outbox until every sink has all metrics, then exit. The supervisor stops it if it takes too long."""
+    """Follow the outbox until every sink has all metrics or has been given up, then exit this process."""
     spec = from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_text()))
     sinks_folder = folder / FileName.SINKS
     sinks_folder.mkdir(mode=0o700, exist_ok=True)
@@ -47,13 +47,13 @@ def run(folder: Path, library: Library) -> int:
         follower = Follower(folder / FileName.OUTBOX, sink_folder / "cursor.json", library[sink.kind], about)
         followers[f"{number} {sinks.TITLES[sink.kind]}"] = follower
         threading.Thread(target=follower.run, name=sink_folder.name, daemon=True).start()
-    written: dict[str, str] | None = None
+    written_state: dict[str, str] | None = None
     while not all(follower.finished.wait(STATE_S / len(followers)) for follower in followers.values()):
-        written = _write_state(sinks_folder, followers, written)
-    _write_state(sinks_folder, followers, written)
+        written_state = _write_state(sinks_folder, followers, written_state)
+    _write_state(sinks_folder, followers, written_state)
     sys.stdout.flush()
     # A hanging thread of a sink's package must not keep the process alive.
-    os._exit(UNSENT if any(follower.problem for follower in followers.values()) else 0)
+    os._exit(UNSENT_EXIT_CODE if any(follower.problem for follower in followers.values()) else 0)
 
 
 def _write_state(

@@ -13,7 +13,6 @@ from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EndReason, EventKind
 
 CONFIG = ("kind", "model", "data", "hardware", "grpo", "lora")
-"""Parts of a run's spec that sinks get."""
 
 DONE = (EndReason.COMPLETED, EndReason.EARLY_STOPPED, EndReason.LIMIT_REACHED)
 STOPPED = (EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.HOST_PREEMPTED)
@@ -23,7 +22,6 @@ STOPPED = (EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.HOST_SHUTDO
 class Row(NamedTuple):
     seq: int
     t: float
-    """Time in Unix seconds."""
     step: int
     values: dict[str, float]
 
@@ -80,8 +78,8 @@ def about_of(spec: AttemptSpec, sink: SinkSpec, folder: Path, *, link: str, endp
 
 
 def config_of(run: RunSpec) -> dict[str, Any]:
-    """Return the settings that distinguish runs, without the parameters of rewards and environments, which contain code
-    and prompts that must stay on the control plane."""
+    """Return the settings that distinguish runs, without what must not reach a third party: the parameters of rewards
+    and environments, which may contain code and prompts, and the hardware's environment variables."""
     spec: dict[str, Any] = to_dict(run)
     config: dict[str, Any] = {name: spec[name] for name in CONFIG}
     config["rewards"] = {reward.name: {"function": reward.function, "weight": reward.weight} for reward in run.rewards}
@@ -91,7 +89,7 @@ def config_of(run: RunSpec) -> dict[str, Any]:
 
 
 def row_of(line: Line) -> Row | None:
-    """Convert a line to a row with TRL's metric names (train/loss, eval/reward); None if it has no metrics."""
+    """Convert a line to a row with TRL's metric names (train/loss, eval/reward); return None if it has no metrics."""
     data = line.data() or {}
     if line.kind == EventKind.TRAIN:
         data = {_trl_name(name): value for name, value in data.items()}

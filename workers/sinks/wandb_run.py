@@ -8,7 +8,7 @@ sync`. Each step is logged once.
 from collections.abc import Sequence
 from typing import Any
 
-from workers.contract.run.sinks import parted
+from workers.contract.run.sinks import split_project
 from workers.sinks.sink import DONE, STOPPED, About, Row, Sink
 
 INIT_S = 60
@@ -31,7 +31,7 @@ class WandbSink(Sink):
             x_disable_stats=True,
             **server,
         )
-        entity, project = parted(about.project)
+        entity, project = split_project(about.project)
         self._run = wandb.init(
             entity=entity or None,
             project=project,

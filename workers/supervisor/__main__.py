@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def supervise(folder: AttemptFolder) -> int:
-    """Run an attempt to its end, unless another process holds its lock, and return the exit code."""
+    """Run an attempt to its end, unless another process holds its lock or has run it, and return the exit code."""
     lock = Lock(folder)
     if not _acquire(lock):
         return 0  # another delivery of the same launch was first
@@ -72,13 +72,14 @@ def _run(folder: AttemptFolder, settings: HostSettings, token: str) -> None:
         return Control.of(settings, token, follow=True)
 
     # Through the module, so that tests can substitute other GPUs.
-    life = Lifecycle(folder, folder.read_spec(), settings, make_control=make_control, read_gpus=lambda: gpus.read())
-    signal.signal(signal.SIGTERM, lambda *_: life.on_sigterm())
+    spec = folder.read_spec()
+    lifecycle = Lifecycle(folder, spec, settings, make_control=make_control, read_gpus=lambda: gpus.read())
+    signal.signal(signal.SIGTERM, lambda *_: lifecycle.on_sigterm())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, lambda *_: life.wake())
-    log.info("supervising %s as pid %d", life.spec.attempt_id, os.getpid())
-    life.run()
+    signal.signal(signal.SIGCHLD, lambda *_: lifecycle.wake())
+    log.info("supervising %s as pid %d", lifecycle.spec.attempt_id, os.getpid())
+    lifecycle.run()
 
 
 def _acquire(lock: Lock) -> bool:

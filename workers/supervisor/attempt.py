@@ -95,9 +95,9 @@ class ClaimedAttempt:
         if shared.folder.take_watched():
             self.report.wake(now)
         shared.trainer.read(now)
-        requested = shared.folder.stop_request() if self.step in BEFORE_END else None
-        if requested is not None:
-            self._request_stop(requested, now)
+        stop_mode = shared.folder.stop_request() if self.step in BEFORE_END else None
+        if stop_mode is not None:
+            self._request_stop(stop_mode, now)
         if self.step in STARTED and now >= self._next_scan:
             self._next_scan = now + shared.settings.tree_scan_s
             tree = shared.children.descendants()
@@ -107,7 +107,7 @@ class ClaimedAttempt:
             self.finish(end_reasons.of_disk(trouble), now)
         if shared.trainer.progress.saved and self.step in (AttemptStep.TRAINING, AttemptStep.SAVING):
             shared.storage.tick(now)
-        self._go(self._works[self.step].tick(now), now)
+        self._advance(self._works[self.step].tick(now), now)
 
     @property
     def children(self) -> Children:
@@ -116,7 +116,7 @@ class ClaimedAttempt:
     def on_sigterm(self, now: float) -> None:
         """End the attempt after a SIGTERM. Called at each tick from then on."""
         self._handle_exits(now)
-        self._go(self._stops.stop_with_host(self.step, now), now)
+        self._advance(self._stops.stop_with_host(self.step, now), now)
         if self._shared.host_deadline is not None:
             self._draining.hurry(self._shared.host_deadline, now)
 
@@ -136,7 +136,7 @@ class ClaimedAttempt:
         folder.lost = folder.lost or self.report.outbox.is_removed
         return folder.check()
 
-    def _go(self, outcome: Outcome, now: float) -> None:
+    def _advance(self, outcome: Outcome, now: float) -> None:
         """Begin the next step, and any that follow immediately; or finish if the outcome is an end."""
         while isinstance(outcome, AttemptStep):
             self.step = outcome
@@ -149,7 +149,7 @@ class ClaimedAttempt:
         for exit_ in self._shared.children.reap():
             report_exit(self._shared, exit_)
         if self.step in STARTED and self._shared.children.exits:
-            self._go(self._works[self.step].on_exits(now), now)
+            self._advance(self._works[self.step].on_exits(now), now)
 
     # --- responses and stops ------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class ClaimedAttempt:
 
     def _request_stop(self, mode: StopMode, now: float) -> None:
         self._handle_exits(now)
-        self._go(self._stops.request(mode, self.step), now)
+        self._advance(self._stops.request(mode, self.step), now)
 
     # --- the beginning ------------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class ClaimedAttempt:
             figures=HostSampler(
                 self.report,
                 trainer.progress,
-                open_for=lambda: self.step in BEFORE_END,
+                is_open=lambda: self.step in BEFORE_END,
                 own_metrics=lambda: {
                     **limits.metrics(time.monotonic()),
                     **(agent_metrics(folder) if has_gateway else {}),
@@ -217,4 +217,4 @@ class ClaimedAttempt:
         elif response.stop:
             self._request_stop(StopMode(response.stop), now)
         else:
-            self._go(AttemptStep.PREPARING, now)
+            self._advance(AttemptStep.PREPARING, now)

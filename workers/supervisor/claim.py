@@ -79,7 +79,8 @@ def prepare(
     spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder, *, stores: bool = False
 ) -> None:
     """Fetch and check all files that the attempt needs. `stores`: whether an artifact store may have checkpoints that
-    are not on this host. Raises NotPrepared, CheckpointError and Unreachable."""
+    are not on this host. Raises NotPrepared if a file is missing, changed or not allowed, CheckpointError if a
+    checkpoint is damaged or doesn't fit the run, and Unreachable if the control plane can't be reached."""
     if stores:
         _restore(spec, settings, control)
     check_paths(spec, settings)
@@ -131,13 +132,14 @@ def spec_problem(spec: AttemptSpec) -> str:
         return str(error)
     for place in places:
         if place.own and server is not None and len(place.gpus) != server.gpus:
-            needed = f"{server.gpus} GPU{'s' * (server.gpus != 1)}"
-            return f"placement: {place.role} needs {needed} but gets {len(place.gpus)}."
+            gpus_needed = f"{server.gpus} GPU{'s' * (server.gpus != 1)}"
+            return f"placement: {place.role} needs {gpus_needed} but gets {len(place.gpus)}."
     return ""
 
 
 def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
-    """Check that local models are in the host's model folders, because models contain code. Raises PathRefused."""
+    """Check that local models and checkpoints are in the host's folders for them, because models may contain code.
+    Raises PathRefused if one is elsewhere."""
     try:
         for model in models_of(spec.run):
             if is_local(model.path):
@@ -187,8 +189,10 @@ def gpu_baselines(
                 raise NotPrepared(f"GPU {gpu.index} can't be read: {gpu.trouble}.")
         missing_gpus = [gpu for gpu in gpus if gpu not in used_by_gpu]
         if missing_gpus:
-            found = f"{len(used_by_gpu)} GPU{'s' * (len(used_by_gpu) != 1)}"
-            raise NotPrepared(f"GPU {missing_gpus[0]} is missing: this host reports {found}. Check nvidia-smi there.")
+            reported = f"{len(used_by_gpu)} GPU{'s' * (len(used_by_gpu) != 1)}"
+            raise NotPrepared(
+                f"GPU {missing_gpus[0]} is missing: this host reports {reported}. Check nvidia-smi there."
+            )
         busy_mib = {gpu: used_by_gpu[gpu] for gpu in gpus if used_by_gpu[gpu] > settings.gpu_busy_mib}
         if not busy_mib:
             return {gpu: used_by_gpu[gpu] for gpu in gpus}

@@ -31,7 +31,7 @@ _PREFIXES = (
     "DS_", "OMP_", "MKL_",
 )  # fmt: skip
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105  # its name
-_NEVER = frozenset(
+_NEVER_INHERITED = frozenset(
     [
         "CUDA_VISIBLE_DEVICES",
         HUB_TOKEN,
@@ -42,15 +42,16 @@ _NEVER = frozenset(
     ]
 )
 """Variables that children never inherit: they are set for each process or not at all."""
-_OFFLINE = frozenset(["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+_OFFLINE_VARIABLES = frozenset(["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """Variables that keep `python -m` from importing from the working directory, which is the attempt's folder: its
-`adapters/` is not a package. Not for commands from the settings, which may be scripts that need their own folder."""
+`adapters/` is not a package. Commands from the settings don't get them, because they may be scripts that need their own
+folder."""
 
 
 def supervisor_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
     path = os.pathsep.join(part for part in (str(SOURCE_ROOT), source.get("PYTHONPATH", "")) if part)
-    return {**_allowed(source), **settings.as_env(), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return {**_allowed_variables(source), **settings.as_env(), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def programs(settings: HostSettings) -> Programs:
@@ -70,14 +71,14 @@ def trainer_environment(
         return _pushing_environment(settings, source, secrets)
     not_of_rewards = (sinks.SECRET_PREFIX, sinks.LINK, HUB_TOKEN)
     reward_secrets = {name: value for name, value in secrets.items() if not name.startswith(not_of_rewards)}
-    safe = {} if settings.trainer_command else _SAFE_PATH
+    safe_path = {} if settings.trainer_command else _SAFE_PATH
     if spec.run.kind == jobs.BENCHMARK:
         variables = _benchmark_variables(settings)
     elif spec.run.kind == jobs.GGUF:
         variables = {variable("llama_cpp_dir"): str(settings.llama_cpp_dir or "")}
     else:
         variables = {**reward_secrets, **_offline(spec), **_interpreters(spec, settings)}
-    return {**_base(settings, source), **commands.trainer_environment(spec), **variables, **safe}
+    return {**_base(settings, source), **commands.trainer_environment(spec), **variables, **safe_path}
 
 
 def _benchmark_variables(settings: HostSettings) -> dict[str, str]:
@@ -108,11 +109,11 @@ def sinks_environment(
     interpreters = {sinks.PYTHON: settings.sinks_python} if settings.sinks_python else {}
     own_page = f"{settings.control_url.rstrip('/')}/runs/{spec.run.run_id}/"
     link = {sinks.LINK: secrets.get(sinks.LINK, own_page)}
-    quiet = {"NETRC": os.devnull, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    privacy = {"NETRC": os.devnull, "MLFLOW_DISABLE_TELEMETRY": "true"}
     return {
         **_base(settings, source),
         **commands.devices(()),
-        **quiet,
+        **privacy,
         **interpreters,
         **link,
         **own_secrets,
@@ -125,21 +126,22 @@ def _pushing_environment(
 ) -> dict[str, str]:
     """Return the environment of a push to the hub: no GPU, and only the hub's token. A push connects even on an
     offline host, because somebody has requested it. Uploads use HTTP instead of Xet, so that bytes can be counted."""
-    base = {name: value for name, value in _base(settings, source).items() if name not in _OFFLINE}
+    base = {name: value for name, value in _base(settings, source).items() if name not in _OFFLINE_VARIABLES}
     token = {name: value for name, value in secrets.items() if name == HUB_TOKEN}
-    safe = {} if settings.trainer_command else _SAFE_PATH
-    return {**base, **commands.devices(()), **token, "HF_HUB_DISABLE_XET": "1", **safe}
+    safe_path = {} if settings.trainer_command else _SAFE_PATH
+    return {**base, **commands.devices(()), **token, "HF_HUB_DISABLE_XET": "1", **safe_path}
 
 
 def server_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], place: ServerPlace
 ) -> dict[str, str]:
-    safe = {} if settings.vllm_command else _SAFE_PATH
-    return {**_base(settings, source), **commands.server_environment(spec, place), **_offline(spec), **safe}
+    safe_path = {} if settings.vllm_command else _SAFE_PATH
+    return {**_base(settings, source), **commands.server_environment(spec, place), **_offline(spec), **safe_path}
 
 
 def needs_download(spec: AttemptSpec) -> bool:
-    """Return whether a model is named by a hub id. For cached models the download is only a quick check."""
+    """Return whether any model is named by a hub id. If all such models are cached, the download is only a quick
+    check."""
     return bool(commands.hub_models(spec.run))
 
 
@@ -153,8 +155,8 @@ def download_environment(
 ) -> dict[str, str]:
     """Return the environment of the model download: no GPU, and only the hub's token."""
     token = secrets.get(HUB_TOKEN) or hub_token
-    safe = {} if settings.fetch_command else _SAFE_PATH
-    return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe}
+    safe_path = {} if settings.fetch_command else _SAFE_PATH
+    return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe_path}
 
 
 def storing_argv(folder: Path, *, finish: bool, only: str = "") -> list[str]:
@@ -168,8 +170,7 @@ def storing_environment(settings: HostSettings, source: Mapping[str, str]) -> di
 
 
 def _offline(spec: AttemptSpec) -> dict[str, str]:
-    """Return the variables that restrict a process to downloaded models: none contacts the hub again or has its
-    token."""
+    """Return the variables that restrict a process to downloaded models, so that it doesn't contact the hub again."""
     return {"HF_HUB_OFFLINE": "1"} if needs_download(spec) else {}
 
 
@@ -184,7 +185,7 @@ def trainer_tool_environment(
 def _base(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
     path = os.pathsep.join(part for part in (str(SOURCE_ROOT), settings.trainer_pythonpath) if part)
     return {
-        **_allowed(source),
+        **_allowed_variables(source),
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",  # logs are followed live
         "DO_NOT_TRACK": "1",
@@ -192,9 +193,9 @@ def _base(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _allowed(source: Mapping[str, str]) -> dict[str, str]:
+def _allowed_variables(source: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in source.items()
-        if name not in _NEVER and (name in _NAMES or name.startswith(_PREFIXES))
+        if name not in _NEVER_INHERITED and (name in _NAMES or name.startswith(_PREFIXES))
     }

@@ -33,7 +33,7 @@ TRAINER_CODES = {
     7: EndReason.REWARD_FAILED,
     8: EndReason.ATROPOS_UNREACHABLE,
 }
-"""Exit codes of the trainer -> the end reasons that they stand for; its last output has the details."""
+"""End reasons by the trainer's exit code; the trainer's last output has the details."""
 MODEL_UNAVAILABLE_CODE = 6
 
 _SIGNS: tuple[tuple[EndReason, re.Pattern[str]], ...] = (
@@ -77,8 +77,8 @@ class Judge:
     def server(self, exit_: ChildExit, *, among: int = 1) -> End:
         """Judge a server's exit. `among`: the attempt's number of servers; the end names the server if there are
         several."""
-        log, killed = self._folder.log(exit_.role), self._was_killed()
-        end = _of_failure("vLLM server", EndReason.VLLM_EXITED, exit_, log, _SERVER_SIGNS, killed_by_kernel=killed)
+        log, was_killed = self._folder.log(exit_.role), self._was_killed()
+        end = _of_failure("vLLM server", EndReason.VLLM_EXITED, exit_, log, _SERVER_SIGNS, killed_by_kernel=was_killed)
         return end if among == 1 else End(end.reason, f"{exit_.role}: {end.detail}")
 
     def download(self, exit_: ChildExit) -> End:
@@ -111,11 +111,11 @@ def _of_failure(
     *,
     killed_by_kernel: bool = False,
 ) -> End:
-    """Return the end that the log's last line with a sign indicates, or one with `reason` if no line has a sign."""
+    """Return the end indicated by the log's last line with a sign; if no line has one, an end with `reason`."""
     for line in reversed(_lines(log)):
-        for indicated, pattern in signs:
+        for sign_reason, pattern in signs:
             if pattern.search(line):
-                return End(indicated, _shorten(line))
+                return End(sign_reason, _shorten(line))
     if killed_by_kernel and exit_.code == 137:
         return End(EndReason.OOM, f"The kernel killed the {program}: the host's memory was exhausted.")
     return End(reason, f"The {program} {_describe_exit(exit_)}. {_last_message(log)}".strip())
@@ -180,7 +180,8 @@ def _disk_is_full(path: Path) -> bool:
 
 
 def diagnosis_of(folder: Path) -> dict[str, Any] | None:
-    """Diagnose an attempt that has ended, and return its event's data; None without logs or if the diagnosis fails."""
+    """Diagnose an attempt that has ended, and return its event's data, or None without logs or if the diagnosis
+    fails."""
     try:
         report = diagnose(folder, _MAX_LOG_BYTES).as_dict()
     except (OSError, NothingToRead):

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 SIGTERM_DRAIN_S = 10.0
 """Seconds for handing over on a host that is shutting down, and for the uploads before that if the host's notice is
-unknown. When the host is back, its reaper hands over the rest."""
+unknown. When the host is back, its reaper hands over what remains."""
 
 
 class Ending(StepWork):
@@ -117,7 +117,7 @@ class Ending(StepWork):
 
 
 class Draining(StepWork):
-    """The step that waits until the control plane has confirmed the last line and unfinished files are removed."""
+    """The step that waits for the confirmation of the last line, the uploads, and the removal of unfinished files."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)

@@ -67,7 +67,7 @@ class Fetching(StepWork):
         self._shared.report.append(EventKind.SYSTEM, metrics)
 
     def _hub_token(self) -> str:
-        """Read the host's token for the hub; "" if there is none, which still allows public models."""
+        """Read the host's token for the hub; return "" if there is none, which still allows public models."""
         file = self._shared.settings.hf_token_file
         if file is None:
             return ""

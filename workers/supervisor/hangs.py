@@ -29,7 +29,6 @@ class Scene:
     processes: Sequence[Witness]
     servers: Sequence[ServerState] = ()
     gpus: Mapping[int, float] | None = None
-    """GPU -> its utilization in percent, as last sampled."""
     missing: str = ""
     """Reason why stacks are missing; empty if none are."""
 
@@ -61,10 +60,10 @@ class HangWatch:
 
         def examine() -> Scene:
             ranks = witnesses.activities(shared.folder)
-            processes, missing = witnesses.examine(trees, ranks)
-            if missing:
+            processes, problem = witnesses.examine(trees, ranks)
+            if problem:
                 witnesses.request_stacks(ranks, trees)
-            return Scene(processes, shared.servers.states(heard_at=heard_at), dict(shared.figures.use), missing)
+            return Scene(processes, shared.servers.states(heard_at=heard_at), dict(shared.figures.use), problem)
 
         return BackgroundCall("hang", examine)
 
@@ -89,40 +88,40 @@ class HangWatch:
 
 
 def explain(scene: Scene, now: float) -> str:
-    """Explain which process is waiting for which; "" if nothing is known."""
+    """Explain which process is waiting for which; return "" if nothing is known."""
     stopped_processes = [process for process in scene.processes if process.state in "Tt"]
     if stopped_processes:
-        rest = " The rest of the run is waiting for it." if len(scene.processes) > 1 else ""
-        return f"{_name(stopped_processes[0], scene)} is stopped, perhaps by SIGSTOP or a debugger.{rest}"
+        effect = " The rest of the run is waiting for it." if len(scene.processes) > 1 else ""
+        return f"{_name(stopped_processes[0], scene)} is stopped, perhaps by SIGSTOP or a debugger.{effect}"
     ranks = [process for process in scene.processes if process.activity is not None]
     late_ranks = [rank for rank in ranks if rank.collective is None]
     if len(ranks) > 1 and not late_ranks:
         operations = "; ".join(f"rank {rank.activity.rank} in {rank.collective}" for rank in ranks if rank.activity)
         return f"All ranks are waiting for each other, perhaps in different collective operations: {operations}."
-    first = min(late_ranks or ranks, key=lambda rank: rank.activity.since if rank.activity else now, default=None)
-    if first is None:
-        first = next((process for process in scene.processes if process.role == "trainer"), None)
-    if first is None:
+    culprit = min(late_ranks or ranks, key=lambda rank: rank.activity.since if rank.activity else now, default=None)
+    if culprit is None:
+        culprit = next((process for process in scene.processes if process.role == "trainer"), None)
+    if culprit is None:
         return ""
     waiting = len(ranks) - len(late_ranks) if late_ranks else 0
-    rest = {0: "", 1: "The other rank is waiting for it."}.get(waiting, f"{waiting} other ranks are waiting for it.")
-    return " ".join(part for part in (_explain_process(first, scene, now), rest) if part)
+    effect = {0: "", 1: "The other rank is waiting for it."}.get(waiting, f"{waiting} other ranks are waiting for it.")
+    return " ".join(part for part in (_explain_process(culprit, scene, now), effect) if part)
 
 
 def _explain_process(process: Witness, scene: Scene, now: float) -> str:
-    doing = process.activity.doing if process.activity else ()
+    activities = process.activity.doing if process.activity else ()
     seconds = now - process.activity.since if process.activity else None
-    name, inner = _name(process, scene), doing[-1] if doing else ""
-    during = "In an evaluation: " if StepPart.EVALUATION in doing[:-1] else ""
-    if StepPart.REWARDS in doing[:-1]:
+    name, inner = _name(process, scene), activities[-1] if activities else ""
+    prefix = "In an evaluation: " if StepPart.EVALUATION in activities[:-1] else ""
+    if StepPart.REWARDS in activities[:-1]:
         owner = "" if name == TRAINER_NAME else f" of {name[0].lower()}{name[1:]}"
-        return f"{during}The reward {inner}{owner} has not returned for {seconds:.0f} s. {_position(process)}".strip()
+        return f"{prefix}The reward {inner}{owner} has not returned for {seconds:.0f} s. {_position(process)}".strip()
     if scene.servers and inner in _FROM_SERVERS:
-        return f"{during}{name} has waited {seconds:.0f} s for {_FROM_SERVERS[inner]}. {_servers(scene)}"
-    lead = f"{name} doesn't report its activity."
+        return f"{prefix}{name} has waited {seconds:.0f} s for {_FROM_SERVERS[inner]}. {_servers(scene)}"
+    summary = f"{name} doesn't report its activity."
     if seconds is not None:
-        lead = f"{name} has been {_DOING.get(inner, inner)} for {seconds:.0f} s."
-    return " ".join(part for part in (during + lead, _position(process), _gpus(scene)) if part)
+        summary = f"{name} has been {_DOING.get(inner, inner)} for {seconds:.0f} s."
+    return " ".join(part for part in (prefix + summary, _position(process), _gpus(scene)) if part)
 
 
 TRAINER_NAME = "The trainer"
@@ -145,25 +144,25 @@ _DOING: dict[str, str] = {
 
 
 def _servers(scene: Scene) -> str:
-    worst = max(scene.servers, key=lambda server: (server.unanswered_s, server.running + server.waiting))
-    name = f"The server {worst.role}" if len(scene.servers) > 1 else "vLLM"
-    of_server = (process for process in scene.processes if process.role == worst.role)
+    slowest = max(scene.servers, key=lambda server: (server.unanswered_s, server.running + server.waiting))
+    name = f"The server {slowest.role}" if len(scene.servers) > 1 else "vLLM"
+    of_server = (process for process in scene.processes if process.role == slowest.role)
     engine = next((process for process in of_server if "Engine" in process.name), None)
     engine_position = f" Its engine{_position(engine).removeprefix('It')}" if engine else ""
-    if worst.unanswered_s:
-        return f"{name} has not responded for {worst.unanswered_s:.0f} s.{engine_position}"
-    if not worst.running + worst.waiting:
+    if slowest.unanswered_s:
+        return f"{name} has not responded for {slowest.unanswered_s:.0f} s.{engine_position}"
+    if not slowest.running + slowest.waiting:
         return f"{name} is responding but has no requests: a response was lost, or none was requested.{engine_position}"
-    requests = f"{worst.running} request{'s' * (worst.running != 1)} running and {worst.waiting} waiting"
-    return f"{name} has {requests}, and has generated no token for {worst.still_s:.0f} s.{engine_position}"
+    requests = f"{slowest.running} request{'s' * (slowest.running != 1)} running and {slowest.waiting} waiting"
+    return f"{name} has {requests}, and has generated no token for {slowest.still_s:.0f} s.{engine_position}"
 
 
 def _position(process: Witness) -> str:
-    """Return a sentence on where a process is in its code and what it is doing there; "" if nothing is known."""
+    """Return a sentence on where a process is in its code and what it is doing there, or "" if nothing is known."""
     parts = [f"at {process.frame}"] if process.frame else []
     computes = process.cpu_percent >= COMPUTING_PERCENT
-    busy = f"computing on {process.cpu_percent:.0f} % of a core" if computes else ""
-    parts += [busy or STATES.get(process.state, "")]
+    activity = f"computing on {process.cpu_percent:.0f} % of a core" if computes else ""
+    parts += [activity or STATES.get(process.state, "")]
     parts += [f"connected to {', '.join(process.peers)}"] if process.peers else []
     description = ", ".join(part for part in parts if part)
     return f"It is {description}." if description else ""

@@ -11,7 +11,7 @@ from workers.contract.wire.names import EndReason
 
 NUM_TOKENS = "num_tokens"
 UNSEEN_STEPS = 100
-"""Number of steps after which it is reported that a rule's metric has never been logged."""
+"""Minimum number of steps before a warning that a rule's metric has never been logged."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class LimitWatch:
         return bool(self._limits.tokens is not None or self._no_better or self._beyond)
 
     def note(self, step: int | None, values: Mapping[str, Any]) -> None:
-        """Take one line of the trainer's metrics into account."""
+        """Update the limits and rules with one line of the trainer's metrics."""
         self._step = self._step if step is None else step
         tokens = values.get(NUM_TOKENS)
         self._tokens = float(tokens) if isinstance(tokens, int | float) else self._tokens
@@ -62,21 +62,21 @@ class LimitWatch:
                 EndReason.LIMIT_REACHED, f"it has used {self._tokens:,.0f} of {limits.tokens:,} tokens."
             )
         if limits.money is not None and self._price and money >= limits.money:
-            used = f"{money:.2f} of {limits.money:.2f} {self._currency}".rstrip()
-            return ReachedLimit(EndReason.LIMIT_REACHED, f"it has used {used}.")
+            used_money = f"{money:.2f} of {limits.money:.2f} {self._currency}".rstrip()
+            return ReachedLimit(EndReason.LIMIT_REACHED, f"it has used {used_money}.")
         return self._reached
 
     def metrics(self, now: float) -> dict[str, float]:
         """Return how much of each limit is used, as metrics `limits/<field of LimitsSpec>`; for rules, in steps."""
         limits = self._limits
-        used: dict[str, float | None] = {
+        amounts: dict[str, float | None] = {
             "hours": None if limits.hours is None else self._hours(now),
             "tokens": None if limits.tokens is None else self._tokens,
             "money": None if limits.money is None else self._money(now),
             "no_better": self._no_better.counted if self._no_better else None,
             "beyond": self._beyond.counted if self._beyond else None,
         }
-        return {f"limits/{name}": float(value) for name, value in used.items() if value is not None}
+        return {f"limits/{name}": float(value) for name, value in amounts.items() if value is not None}
 
     def unseen(self) -> str:
         """Return a warning that a rule's metric is never logged, once for each metric; otherwise ""."""
@@ -111,11 +111,11 @@ class _NoBetter:
         sign = 1 if self.spec.higher else -1
         if self._best is None or sign * (value - self._best[1]) > self.spec.least_gain:
             self._best = step, value
-        best_step, best = self._best
+        best_step, best_value = self._best
         self.counted = step - best_step
         if self.counted < self.spec.steps:
             return None
-        sentence = f"{self.spec.condition}: its best was {best:.4g} at step {best_step}."
+        sentence = f"{self.spec.condition}: its best was {best_value:.4g} at step {best_step}."
         return ReachedLimit(EndReason.EARLY_STOPPED, sentence, best_step)
 
 

@@ -31,9 +31,9 @@ class Sinks:
         shared.children.exits.pop(sinks.ROLE, None)
         argv = shared.settings.sinks_command or (sys.executable, "-m", "workers.sinks")
         environment = commands.sinks_environment(shared.spec, shared.settings, os.environ, shared.secrets)
-        failed = shared.start(sinks.ROLE, [*argv, str(shared.folder.path)], environment)
-        if failed is not None:
-            shared.report.note(f"The run's metrics aren't sent to its sinks: {failed.detail}", level="warning")
+        failure = shared.start(sinks.ROLE, [*argv, str(shared.folder.path)], environment)
+        if failure is not None:
+            shared.report.note(f"The run's metrics aren't sent to its sinks: {failure.detail}", level="warning")
             self._starts = MAX_STARTS
 
     def tick(self, now: float) -> None:

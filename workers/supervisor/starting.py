@@ -60,12 +60,12 @@ class Preparing(StepWork):
         shared, dataset, baselines = self._shared, self._dataset, self._baselines
         if dataset is None or baselines is None:
             return None
-        prepared = dataset.done and baselines.done
+        is_prepared = dataset.done and baselines.done
         for call in (dataset, baselines):
             if call.error is not None:
                 return claim.end_for(call.error)
-        if not prepared:
-            return None if baselines.done else self._too_late(now)
+        if not is_prepared:
+            return None if baselines.done else self._driver_timeout(now)
         shared.children.baselines = baselines.value()
         shared.figures.gpus = tuple(shared.children.baselines)
         models = {gpu.name for gpu in self._readings if gpu.index in shared.children.baselines}
@@ -74,9 +74,9 @@ class Preparing(StepWork):
             return AttemptStep.FETCHING
         return after_fetching(shared)
 
-    def _too_late(self, now: float) -> End | None:
-        """Return the end if the GPUs' driver isn't responding: a call to it may never return. The dataset has its own
-        deadline."""
+    def _driver_timeout(self, now: float) -> End | None:
+        """Return the attempt's end if the GPUs' driver isn't responding: a call to it may never return. The dataset has
+        its own deadline."""
         if now < self._deadline:
             return None
         seconds = DRIVER_PATIENCE * self._shared.settings.gpu_free_deadline_s
@@ -120,19 +120,19 @@ class ServersStarting(StepWork):
         for place in servers.own:
             argv = stack.server_argv(shared.spec, place, commands.programs(shared.settings))
             environment = commands.server_environment(shared.spec, shared.settings, os.environ, place)
-            failed = shared.start(place.role, argv, environment | shared.caches)
-            if failed is not None:
-                return failed
+            failure = shared.start(place.role, argv, environment | shared.caches)
+            if failure is not None:
+                return failure
         servers.probe(now)
-        return start_trainer(shared, waits=True) if self._side_by_side() else None
+        return start_trainer(shared, waits=True) if self._can_start_together() else None
 
-    def _side_by_side(self) -> bool:
+    def _can_start_together(self) -> bool:
         """Return whether to start the trainer while its servers start. On a shared GPU each would count the other's
         memory as its own, and a job may use its server immediately."""
         spec = self._shared.spec
         server_gpus = {gpu for place in self._shared.servers.own for gpu in place.gpus}
-        possible = server_gpus.isdisjoint(spec.placement.gpus) and spec.run.kind not in jobs.KINDS
-        return possible and self._shared.settings.side_by_side
+        is_possible = server_gpus.isdisjoint(spec.placement.gpus) and spec.run.kind not in jobs.KINDS
+        return is_possible and self._shared.settings.side_by_side
 
     def on_exits(self, now: float) -> Outcome:
         shared = self._shared
@@ -142,8 +142,8 @@ class ServersStarting(StepWork):
     def tick(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers
         ready_count = servers.ready()
-        if servers.lease and (lost := shared.lost_server(after_s=0.0)):
-            return lost
+        if servers.lease and (lost_end := shared.lost_server(after_s=0.0)):
+            return lost_end
         if ready_count == len(servers.places):
             if servers.lease and servers.lease.files() != self._files:
                 return End(EndReason.LAUNCH_FAILED, OTHER_FILES)

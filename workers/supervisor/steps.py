@@ -84,7 +84,7 @@ class Shared:
     """Environment variables with the compile caches of the trainer and the servers."""
 
     settled: End | None = None
-    """The end by the trainer's exit, while waiting to see whether a server caused it."""
+    """End that follows from the trainer's exit, held back while a server may turn out to be the cause."""
     requested_end: End = field(default_factory=lambda: End(EndReason.STOPPED_BY_USER, ""))
     """The end of a run that saves because of a stop or a limit."""
 
@@ -93,7 +93,7 @@ class Shared:
         return self.children.exits.get(TRAINER)
 
     def lost_server(self, *, after_s: float) -> End | None:
-        """Return the end if an attached server is no longer responding; its process can't be watched."""
+        """Return the attempt's end if a warm server has ended or an attached server is no longer responding."""
         problem = self.servers.describe_lost(after_s=after_s)
         return End(EndReason.VLLM_EXITED, problem) if problem else None
 

@@ -11,12 +11,11 @@ from workers.supervisor.processes.folder import AttemptFolder
 log = logging.getLogger(__name__)
 
 RESTART_S = 30.0
-"""Seconds before the process is restarted if it exits too early."""
 
 
 class Storage:
-    """The uploads of one attempt. For the main thread only; nothing here waits. `token`: the attempt's token, or "" if
-    there is no store."""
+    """The uploads of one attempt. Only the main thread may use it; nothing here waits. `token`: the attempt's token, or
+    "" if there is no store."""
 
     def __init__(self, folder: AttemptFolder, settings: HostSettings, children: Children, *, token: str) -> None:
         self._folder = folder

@@ -1,7 +1,7 @@
 """python -m workers.supervisor.storing FOLDER: upload an attempt's checkpoints.
 
 A separate process, so that a slow store delays neither the supervisor's ticks nor a stop. The attempt's token comes on
-standard input; the store's keys come from the control plane and stay in this process's memory.
+standard input; the control plane signs each request to the store, so this process has no keys.
 """
 
 import argparse
@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 from workers.artifactstore import ArtifactStore, FolderChanged, StoreError
-from workers.contract.wire.artifacts import StoreAnswer, Storing
+from workers.contract.wire.artifacts import Storing
 from workers.contract.wire.names import EventKind, FileName
 from workers.settings import HostSettings
+from workers.supervisor.inputs import restoring
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.loops import Backoff
@@ -82,26 +83,31 @@ class Uploader:
         self._read()
         if not (self._waiting or self._obsolete):
             return POLL_S
-        step = max(self._waiting, default=None)
         try:
-            store = self._connect()
-            if self._obsolete:
-                obsolete, path = next(iter(self._obsolete.items()))
-                store.remove(f"{self._name}/{path}")
-                self._report(path, Storing.REMOVED)
-                self._obsolete.pop(obsolete)
-            elif step is not None:
-                self._upload(store, step)
-        except StoreError as error:
-            log.warning("%s", error)
-            if step is not None and not self._obsolete:
-                self._report(self._waiting[step], Storing.FAILED, problem=str(error))
-            return self._backoff.failed()
-        except Unreachable as error:
+            self._change_store()
+        except (StoreError, Unreachable) as error:
             log.warning("%s", error)
             return self._backoff.failed()
         self._backoff.succeeded()
         return 0.0
+
+    def _change_store(self) -> None:
+        """Remove or upload one checkpoint, and report a failed upload. Raises StoreError if the store fails or refuses,
+        and Unreachable if the control plane can't be reached."""
+        step = max(self._waiting, default=None)
+        try:
+            files = self._connect()
+            if self._obsolete:
+                obsolete, path = next(iter(self._obsolete.items()))
+                files.remove(f"{self._name}/{path}")
+                self._report(path, Storing.REMOVED)
+                self._obsolete.pop(obsolete)
+            elif step is not None:
+                self._upload(files, step)
+        except StoreError as error:
+            if step is not None and not self._obsolete:
+                self._report(self._waiting[step], Storing.FAILED, problem=str(error))
+            raise
 
     def _read(self) -> None:
         for line in self._lines.read():
@@ -117,20 +123,17 @@ class Uploader:
                     self._obsolete[step] = path
 
     def _connect(self) -> ArtifactStore:
-        try:
-            response: StoreAnswer = self._control.ask_store(self._attempt)
-        except ControlRefused as error:
-            raise StoreError(f"The control plane didn't provide the artifact store's keys: {error.text}") from error
-        if response.store is None:
+        store, _ = restoring.connect(self._control, self._attempt)
+        if store is None:
             raise StoreError("The artifact store no longer exists: an admin removed it under Settings, Secrets.")
-        return ArtifactStore(response.store)
+        return store
 
-    def _upload(self, store: ArtifactStore, step: int) -> None:
+    def _upload(self, files: ArtifactStore, step: int) -> None:
         path = self._waiting[step]
         self._tried.add(step)
         self._report(path, Storing.UPLOADING)
         try:
-            manifest = store.upload(self._folder / path, f"{self._name}/{path}")
+            manifest = files.upload(self._folder / path, f"{self._name}/{path}")
         except FolderChanged as error:
             log.info("%s no longer exists: %s", path, error)
             self._waiting.pop(step)

@@ -37,24 +37,24 @@ class Training(StepWork):
     def tick(self, now: float) -> Outcome:
         shared = self._shared
         self._sinks.tick(now)
-        lost = self._shared.lost_server(after_s=shared.settings.attached_silence_s)
-        if lost is not None:
-            return lost
+        lost_end = self._shared.lost_server(after_s=shared.settings.attached_silence_s)
+        if lost_end is not None:
+            return lost_end
         hung = shared.servers.describe_hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
         if hung:
             return End(EndReason.VLLM_HUNG, hung)
-        return (None if self._is_job else self._hangs.tick(now)) or self._limit(now)
+        return (None if self._is_job else self._hangs.tick(now)) or self._enforce_limits(now)
 
-    def _limit(self, now: float) -> Outcome:
+    def _enforce_limits(self, now: float) -> Outcome:
         shared = self._shared
         if warning := shared.limits.unseen():
             shared.report.note(warning, level="warning")
-        reached = shared.limits.reached(now)
-        if reached is None:
+        reached_limit = shared.limits.reached(now)
+        if reached_limit is None:
             return None
-        data = {"text": reached.text, "reason": reached.reason, "recommended": reached.recommended}
+        data = {"text": reached_limit.text, "reason": reached_limit.reason, "recommended": reached_limit.recommended}
         shared.report.append(EventKind.LIMIT, data, step=shared.trainer.progress.step)
-        self._shared.requested_end = End(reached.reason, reached.text)
+        self._shared.requested_end = End(reached_limit.reason, reached_limit.text)
         return AttemptStep.SAVING
 
 
@@ -68,21 +68,21 @@ class Settling(StepWork):
         trainer = self._shared.trainer_exit
         self._shared.settled = self._shared.trainer_end(trainer) if trainer else None
         self._deadline = now + (self._shared.settings.settle_s if self._shared.waits_for_servers() else 0.0)
-        self._shared.servers.look_again()
+        self._shared.servers.probe_now()
         return None
 
     def on_exits(self, now: float) -> Outcome:
         return self._shared.server_end()
 
     def tick(self, now: float) -> Outcome:
-        lost = self._shared.lost_server(after_s=0.0)
-        if lost is not None:
-            return lost
+        lost_end = self._shared.lost_server(after_s=0.0)
+        if lost_end is not None:
+            return lost_end
         return self._shared.settled if now >= self._deadline else None
 
 
 class Saving(StepWork):
-    """The step that lets the trainer save and exit, by writing STOP to the folder; the attempt ends at the deadline."""
+    """The step that writes STOP, so that the trainer saves and exits; at the deadline, the attempt ends."""
 
     _deadline = 0.0
 
@@ -116,5 +116,5 @@ class Saving(StepWork):
         return self._unsaved(f"The trainer could not save: {end.detail}")
 
     def _unsaved(self, problem: str) -> End:
-        requested = self._shared.requested_end
-        return End(requested.reason, f"{requested.detail} {problem}".strip())
+        requested_end = self._shared.requested_end
+        return End(requested_end.reason, f"{requested_end.detail} {problem}".strip())

@@ -15,16 +15,14 @@ from workers.supervisor.reports.tail import Tail
 from workers.supervisor.reports.trainerlines import TrainerProgress, trainer_line
 
 MAX_DURATIONS = 50
-"""Number of latest steps that determine the usual duration."""
 
 
 class Stall(NamedTuple):
     """Training that is no longer making progress."""
 
     step: int | None
-    """Last step that ended."""
     seconds: float
-    """Seconds since that step ended."""
+    """Seconds since `step` ended, or since training began."""
     usual_s: float | None
     """Usual duration of a step in seconds; None before the first step."""
 
@@ -121,12 +119,12 @@ class HostSampler:
         report: Reporting,
         progress: TrainerProgress,
         *,
-        open_for: Callable[[], bool],
+        is_open: Callable[[], bool],
         own_metrics: Callable[[], dict[str, float]],
     ) -> None:
         self._report = report
         self._progress = progress
-        self._open = open_for
+        self._open = is_open
         self._own_metrics = own_metrics
         self.tree_bytes: int | None = None
         """Resident memory of all descendants in bytes at the last scan; None before the first."""
@@ -138,8 +136,8 @@ class HostSampler:
     def on_system_sample(self, sample: dict[str, float]) -> None:
         for gpu in self.gpus:
             self.use[gpu] = sample.get(f"gpu/{gpu}/util_percent", 0.0)
-            used = int(sample.get(f"gpu/{gpu}/memory_mib", 0))
-            self.peaks[gpu] = max(used, self.peaks.get(gpu, 0))
+            used_mib = int(sample.get(f"gpu/{gpu}/memory_mib", 0))
+            self.peaks[gpu] = max(used_mib, self.peaks.get(gpu, 0))
         if self.tree_bytes is not None:
             sample = {**sample, "host/run_memory_mib": float(self.tree_bytes >> 20)}
         sample = {**sample, **self._own_metrics()}

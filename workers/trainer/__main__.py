@@ -2,7 +2,8 @@
 
 Writes metrics.jsonl, samples.jsonl and checkpoints/ there, and ends with a checkpoint when FOLDER/STOP appears. Exit
 codes: 0 trained (or stopped as requested), 3 the spec can't be trained, 4 there are no steps to train, 5 the vLLM
-server has failed, 7 a reward has failed on too many rows; after a failure, the last line on stderr is an error message.
+server has failed, 7 a reward has failed on too many rows, 8 Atropos' run-api has failed; after a failure, the last line
+on stderr is an error message.
 """
 
 import argparse
@@ -47,7 +48,7 @@ def _run(folder: Path) -> int:
     faulthandler.register(signal.SIGUSR1, file=2)  # for a supervisor that can't read the stacks itself
     attempt = spec.read(folder)
     if attempt.run.kind in jobs.KINDS:
-        return _do(attempt, folder)
+        return _train_or_run_job(attempt, folder)
     rows = data.read(folder, attempt)
     environment.prepare(attempt)
     if environment.is_inside_launcher():
@@ -58,7 +59,7 @@ def _run(folder: Path) -> int:
     metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
     metrics.event(EventKind.STAGE, {"stage": "importing libraries"})
     with closing(rewards.tools_for(attempt, folder)) as tools:
-        with imports.quick():
+        with imports.speed_up():
             imports.skip_vllm(attempt.run)
             from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
 
@@ -66,7 +67,7 @@ def _run(folder: Path) -> int:
     return 0
 
 
-def _do(attempt: AttemptSpec, folder: Path) -> int:
+def _train_or_run_job(attempt: AttemptSpec, folder: Path) -> int:
     rows = data.read(folder, attempt) if jobs.kind_of(attempt.run.kind).reads_rows else None
     environment.prepare(attempt)
     job = ModelJob(attempt, folder, LineFile(folder / FileName.METRICS), rows)

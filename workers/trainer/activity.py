@@ -16,7 +16,6 @@ RECORD_BYTES = 600
 """Fixed length of the record, so that one write replaces it completely."""
 MAX_NAME = 60
 BEAT_S = 1.0
-"""Seconds between two reports of a rank that is waiting for other programs."""
 Metrics = Mapping[str, float]
 
 
@@ -35,7 +34,7 @@ class RankActivity:
 
     @contextmanager
     def doing(self, name: str) -> Iterator[None]:
-        """Record an activity for the time of the context. `name`: a StepPart, or the name of a reward."""
+        """Record an activity while the context is open. `name`: a StepPart, or the name of a reward."""
         self._doing.append(name[:MAX_NAME])
         self._write()
         try:
@@ -47,13 +46,13 @@ class RankActivity:
             self._write()
 
     @contextmanager
-    def waiting(self, figures: Callable[[], Metrics]) -> Iterator[Callable[[], None]]:
+    def waiting(self, read_metrics: Callable[[], Metrics]) -> Iterator[Callable[[], None]]:
         """Record that this rank is waiting for other programs. Yields a function to call repeatedly, which reports that
-        this rank is alive, with the metrics that `figures` returns."""
+        this rank is alive, with the metrics that `read_metrics` returns."""
 
         def beat() -> None:
             if time.monotonic() - self._written_at >= BEAT_S:
-                self._figures = figures()
+                self._figures = read_metrics()
                 self._write()
 
         with self.doing(StepPart.AGENTS):

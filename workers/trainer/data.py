@@ -22,7 +22,8 @@ Row = dict[str, Any]
 
 
 class Table(Mapping[int, Row]):
-    """Map of id -> row, built from the columns on each access, so that a million rows are just a few arrays."""
+    """Map from row id to row. Each row is built from the columns on access, so that a million rows take only a few
+    arrays."""
 
     def __init__(self, table: "pa.Table", *, chat: bool) -> None:
         self.arrow = table
@@ -40,7 +41,7 @@ class Table(Mapping[int, Row]):
         return len(self._ids)
 
     def index_of(self, row_id: int) -> int:
-        """Return the row's index in the table, whose ids ascend. Raises KeyError."""
+        """Return the row's index in the table, whose ids ascend. Raises KeyError if no row has this id."""
         index = bisect_left(self._ids, row_id)
         if index == len(self._ids) or self._ids[index] != row_id:
             raise KeyError(row_id)
@@ -56,7 +57,8 @@ class Rows:
 
 
 def read(folder: Path, spec: AttemptSpec) -> Rows:
-    """Read the attempt's dataset and draw the rows to evaluate. Raises SpecError."""
+    """Read the attempt's dataset and draw the rows to evaluate. Raises SpecError if the file can't be read, isn't the
+    one of the launch, or has too few rows."""
     path = folder / FileName.DATASET
     try:
         with path.open("rb") as file:
@@ -66,9 +68,9 @@ def read(folder: Path, spec: AttemptSpec) -> Rows:
     if spec.run.data.sha256 and digest != spec.run.data.sha256:
         raise SpecError(f"{FileName.DATASET} is not the file that the run was launched with: its checksum differs.")
     table = _table(path)
-    parts = table.arrow.column("split").to_pylist()
-    train = [row for row, part in zip(table, parts, strict=True) if part == TRAIN]
-    validation = [row for row, part in zip(table, parts, strict=True) if part == VALIDATION]
+    splits = table.arrow.column("split").to_pylist()
+    train = [row for row, split in zip(table, splits, strict=True) if split == TRAIN]
+    validation = [row for row, split in zip(table, splits, strict=True) if split == VALIDATION]
     count = spec.run.data.eval_rows
     if count > len(validation):
         available = f"{len(validation)} validation rows" if validation else "no validation rows"
@@ -114,7 +116,7 @@ def completion_text(completion: Any) -> str:
 
 
 def turns(messages: Any) -> list[Any] | None:
-    """Copy several messages, or one with tool calls, to JSON-compatible ones; return None for a single plain text."""
+    """Return JSON-compatible copies of several messages, or of one with tool calls; None for a single plain text."""
     if isinstance(messages, str) or (len(messages) == 1 and not messages[0].get("tool_calls")):
         return None
     return json_copy(messages)
@@ -144,6 +146,6 @@ def _table(path: Path) -> Table:
         if any(row >= next_row for row, next_row in pairwise(ids)):
             raise ValueError("its row ids don't ascend")
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        why = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise SpecError(f"{FileName.DATASET} has no canonical rows: {why}.") from error
+        reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise SpecError(f"{FileName.DATASET} has no canonical rows: {reason}.") from error
     return rows

@@ -18,7 +18,7 @@ from typing import Any
 
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import DataSpec, ModelSpec, RunSpec
-from workers.contract.stack.training_rules import CHOICES, OWNED
+from workers.contract.stack.training_rules import CHOICES, RESERVED
 
 GROUPS: dict[str, tuple[str, ...]] = {
     # A field belongs to the first group with a matching prefix.
@@ -61,7 +61,9 @@ def describe() -> dict[str, Any]:
     from trl import GRPOConfig
 
     hints = typing.get_type_hints(GRPOConfig)
-    fields = [_field(field, hints[field.name]) for field in dataclasses.fields(GRPOConfig) if field.name not in OWNED]
+    fields = [
+        _field(field, hints[field.name]) for field in dataclasses.fields(GRPOConfig) if field.name not in RESERVED
+    ]
     return {
         **{name: metadata.version(name) for name in ("trl", "transformers", "torch")},
         "fields": fields,
@@ -78,8 +80,8 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
 
     processes = int(request.get("processes", 1))
 
-    class Planned(GRPOConfig):  # type: ignore[misc]
-        """A config with the planned number of ranks, although they are not started."""
+    class PlannedConfig(GRPOConfig):  # type: ignore[misc]
+        """Config that reports the planned number of ranks, although they have not been started."""
 
         world_size = property(lambda self: processes)
 
@@ -87,8 +89,10 @@ def check(request: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             config.check(run)
-            settings = {**hardware.ON_CPU, **run.grpo, **config.ALWAYS, "use_cpu": True, "output_dir": folder}
-            config.construct(Planned, settings)
+            settings = (
+                hardware.CPU_SETTINGS | run.grpo | config.FIXED_SETTINGS | {"use_cpu": True, "output_dir": folder}
+            )
+            config.construct(PlannedConfig, settings)
         except SpecError as error:
             return {"ok": False, "error": " ".join(str(error).split())}
     return {"ok": True, "error": ""}
@@ -116,10 +120,10 @@ def _kind(hint: Any) -> tuple[str, bool, list[str] | None]:
     for member in members:
         if isinstance(member, type) and issubclass(member, enum.Enum):
             return "str", optional, [str(item.value) for item in member]
-    plain = [member for member in members if member is not type(None)]
-    if len(plain) == 1 and plain[0] in (int, float, bool, str):
-        return plain[0].__name__, optional, None
-    if set(plain) <= {int, str}:  # "auto" or a number
+    value_types = [member for member in members if member is not type(None)]
+    if len(value_types) == 1 and value_types[0] in (int, float, bool, str):
+        return value_types[0].__name__, optional, None
+    if set(value_types) <= {int, str}:  # "auto" or a number
         return "str", optional, None
     return "json", optional, None
 

@@ -42,13 +42,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--progress", type=Path, required=True, metavar="FILE")
     parser.add_argument("--stall-s", type=float, default=120.0, help="give up after this many seconds without data")
     options = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, _raise_terminated)
     progress = DownloadProgress(options.progress)
     partial_files = PartialFiles()
     try:
         fetch(options.model, options.revision, progress, stall_s=options.stall_s)
-        for also in options.also:
-            model, _, revision = also.partition("@")
+        for model_and_revision in options.also:
+            model, _, revision = model_and_revision.partition("@")
             progress.begin_next()
             fetch(model, revision or None, progress, stall_s=options.stall_s)
     except ModelUnavailable as error:
@@ -68,12 +68,12 @@ class Terminated(BaseException):
     """Raised in the main thread on SIGTERM."""
 
 
-def _terminated(*_: object) -> None:
+def _raise_terminated(*_: object) -> None:
     raise Terminated
 
 
 def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall_s: float) -> None:
-    """Download a model unless it is cached. Raises ModelUnavailable, including after `stall_s` seconds without data."""
+    """Download a model unless it is cached. Raises ModelUnavailable on failure, or after `stall_s` without data."""
     download = Download(model, revision, progress)
     folder = download.cached()
     if folder is not None:
@@ -92,7 +92,7 @@ def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall
             )
     if download.error is not None:
         raise download.error
-    progress.update(last=True)
+    progress.update(is_last=True)
     print(f"{model} is complete: {download.folder}", flush=True)
 
 
@@ -107,7 +107,7 @@ class Download:
     error: ModelUnavailable | None = None
 
     def cached(self) -> Path | None:
-        """Return the snapshot that offline loading would use; None if it is missing or incomplete."""
+        """Return the snapshot that offline loading would use, or None if it is missing or incomplete."""
         from huggingface_hub.errors import LocalEntryNotFoundError
 
         try:
@@ -179,11 +179,11 @@ class Download:
         return ModelUnavailable(text)
 
     def _check_room(self, listing: fetching.FileListing) -> None:
-        needed = listing.total - listing.cached().received
-        free_bytes = shutil.disk_usage(fetching.existing(fetching.cache())).free
-        if needed + MIN_FREE_BYTES > free_bytes:
+        needed_bytes = listing.total - listing.cached().received
+        free_bytes = shutil.disk_usage(fetching.nearest_existing(fetching.cache())).free
+        if needed_bytes + MIN_FREE_BYTES > free_bytes:
             raise ModelUnavailable(
-                f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, but only "
+                f"{self.model} needs {unavailable.gigabytes(needed_bytes)} more in {fetching.cache()}, but only "
                 f"{unavailable.gigabytes(free_bytes)} are free there: delete models that nobody "
                 f"needs, or set HF_HOME to a folder on a larger disk."
             )

@@ -25,12 +25,11 @@ class HubFile:
     name: str
     size: int
     blob: str | None
-    """Name of the content in the cache."""
 
 
 @dataclass(frozen=True)
 class CacheState:
-    """How much of a model is in the cache."""
+    """Amount of a model's data that is in the cache."""
 
     received: int
     files: int
@@ -84,7 +83,7 @@ class FileListing:
         return file.blob is not None and (self.storage / "blobs" / file.blob).exists()
 
     def _partial(self) -> dict[str, int]:
-        """Return a map of content name -> bytes on disk of its largest partial file."""
+        """Return the bytes on disk of the largest partial file of each content, by content name."""
         sizes: dict[str, int] = {}
         for path in (self.storage / "blobs").glob("*.incomplete"):
             try:
@@ -109,7 +108,7 @@ def endpoint() -> str:
     return str(constants.ENDPOINT)
 
 
-def existing(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """Return the path, or its nearest existing parent."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
@@ -160,7 +159,7 @@ class DownloadProgress:
         self._newest = self._before = (0, 0, 0, 0)
 
     def begin_next(self) -> None:
-        """Continue with the next model; the totals of earlier ones are added to its own."""
+        """Continue with the next model, adding the totals of earlier ones to its own."""
         self._before = self._newest
         self._listing = None
         self._moved_at = time.monotonic()
@@ -185,8 +184,8 @@ class DownloadProgress:
 
         return ActivityBar
 
-    def update(self, *, last: bool = False) -> None:
-        """Measure the progress, and write a line if the previous one is old enough or this is the `last` one."""
+    def update(self, *, is_last: bool = False) -> None:
+        """Measure the progress, and write a line if the previous one is old enough or if `is_last`."""
         listing = self._listing
         if listing is None:
             return
@@ -195,7 +194,7 @@ class DownloadProgress:
         now = time.monotonic()
         if activity != self._activity:
             self._activity, self._moved_at = activity, now
-        if last or now - self._written_at >= WRITE_EVERY_S:
+        if is_last or now - self._written_at >= WRITE_EVERY_S:
             self._written_at = now
             self._write(state.received, listing.total, state.files, len(listing.files))
 

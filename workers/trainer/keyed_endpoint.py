@@ -22,9 +22,9 @@ T = TypeVar("T")
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 """Function that responds to a request; handlers of `chat_routes` also get `chat`."""
 MAX_BODY_S = 120.0
-_SILENT = logging.getLogger(f"{__name__}.silent")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+_SILENT_LOGGER = logging.getLogger(f"{__name__}.silent")
+_SILENT_LOGGER.addHandler(logging.NullHandler())
+_SILENT_LOGGER.propagate = False
 """Logger that discards everything: aiohttp would log clients' addresses, and errors of handlers are printed here."""
 _ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
@@ -42,13 +42,11 @@ class KeyedEndpoint:
     KEY`."""
 
     body_limit: int
-    """Maximum number of bytes of a request's body."""
     max_connections: int | None = None
     """Approximate number of connections beyond which new ones are closed immediately; None for no limit."""
     backlog = 1024
     """Number of connections that are accepted together, and by which `max_connections` may be exceeded."""
     idle_s = 3600.0
-    """Seconds for which a connection may stay open without a request."""
     no_such_path: str
 
     def __init__(self, *, digest: str) -> None:
@@ -91,7 +89,7 @@ class KeyedEndpoint:
         app = web.Application(middlewares=[self._guard], client_max_size=self.body_limit)
         app.add_routes([web.get("/health", self._health), *routes])
         self._runner = web.AppRunner(
-            app, access_log=None, logger=_SILENT, shutdown_timeout=2.0, keepalive_timeout=self.idle_s
+            app, access_log=None, logger=_SILENT_LOGGER, shutdown_timeout=2.0, keepalive_timeout=self.idle_s
         )
         await self._runner.setup()
         self._listening = await self._loop.create_server(self._connection, host, port, backlog=self.backlog)
@@ -132,7 +130,8 @@ class KeyedEndpoint:
 
 
 async def body_of(request: web.Request) -> dict[str, Any]:
-    """Read and return the request's JSON object; {} for an empty body. Raises HttpRefusal."""
+    """Read and return the request's JSON object, or {} for an empty body. Raises HttpRefusal if the body is too long,
+    arrives too slowly, or isn't a JSON object."""
     length, limit = request.content_length or 0, request.client_max_size
     if length > limit:
         raise HttpRefusal(413, f"The body has {length:,} bytes; the limit is {limit:,}.")
@@ -165,7 +164,7 @@ def _error(status: int, text: str, code: str | None = None) -> web.Response:
 
 
 def chat_routes(prefix: str, handler: Handler) -> list[web.RouteDef]:
-    """Return routes of OpenAI's chat completions and completions to one handler, which gets `chat`, True or False."""
+    """Return the routes of OpenAI's chat completions and completions, with one handler, which gets `chat`."""
     return [
         web.post(f"{prefix}/v1/chat/completions", partial(handler, chat=True)),
         web.post(f"{prefix}/v1/completions", partial(handler, chat=False)),

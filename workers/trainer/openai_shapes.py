@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from workers.contract.reports.chat import LONGEST_CHAT, MAX_TOKENS, Ask, Finish, Sampling
+from workers.contract.reports.chat import MAX_CHAT_LENGTH, MAX_TOKENS, Ask, Finish, Sampling
 from workers.contract.reports.metric_names import is_finite
 from workers.trainer.episodes.episode import Message
 from workers.trainer.jobs import tool_calls
@@ -43,7 +43,7 @@ _NEUTRAL_VALUES: dict[str, tuple[object, ...]] = {
     "presence_penalty": (None, 0),
     "frequency_penalty": (None, 0),
 }
-"""Settings that served models don't support -> the values that are accepted because they change nothing."""
+"""Accepted values, which change nothing, of settings that served models don't support."""
 
 
 # --- responses ------------------------------------------------------------------------------------------------------
@@ -116,7 +116,8 @@ def with_call_ids(message: Message, key: str) -> Message:
 
 
 def read_messages(messages: object) -> tuple[Message, ...]:
-    """Validate and return messages: text parts are joined, and each tool call has a function. Raises HttpRefusal."""
+    """Validate and return messages: text parts are joined, and each tool call has a function. Raises HttpRefusal if
+    there are none or too many, or if one is malformed."""
     if not isinstance(messages, list) or not messages:
         raise HttpRefusal(400, "messages is missing or empty.")
     if len(messages) > MAX_MESSAGES:
@@ -152,7 +153,7 @@ def are_tokens(prompt: object) -> bool:
 
 
 def count_in(document: Mapping[str, Any], name: str, default: int) -> int:
-    """Return a setting that must be a whole number from 1, or the default. Raises HttpRefusal."""
+    """Return a setting that must be a whole number from 1, or the default. Raises HttpRefusal for any other value."""
     value = document.get(name)
     if value is None:
         return default
@@ -173,7 +174,6 @@ class AgentRequest:
     messages: tuple[Message, ...] = ()
     tools: tuple[Message, ...] = ()
     prompt: str | tuple[int, ...] = ""
-    """String or token ids, instead of messages."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -181,26 +181,27 @@ class AgentRequest:
 
 
 def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentRequest:
-    """Validate and return a request to the gateway. Raises HttpRefusal."""
+    """Validate and return a request to the gateway. Raises HttpRefusal if it is malformed or asks for several
+    responses."""
     if document.get("n") not in (None, 1):
         raise HttpRefusal(400, "n must be 1: each member of a group has its own session.")
     name = "max_completion_tokens" if document.get("max_completion_tokens") else "max_tokens"
     limit = count_in(document, name, 0) or None
     ignored = ", ".join(name for name in _IGNORED if document.get(name) is not None)
-    common: dict[str, Any] = {"limit": limit, "stream": bool(document.get("stream")), "ignored": ignored}
+    common_fields: dict[str, Any] = {"limit": limit, "stream": bool(document.get("stream")), "ignored": ignored}
     if chat:
         tools = document.get("tools") or []
         if not isinstance(tools, list) or not all(map(_has_function, tools)):
             raise HttpRefusal(400, "tools must be a list of functions.")
-        return AgentRequest(**common, messages=read_messages(document.get("messages")), tools=tuple(tools))
+        return AgentRequest(**common_fields, messages=read_messages(document.get("messages")), tools=tuple(tools))
     prompt = document.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and not isinstance(prompt[0], int):
         prompt = prompt[0]
     if isinstance(prompt, list) and are_tokens(prompt):
-        return AgentRequest(**common, prompt=tuple(prompt))
+        return AgentRequest(**common_fields, prompt=tuple(prompt))
     if not isinstance(prompt, str) or not prompt:
         raise HttpRefusal(400, "prompt must be one string or one list of token ids.")
-    return AgentRequest(**common, prompt=prompt)
+    return AgentRequest(**common_fields, prompt=prompt)
 
 
 # --- requests to a served model -------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ class ModelRequest:
 
     def response(self, completions: Sequence[tuple[str, GenerationResult]]) -> dict[str, Any]:
         choices = [self._choice(text, result) for text, result in completions]
-        return self.head.document(choices, _total([result for _, result in completions]))
+        return self.head.document(choices, _total_usage([result for _, result in completions]))
 
     def scores(self, scores: Sequence[PromptScores]) -> dict[str, Any]:
         choices = [
@@ -230,19 +231,19 @@ class ModelRequest:
             GenerationResult(Finish.LENGTH, int(prompt.extended), len(prompt.tokens) - prompt.extended)
             for prompt in scores
         ]
-        return self.head.document(choices, _total(counts))
+        return self.head.document(choices, _total_usage(counts))
 
-    def piece(self, text: str, *, first: bool) -> dict[str, Any]:
+    def piece(self, text: str, *, is_first: bool) -> dict[str, Any]:
         if not self.head.chat:
             return self.head.part({"text": text})
-        role = {"role": "assistant"} if first else {}
+        role = {"role": "assistant"} if is_first else {}
         return self.head.part({"delta": {**role, "content": text}})
 
     def last_parts(self, result: GenerationResult) -> Iterator[dict[str, Any]]:
-        empty: dict[str, Any] = {"delta": {}} if self.head.chat else {"text": ""}
-        yield self.head.part({**empty, "finish_reason": _finish_reason(result)})
+        empty_choice: dict[str, Any] = {"delta": {}} if self.head.chat else {"text": ""}
+        yield self.head.part({**empty_choice, "finish_reason": _finish_reason(result)})
         if self.usage:
-            yield self.head.part(None, _total([result]))
+            yield self.head.part(None, _total_usage([result]))
 
     def _choice(self, text: str, result: GenerationResult) -> dict[str, Any]:
         if not self.head.chat:
@@ -255,7 +256,8 @@ class ModelRequest:
 
 
 def read_model_request(document: Mapping[str, Any], models: Sequence[str], *, chat: bool) -> ModelRequest:
-    """Validate and return a request to a served model. Raises HttpRefusal."""
+    """Validate and return a request to a served model. Raises HttpRefusal if it is malformed, names no model of
+    `models`, or needs what isn't supported."""
     for name, neutral in _NEUTRAL_VALUES.items():
         if document.get(name) not in neutral:
             raise HttpRefusal(400, f"{name} can't be {str(document[name])[:60]} here.")
@@ -289,7 +291,7 @@ def read_model_request(document: Mapping[str, Any], models: Sequence[str], *, ch
 
 
 def _top(document: Mapping[str, Any], *, chat: bool) -> int | None:
-    """Return `logprobs` of a request with `echo`; None without echo."""
+    """Return `logprobs` of a request with `echo`, or None without echo."""
     echo, top = document.get("echo") or False, document.get("logprobs")
     if echo is False and top in (None, False, 0):
         return None
@@ -326,8 +328,8 @@ def _prompts(document: Mapping[str, Any]) -> list[str | list[int]]:
 
 
 def _check_length(characters: int) -> None:
-    if characters > LONGEST_CHAT:
-        raise HttpRefusal(400, f"The prompt has {characters:,} characters; the limit is {LONGEST_CHAT:,}.")
+    if characters > MAX_CHAT_LENGTH:
+        raise HttpRefusal(400, f"The prompt has {characters:,} characters; the limit is {MAX_CHAT_LENGTH:,}.")
 
 
 def _sampling(document: Mapping[str, Any], *, chat: bool, min_tokens: int) -> Sampling:
@@ -374,5 +376,5 @@ def _logprobs(scores: PromptScores) -> dict[str, Any]:
     }
 
 
-def _total(results: Sequence[GenerationResult]) -> dict[str, int]:
+def _total_usage(results: Sequence[GenerationResult]) -> dict[str, int]:
     return usage_of(sum(result.prompt_tokens for result in results), sum(result.tokens for result in results))

@@ -21,14 +21,13 @@ from workers.trainer.rollouts.prompt_history import PromptHistory
 from workers.trainer.scoring.groups import advantages_of
 from workers.trainer.trainer import WatchedTrainer
 
-LENGTHS = tuple(
+LENGTH_METRICS = tuple(
     f"completions/{name}"
     for name in (
         *("mean_length", "min_length", "max_length", "clipped_ratio"),
         *("mean_terminated_length", "min_terminated_length", "max_terminated_length"),
     )
 )
-"""Metrics that TRL logs for each generation."""
 MAX_EXPECTED_MISSING = 0.5
 """Maximum expected number of groups without spread that remain after the last round."""
 
@@ -63,15 +62,14 @@ class RankBatch:
 
 @dataclass(frozen=True)
 class FreshGroup:
-    """A group generated in an extra round, of which each rank has all members."""
+    """Group generated in an extra round, with all its members on every rank."""
 
     example: dict[str, Any]
-    """Row of the training set."""
     members: list[Member]
     rewards: torch.Tensor
     """Rewards with shape (members, components)."""
     scores: list[float]
-    """Scores whose spread matters, without missing ones."""
+    """Scores whose spread decides whether the group is used, without missing ones."""
     has_spread: bool
 
     @property
@@ -121,7 +119,7 @@ class PromptSelectingTrainer(WatchedTrainer):
         return [member.prompt_ids for member in members], ids, masks, completions, logprobs, *shared_results
 
     def _generate_members(self, prompts: Any) -> tuple[list[Member], list[Any]]:
-        """Generate completions; return them, and those of TRL's results that concern all of them."""
+        """Generate completions; return them, and TRL's results that concern all of them."""
         prompt_ids, ids, masks, completions, logprobs, *shared_results = super()._generate(prompts)
         missing = [None] * len(ids)
         episodes = missing if self._episodes is None else self._episodes.episodes
@@ -138,9 +136,9 @@ class PromptSelectingTrainer(WatchedTrainer):
 
     # --- dynamic sampling -------------------------------------------------------------------------------------
 
-    def _select(self, batch: RankBatch, logged: Mapping[str, int]) -> None:
-        """Score the batch, and replace groups without spread with fresh ones. `logged`: how many values each metric had
-        before the batch was generated."""
+    def _select(self, batch: RankBatch, logged_counts: Mapping[str, int]) -> None:
+        """Score the batch, and replace groups without spread with fresh ones. `logged_counts`: how many values each
+        metric had before the batch was generated."""
         rewards = super()._calculate_rewards(
             batch.inputs,
             batch.prompts,
@@ -151,24 +149,24 @@ class PromptSelectingTrainer(WatchedTrainer):
         spreads, scores = self._spreads(rewards)
         for row, group_scores in zip(rows, scores, strict=True):
             self._history.note(row, group_scores)
-        dead = [group for group, has_spread in enumerate(spreads) if not has_spread]
-        chosen, unused, rounds = self._fresh_groups(dead, rows)
-        self._unused_samples = self._samples_of(batch, rewards, chosen, unused)
+        dead_groups = [group for group, has_spread in enumerate(spreads) if not has_spread]
+        chosen, unused_groups, rounds = self._fresh_groups(dead_groups, rows)
+        self._unused_samples = self._samples_of(batch, rewards, chosen, unused_groups)
         self._replace_groups(batch, rewards, chosen)
         self._selected_rewards = rewards
         for name, values in self._pending_metrics.items():
             if name.startswith("time/"):
                 values[:] = [sum(values)]  # a reward's time over all rounds, of which TRL would take the mean
         if rounds:
-            self._log_lengths_again(logged, batch.members)
-        live = {row for row, has_spread in zip(rows, spreads, strict=True) if has_spread}
+            self._log_lengths_again(logged_counts, batch.members)
+        live_rows = {row for row, has_spread in zip(rows, spreads, strict=True) if has_spread}
         self._log(
             {
-                names.DRAWN_WITHOUT: len(dead) / len(rows),
-                names.WITHOUT_SPREAD: (len(dead) - len(chosen)) / len(rows),
-                names.EFFECTIVE: len(live | {fresh.example["row"] for fresh in chosen.values()}),
+                names.DRAWN_WITHOUT: len(dead_groups) / len(rows),
+                names.WITHOUT_SPREAD: (len(dead_groups) - len(chosen)) / len(rows),
+                names.EFFECTIVE: len(live_rows | {fresh.example["row"] for fresh in chosen.values()}),
                 names.EXTRA_ROUNDS: rounds,
-                names.EXTRA_TOKENS: sum(fresh.tokens for fresh in (*chosen.values(), *unused)),
+                names.EXTRA_TOKENS: sum(fresh.tokens for fresh in (*chosen.values(), *unused_groups)),
                 **self._history.metrics(weighted=self._spec.by_difficulty),
             }
         )
@@ -183,34 +181,36 @@ class PromptSelectingTrainer(WatchedTrainer):
             self._episodes.episodes = [member.episode for member in batch.members if member.episode is not None]
 
     def _positions(self, batch: RankBatch) -> Iterator[tuple[int, int, int]]:
-        """Yield (index in this rank's part, number of the group among those of all ranks, index in the group)."""
+        """Yield (index in this rank's part, group number over all ranks, index in the group) for each completion."""
         start = self.accelerator.process_index * len(batch.members)
         for index in range(len(batch.members)):
             yield index, *divmod(start + index, self.num_generations)
 
     def _fresh_groups(
-        self, dead: Sequence[int], rows: Sequence[int]
+        self, dead_groups: Sequence[int], rows: Sequence[int]
     ) -> tuple[dict[int, FreshGroup], list[FreshGroup], int]:
-        """Generate fresh groups to replace the `dead` ones, in up to `extra_rounds` rounds. Return a map of dead group
-        -> fresh group with spread, the unused fresh groups, and the number of rounds."""
-        tried, total, live = set(rows), len(rows), len(rows) - len(dead)
+        """Generate fresh groups to replace `dead_groups`, in up to `extra_rounds` rounds. Return a map from dead group
+        to fresh group with spread, the unused fresh groups, and the number of rounds."""
+        tried, total, live = set(rows), len(rows), len(rows) - len(dead_groups)
         chosen: dict[int, FreshGroup] = {}
-        unused: list[FreshGroup] = []
+        unused_groups: list[FreshGroup] = []
         for rounds in range(self._spec.extra_rounds):
-            remaining = [group for group in dead if group not in chosen]
-            count = self._round_size(len(remaining), live / total, len(rows), self._spec.extra_rounds - rounds)
-            indexes = self._history.draw(count, without=tried, weighted=self._spec.by_difficulty) if remaining else []
+            missing = [group for group in dead_groups if group not in chosen]
+            count = self._round_size(len(missing), live / total, len(rows), self._spec.extra_rounds - rounds)
+            indexes = (
+                self._history.draw(count, excluded_rows=tried, weighted=self._spec.by_difficulty) if missing else []
+            )
             indexes = indexes[: len(indexes) // self._unit * self._unit]
             if not indexes:
-                return chosen, unused, rounds
+                return chosen, unused_groups, rounds
             with self._lanes.extra_round():
                 groups = self._generate_groups(indexes)
             tried |= {group.example["row"] for group in groups}
             usable = [group for group in groups if group.has_spread]
             total, live = total + len(groups), live + len(usable)
-            chosen |= zip(remaining, usable, strict=False)
-            unused += [*usable[len(remaining) :], *(group for group in groups if not group.has_spread)]
-        return chosen, unused, self._spec.extra_rounds
+            chosen |= zip(missing, usable, strict=False)
+            unused_groups += [*usable[len(missing) :], *(group for group in groups if not group.has_spread)]
+        return chosen, unused_groups, self._spec.extra_rounds
 
     @property
     def _unit(self) -> int:
@@ -218,22 +218,22 @@ class PromptSelectingTrainer(WatchedTrainer):
         ranks = int(self.accelerator.num_processes)
         return ranks // math.gcd(int(self.num_generations), ranks)
 
-    def _round_size(self, missing: int, live: float, limit: int, rounds: int) -> int:
-        """Choose how many groups to generate to get `missing` ones with spread, if a share of `live` has spread. No
-        more than are missing, so that none is unused, unless the remaining rounds would hardly suffice; and at most a
-        batch, which is known to fit into memory."""
+    def _round_size(self, missing: int, live_share: float, limit: int, rounds: int) -> int:
+        """Return how many groups to generate to get `missing` ones with spread, if the share `live_share` of groups has
+        spread. This is `missing`, so that no group goes unused, or more if the remaining rounds would hardly suffice;
+        it is at most a batch, which is known to fit into memory."""
         needed = missing
-        if missing * (1 - live) ** rounds > MAX_EXPECTED_MISSING:
-            needed = math.ceil(missing / live) if live else limit
+        if missing * (1 - live_share) ** rounds > MAX_EXPECTED_MISSING:
+            needed = math.ceil(missing / live_share) if live_share else limit
         return min(math.ceil(needed / self._unit) * self._unit, limit)
 
     def _generate_groups(self, indexes: Sequence[int]) -> list[FreshGroup]:
-        own = self._own_share(indexes)
-        prompts = [example["prompt"] for example in own]
-        self._note([example["row"] for example in own])
+        own_examples = self._own_share(indexes)
+        prompts = [example["prompt"] for example in own_examples]
+        self._announce_rows([example["row"] for example in own_examples])
         completions, _ = self._generate_members(prompts)
         rewards = super()._calculate_rewards(
-            own, prompts, [member.completion for member in completions], [member.ids for member in completions]
+            own_examples, prompts, [member.completion for member in completions], [member.ids for member in completions]
         )
         members = self._of_all_ranks(completions)
         size = self.num_generations
@@ -261,7 +261,6 @@ class PromptSelectingTrainer(WatchedTrainer):
         return [dict(examples[index]) for index in slots[start : start + share]]
 
     def _spreads(self, rewards: torch.Tensor) -> tuple[list[bool], list[list[float]]]:
-        """Return for each group whether its scores have spread, and these scores."""
         weights = self.reward_weights.tolist()
         if self._spec.spread_in:
             rewards, weights = rewards[:, [self.reward_func_names.index(self._spec.spread_in)]], [1.0]
@@ -274,10 +273,14 @@ class PromptSelectingTrainer(WatchedTrainer):
     # --- records ------------------------------------------------------------------------------------------------
 
     def _samples_of(
-        self, batch: RankBatch, rewards: torch.Tensor, chosen: Mapping[int, FreshGroup], unused: Sequence[FreshGroup]
+        self,
+        batch: RankBatch,
+        rewards: torch.Tensor,
+        chosen: Mapping[int, FreshGroup],
+        unused_groups: Sequence[FreshGroup],
     ) -> list[Sample]:
         """Collect samples of the groups that aren't trained on: replaced ones, and unused fresh ones."""
-        replaced = self._of_all_ranks(
+        replaced_samples = self._of_all_ranks(
             [
                 self._sample(
                     batch.inputs[index]["row"], batch.members[index], rewards[group * self.num_generations + member]
@@ -286,12 +289,12 @@ class PromptSelectingTrainer(WatchedTrainer):
                 if group in chosen
             ]
         )
-        fresh = [
+        fresh_samples = [
             self._sample(group.example["row"], member, member_rewards)
-            for group in unused
+            for group in unused_groups
             for member, member_rewards in zip(group.members, group.rewards, strict=True)
         ]
-        return [*replaced, *fresh]
+        return [*replaced_samples, *fresh_samples]
 
     def _sample(self, row: int, member: Member, rewards: torch.Tensor) -> Sample:
         completion = member.episode.messages if member.episode else member.completion
@@ -302,7 +305,7 @@ class PromptSelectingTrainer(WatchedTrainer):
             self._metrics["train"][name].append(value)
 
     def _log_lengths_again(self, logged: Mapping[str, int], members: Sequence[Member]) -> None:
-        """Replace the metrics of everything that was generated with those of the batch that is trained on."""
+        """Replace the length metrics of all generated completions with those of the batch that is trained on."""
         metrics = self._metrics["train"]
         for name in metrics.keys() - {"num_tokens"}:  # a running total
             del metrics[name][logged.get(name, 0) :]
@@ -321,7 +324,7 @@ class PromptSelectingTrainer(WatchedTrainer):
             sum(truncated for _, truncated in completions) / len(completions),
             *(sum(ended) / len(ended), min(ended), max(ended)),
         )
-        self._log(dict(zip(LENGTHS, map(float, values), strict=True)))
+        self._log(dict(zip(LENGTH_METRICS, map(float, values), strict=True)))
         if self._episodes is not None:
             self._metrics_of_episodes()
 

@@ -17,7 +17,8 @@ def save(checkpoint: Path, *, rank: int, micro_step: int, batches: list[dict[str
 
 
 def load(checkpoint: Path, *, rank: int) -> tuple[int, list[dict[str, Any]] | None]:
-    """Return (micro-step, the completions in use); zero and None for a checkpoint just before a generation."""
+    """Load and return (micro-step, completions in use), or (0, None) from a checkpoint saved just before a
+    generation."""
     path = _path(checkpoint, rank)
     if not path.is_file():
         return 0, None

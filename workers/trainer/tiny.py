@@ -50,9 +50,9 @@ SHAPE: dict[str, Any] = {
 CORRECT_SHARE = 0.75
 """Share of the warm-up with right answers only, which GRPO brings back."""
 WRONG_SHARE = 0.5
-"""Share of later answers that are a nearby wrong number."""
+"""Share of later answers that are a nearby but wrong number."""
 MALFORMED_SHARE = 0.25
-"""Share of later completions with a format error."""
+"""Share of later completions that have a format error."""
 
 STEPS, QUICK_STEPS, BATCH, LEARNING_RATE = 300, 12, 64, 3e-3
 
@@ -126,13 +126,12 @@ def make_tokenizer() -> "Qwen2Tokenizer":
 
 
 def _warm_up(model: Any, tokenizer: "Qwen2Tokenizer", rng: random.Random, steps: int) -> None:
-    """Train the model on prompts with completions of mixed quality; only the completions enter the loss."""
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps, pct_start=0.1)
     facts = list(demo.facts())
-    started = time.monotonic()
+    started_at = time.monotonic()
     model.train()
     for step in range(1, steps + 1):
         faulty, chat = step > CORRECT_SHARE * steps, step % 2 == 0  # one kind of prompt per batch needs less padding
@@ -145,7 +144,7 @@ def _warm_up(model: Any, tokenizer: "Qwen2Tokenizer", rng: random.Random, steps:
         schedule.step()
         optimizer.zero_grad()
         if step % 20 == 0 or step == steps:
-            print(f"warm-up {step}/{steps}, loss {loss.item():.3f}, {time.monotonic() - started:.0f} s", flush=True)
+            print(f"warm-up {step}/{steps}, loss {loss.item():.3f}, {time.monotonic() - started_at:.0f} s", flush=True)
     model.eval()
 
 

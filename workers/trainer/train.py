@@ -34,7 +34,7 @@ from workers.trainer.recording.callbacks import MetricsWriter, StopCallback
 from workers.trainer.recording.metrics import LineFile
 from workers.trainer.recording.samples import SampleFile
 from workers.trainer.recording.waterfall import Lanes, Waterfall
-from workers.trainer.rollouts import adapter_generation
+from workers.trainer.rollouts import adapter_generation, canary
 from workers.trainer.scoring import reward_models, rewards
 from workers.trainer.scoring.concurrent_rewards import ConcurrentRewards
 from workers.trainer.scoring.failures import Failures
@@ -46,12 +46,12 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     """Train or evaluate. Raises RewardFailedError after the last checkpoint if rewards failed on too many rows."""
     if spec.run.hardware.threads:
         torch.set_num_threads(spec.run.hardware.threads)
-    ranks.meet(spec)
+    ranks.join_group(spec)
     if os.environ.get(CUDNN_ATTENTION) == "0":
         torch.backends.cuda.enable_cudnn_sdp(
             False
         )  # a lower priority isn't enough: with a mask torch would still use it
-    arguments = config.build(spec, folder, card=memory.cap(spec.run.hardware, local_rank=local_rank()))
+    arguments = config.build(spec, folder, gpu_share=memory.cap(spec.run.hardware, local_rank=local_rank()))
     evaluates = spec.run.kind == EVALUATION
     if not evaluates:
         config.check_steps(arguments, len(rows.train))
@@ -65,15 +65,17 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
 
     stage("loading model")
     eval_only = frozenset(reward.name for reward in spec.run.eval_rewards)
-    failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=eval_only)
+    failures = Failures(share=spec.run.failed_share, event=metrics.event, exempt_rewards=eval_only)
     activity = RankActivity(folder, rank())
     waterfall = Waterfall(lambda step, data: metrics.event(EventKind.SPANS, data, step=step))
     lanes = Lanes(waterfall, spec)
     stop = StopCallback(folder, failures)
     with adapter_generation.rollouts(spec, folder, stage) as servers:
         trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity, lanes, episodes)
+    if not evaluates:
+        canary.watch(trainer, spec, servers)
     if episodes is not None:
-        setup.bound(episodes.rollouts, trainer)
+        setup.limit_context(episodes.rollouts, trainer)
     if gateway_setup is not None:
         gateway_setup.open(trainer, activity)
     trainer.add_callback(MetricsWriter(metrics, stop, trainer.times, waterfall))
@@ -102,12 +104,12 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     tools.close()
     if trainer.state.global_step == 0 and not evaluates:
         raise NoStepsError("Training ended without a step.")
-    failures.judge_the_end()
+    failures.judge_at_end()
     if failures.verdict and not stop.requested:
         error = RewardFailedError(failures.verdict)
-        ranks.leave(error)
+        ranks.exit_rank(error)
         raise error
-    ranks.leave()
+    ranks.exit_rank()
 
 
 def _trainer(

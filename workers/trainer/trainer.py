@@ -23,9 +23,9 @@ from workers.trainer.configuration import hardware
 from workers.trainer.configuration.spec import SpecError
 from workers.trainer.data import completion_text, json_copy, turns
 from workers.trainer.episodes import figures, templates
-from workers.trainer.episodes.crediting import TurnCredit, with_supplied
+from workers.trainer.episodes.crediting import TurnCredit, with_supplied_advantages
 from workers.trainer.episodes.episode import Episode, Source
-from workers.trainer.episodes.rollout import EVALUATED
+from workers.trainer.episodes.rollout import EVALUATION_STEP
 from workers.trainer.recording.samples import Sample, SampleFile, end_of
 from workers.trainer.recording.timing import StepTimes
 from workers.trainer.recording.waterfall import Lanes
@@ -143,7 +143,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 broken = self._of_all_ranks([episode.end in UNSCORED for episode in self._episodes.episodes])
                 rewards[torch.tensor(broken, device=rewards.device)] = torch.nan
             if self._turn_credit is not None:
-                self._turn_credit.leave_out(rewards)
+                self._turn_credit.drop_unscored(rewards)
             self._failures.judge_batch(self.state.global_step + self.model.training, self._of_all_ranks)
         self._scored = completions, completion_ids_list, rewards
         trained_on = len(self._trained_rewards.reward_funcs)
@@ -179,10 +179,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             rewards[not_finite, index] = torch.nan
             own_rows = not_finite[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
             message = "The reward model's score is not a finite number."
-            failed = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(own_rows) if is_bad]
+            failures = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(own_rows) if is_bad]
             name = self._reward_names[index]
-            self._failures.note(name, rows, failed)
-            self._log_metric(f"rewards/{name}/failed", len(failed) / max(len(rows), 1))
+            self._failures.note(name, rows, failures)
+            self._log_metric(f"rewards/{name}/failed", len(failures) / max(len(rows), 1))
 
     def _metrics_of_episodes(self) -> None:
         assert self._episodes is not None  # noqa: S101  # checked by the caller
@@ -196,52 +196,51 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return gathered
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        self._note([example["row"] for example in inputs])
+        self._announce_rows([example["row"] for example in inputs])
         if self._ahead is not None and self.model.training:
             self._ahead.expect(inputs[0]["row"], epochs_done=self._epochs_done)
         output = super()._generate_and_score_completions(inputs)
-        self._log_corrected(output)
+        self._log_correction(output)
         self._log_zero_spread()
         outcome = output["advantages"]
         if self._turn_credit is not None:
-            output["advantages"] = self._credited(self._turn_credit, outcome, output["completion_ids"].shape[1])
+            output["advantages"] = self._credit_turns(self._turn_credit, outcome, output["completion_ids"].shape[1])
         if self._episodes is not None:
             supplied = [episode.advantages for episode in self._episodes.episodes]
-            output["advantages"] = with_supplied(output["advantages"], supplied, output["completion_ids"].shape[1])
+            output["advantages"] = with_supplied_advantages(
+                output["advantages"], supplied, output["completion_ids"].shape[1]
+            )
         self._record([example["row"] for example in inputs], outcome)
         return output
 
-    def _note(self, rows: list[int]) -> None:
-        """Announce the rows whose prompts are generated for next."""
+    def _announce_rows(self, rows: list[int]) -> None:
         if self._episodes is not None:
-            self._episodes.note(rows, step=self.state.global_step if self.model.training else EVALUATED)
+            self._episodes.note(rows, step=self.state.global_step if self.model.training else EVALUATION_STEP)
         if self._groups is not None and self.model.training:
             self._groups.note(rows)
 
-    def _credited(self, credit: TurnCredit, outcome: torch.Tensor, width: int) -> torch.Tensor:
-        """Return advantages per token with shape (B, `width`), which TRL accepts: it splits a batch by its first
-        dimension."""
+    def _credit_turns(self, credit: TurnCredit, outcome: torch.Tensor, width: int) -> torch.Tensor:
+        """Return advantages per token, (B, `width`); TRL splits a batch by its first dimension, so it accepts them."""
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
         completions, ids, _ = self._scored
-        training = self.model.training
-        metrics = self._metrics["train" if training else "eval"]
-        ends = [episode.end for episode in self._episodes.episodes] if self._episodes else [""] * len(ids)
+        is_training = self.model.training
+        metrics = self._metrics["train" if is_training else "eval"]
+        episode_ends = [episode.end for episode in self._episodes.episodes] if self._episodes else [""] * len(ids)
         return credit.advantages(
             outcome,
             completions,
             ids,
             width=width,
-            group=self.num_generations if training else self.num_generations_eval,
+            group=self.num_generations if is_training else self.num_generations_eval,
             aggregation=self.multi_objective_aggregation,
             scale=self.scale_rewards,
-            broken=[end in UNSCORED for end in ends],
+            broken=[end in UNSCORED for end in episode_ends],
             rank=self.accelerator.process_index,
             gather=self._of_all_ranks,
             log=lambda name, value: metrics[name].append(value),
         )
 
-    def _log_corrected(self, output: dict[str, Any]) -> None:
-        """Log the share of tokens or sequences that the importance sampling correction truncates or masks."""
+    def _log_correction(self, output: dict[str, Any]) -> None:
         low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
         clipped = correction.clipped_counts(output, mode=self.vllm_importance_sampling_mode, low=low, high=high)
         if clipped is not None:
@@ -250,15 +249,17 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             self._metrics["train" if self.model.training else "eval"][name].append(clipped_count / max(total, 1.0))
 
     def _log_zero_spread(self) -> None:
-        """Correct frac_reward_zero_std, which TRL logs for the batch instead of its groups when scaling batch-wide."""
+        """Correct frac_reward_zero_std, which TRL logs by batch instead of by group if it scales over the batch."""
         if self.scale_rewards != "batch" and self.multi_objective_aggregation == "sum_then_normalize":
             return
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
-        weights, training = self.reward_weights.tolist(), self.model.training
-        group = self.num_generations if training else self.num_generations_eval
+        weights, is_training = self.reward_weights.tolist(), self.model.training
+        group = self.num_generations if is_training else self.num_generations_eval
         rewards = self._scored[2][:, : len(weights)]
-        zero = advantages_of(rewards, weights, group, self.multi_objective_aggregation).zero_spread
-        self._metrics["train" if training else "eval"]["frac_reward_zero_std"][-1] = sum(zero) / len(zero)
+        zero_spread_flags = advantages_of(rewards, weights, group, self.multi_objective_aggregation).zero_spread
+        self._metrics["train" if is_training else "eval"]["frac_reward_zero_std"][-1] = sum(zero_spread_flags) / len(
+            zero_spread_flags
+        )
 
     def _record(self, rows: list[int], advantages: torch.Tensor) -> None:
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
@@ -274,15 +275,14 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             )
         ]
         samples = self._of_all_ranks(samples)
-        training = self.model.training
-        if training and self._ahead is not None:
+        is_training = self.model.training
+        if is_training and self._ahead is not None:
             self._ahead.log(self._metrics["train"], [sample.policy for sample in samples if sample.policy is not None])
-        self._samples.write(
-            samples,
-            group=self.num_generations if training else self.num_generations_eval,
-            step=self.state.global_step + training,  # global_step is incremented only when the step ends
-            mode="train" if training else "eval",
-        )
+        group = self.num_generations if is_training else self.num_generations_eval
+        step = self.state.global_step + is_training  # global_step is incremented only when the step ends
+        mode = "train" if is_training else "eval"
+        self._samples.write(samples, group=group, step=step, mode=mode)
+        self._samples.log_sources(samples, self._metrics[mode])
 
     def _as_sample(
         self,
@@ -327,7 +327,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return loss
 
     def _mean_ratio(self, inputs: Any) -> float:
-        """Return the mean ratio of new to old token probabilities; exactly 1 if TRL keeps no old ones."""
+        """Return the mean ratio of new to old token probabilities; exactly 1 if TRL keeps no old probabilities."""
         old, new = inputs.get("old_per_token_logps"), self._policy_logps
         if old is None or new is None:
             return 1.0

@@ -28,7 +28,7 @@ def is_temporary(error: BaseException) -> bool:
 
 
 def sentence(error: BaseException, model: str, revision: str | None) -> str:
-    """Return a sentence that explains an error of the hub, the network or the disk; "" for other errors."""
+    """Return a sentence that explains an error of the hub, the network or the disk, or "" for other errors."""
     from huggingface_hub import get_token
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -40,13 +40,13 @@ def sentence(error: BaseException, model: str, revision: str | None) -> str:
 
     hub, status = endpoint(), _status(error)
     if isinstance(error, GatedRepoError):
-        return hub_files.gated(model, hub, has_token=bool(get_token()))
+        return hub_files.gated_message(model, hub, has_token=bool(get_token()))
     if isinstance(error, RevisionNotFoundError):
-        return hub_files.no_revision(model, revision or hub_files.NEWEST, hub)
+        return hub_files.missing_revision_message(model, revision or hub_files.NEWEST, hub)
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
-        return hub_files.bad_token(hub)
+        return hub_files.invalid_token_message(hub)
     if isinstance(error, RepositoryNotFoundError):
-        return hub_files.missing(model, hub)
+        return hub_files.missing_message(model, hub)
     if isinstance(error, HFValidationError):
         return f"{model!r} is not a valid name for a model on the hub: {first_line(error)}"
     if caused_by(error, OfflineModeIsEnabled):
@@ -72,12 +72,12 @@ def gigabytes(size: int) -> str:
 def _network_sentence(error: BaseException, model: str, hub: str) -> str:
     import httpx
 
-    broken = caused_by(error, httpx.TransportError)
-    if broken is None:
+    cause = caused_by(error, httpx.TransportError)
+    if cause is None:
         return ""
-    if isinstance(broken, httpx.ReadTimeout | httpx.ReadError | httpx.RemoteProtocolError):
-        return f"{hub} stopped sending {model} ({first_line(broken)}): start the run again later."
-    return f"{hub} can't be reached from this host ({first_line(broken)}), whose cache has no complete copy of {model}."
+    if isinstance(cause, httpx.ReadTimeout | httpx.ReadError | httpx.RemoteProtocolError):
+        return f"{hub} stopped sending {model} ({first_line(cause)}): start the run again later."
+    return f"{hub} can't be reached from this host ({first_line(cause)}), whose cache has no complete copy of {model}."
 
 
 def _status(error: BaseException) -> int | None:
@@ -88,7 +88,8 @@ def _status(error: BaseException) -> int | None:
 
 
 def caused_by(error: BaseException, *types: type[E]) -> E | None:
-    """Return the error or its first cause that has one of these types, since huggingface_hub wraps errors, or None."""
+    """Return the error or the first of its causes with one of these types, else None. huggingface_hub wraps its
+    errors."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, types):
         cause = cause.__cause__

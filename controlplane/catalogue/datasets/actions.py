@@ -35,29 +35,29 @@ def create_from_upload(
     file: Readable,
     file_name: str,
     *,
-    new: bool = False,
+    must_be_new: bool = False,
     mapping: ColumnMapping | None = None,
 ) -> DatasetVersion:
     """Store an upload as the next version of the dataset `name`, queue its check and, with a `mapping`, its import.
 
-    The dataset is created if it doesn't exist; with `new`, it must not exist. If anything fails, nothing is stored.
+    A missing dataset is created. Raises NameTaken if it exists despite `must_be_new`. On failure, nothing is stored.
     """
-    with receive(file) as arrived, new_version(user, name, new=new) as version:
+    with receive(file) as received, new_version(user, name, must_be_new=must_be_new) as version:
         version.file_name = shown_name(file_name)
-        version.bytes, version.source_sha256 = arrived.bytes, arrived.sha256
+        version.bytes, version.source_sha256 = received.bytes, received.sha256
         _set_mapping(version, mapping)
         version.save()
         make_folder(version.folder)
-        arrived.path.rename(version.folder / files.SOURCE)
+        received.path.rename(version.folder / files.SOURCE)
     return version
 
 
 def create_from_source(
-    user: User | None, name: str, source: Source, *, new: bool = False, mapping: ColumnMapping | None = None
+    user: User | None, name: str, source: Source, *, must_be_new: bool = False, mapping: ColumnMapping | None = None
 ) -> DatasetVersion:
     """Queue the next version of the dataset `name`, whose source the worker fetches, checks and, with a `mapping`,
-    imports. `new` has the same meaning as for an upload."""
-    with new_version(user, name, new=new) as version:
+    imports. `must_be_new` works as in `create_from_upload`."""
+    with new_version(user, name, must_be_new=must_be_new) as version:
         _set_mapping(version, mapping)
         version.status, version.source_kind = DatasetVersion.FETCHING, source.kind
         version.source = source.as_dict()
@@ -68,11 +68,10 @@ def create_from_source(
 
 
 def map_again(user: User | None, old_version: DatasetVersion) -> DatasetVersion:
-    """Create a version of the same source to be mapped differently, since a ready version never changes.
-
-    The check's results are reused, so the new version can be mapped at once, or awaits a decision about its bad rows as
-    the old one does. The old mapping is proposed.
-    """
+    """Create a version of the same source to be mapped differently, since a ready version never changes. The check's
+    results are reused, so the new version can be mapped at once or, if the old one awaits a decision about its bad
+    rows, awaits the same decision. The old mapping is proposed. Raises DatasetError for a derived version, or if the
+    file wasn't read to the end."""
     if not (old_version.folder / files.SOURCE).is_file():
         raise DatasetError("This version was derived from another version. Map that version again, then filter it.")
     if old_version.status in DatasetVersion.AT_WORK or (
@@ -80,14 +79,14 @@ def map_again(user: User | None, old_version: DatasetVersion) -> DatasetVersion:
     ):
         raise DatasetError("This version's file wasn't read to the end.")
     report = {name: value for name, value in old_version.report.items() if name != "mapped"}
-    with new_version(user, old_version.dataset.name, new=False) as version:
+    with new_version(user, old_version.dataset.name, must_be_new=False) as version:
         for field in ("file_name", "bytes", "source_sha256", "source_kind", "source", "mapping", "split"):
             setattr(version, field, getattr(old_version, field))
         version.tokenizer, version.token_limit = old_version.tokenizer, old_version.token_limit
         version.parent, version.report = old_version, report
         version.rows, version.columns = rows_of(report), column_names(report)
-        undecided = old_version.status == DatasetVersion.INVALID
-        version.status = DatasetVersion.INVALID if undecided else DatasetVersion.NEEDS_MAPPING
+        awaits_decision = old_version.status == DatasetVersion.INVALID
+        version.status = DatasetVersion.INVALID if awaits_decision else DatasetVersion.NEEDS_MAPPING
         version.queued_at = None
         version.save()
         take_over(old_version.folder, version.folder)
@@ -108,8 +107,8 @@ def request_import(
     `share` is the validation share of the rows, `tokenizer` the sha256 of the Tokenizer that counts tokens, and `limit`
     the number of tokens above which prompts are reported.
     """
-    unmapped = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.NEEDS_MAPPING)
-    changed = unmapped.update(
+    versions = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.NEEDS_MAPPING)
+    updated_count = versions.update(
         status=DatasetVersion.CHECKING,
         mapping=mapping.as_dict(),
         split={"share": share, "seed": seed},
@@ -118,35 +117,35 @@ def request_import(
         queued_at=timezone.now(),
         check_started_at=None,
     )
-    if changed:
+    if updated_count:
         record(version.dataset, f"Mapped the columns of version {version.number}")
         send_to_worker(version)
-    return bool(changed)
+    return bool(updated_count)
 
 
 def leave_bad_rows_out(version: DatasetVersion) -> bool:
     """Continue without the rows that no mapping can use, and return whether that was still possible."""
     if not version.usable_without_bad_rows:
         return False
-    updated = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
-    return bool(updated.update(status=DatasetVersion.NEEDS_MAPPING))
+    versions = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
+    return bool(versions.update(status=DatasetVersion.NEEDS_MAPPING))
 
 
 def try_again(version: DatasetVersion) -> bool:
-    """Retry a step that failed because of the server, its disk or the hub, and return whether it was still possible."""
+    """Retry a step that failed because of the server, its disk or the hub, and return whether that was possible."""
     if not version.may_be_tried_again:
         return False
     has_source = (version.folder / files.SOURCE).is_file() or version.source_kind == DatasetVersion.DERIVED
-    failed = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
-    changed = failed.update(
+    versions = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
+    updated_count = versions.update(
         status=DatasetVersion.CHECKING if has_source else DatasetVersion.FETCHING,
         report={},
         queued_at=timezone.now(),
         check_started_at=None,
     )
-    if changed:
+    if updated_count:
         send_to_worker(version)
-    return bool(changed)
+    return bool(updated_count)
 
 
 def cancel(version: DatasetVersion) -> str:
@@ -155,14 +154,14 @@ def cancel(version: DatasetVersion) -> str:
     with transaction.atomic():
         # Locked, so that nobody adds a version at the same time.
         dataset = Dataset.objects.select_for_update().filter(pk=version.dataset_id).first()
-        pending = DatasetVersion.objects.filter(pk=version.pk, status__in=DatasetVersion.AT_WORK)
-        current = pending.select_for_update().first()  # reread, since someone may have mapped it
-        if dataset is None or current is None:
+        busy_versions = DatasetVersion.objects.filter(pk=version.pk, status__in=DatasetVersion.AT_WORK)
+        busy_version = busy_versions.select_for_update().first()  # reread, since someone may have mapped it
+        if dataset is None or busy_version is None:
             return TOO_LATE
-        if current.mapping and current.source_kind != DatasetVersion.DERIVED:
-            pending.update(status=DatasetVersion.NEEDS_MAPPING, queued_at=None, check_started_at=None)
+        if busy_version.mapping and busy_version.source_kind != DatasetVersion.DERIVED:
+            busy_versions.update(status=DatasetVersion.NEEDS_MAPPING, queued_at=None, check_started_at=None)
             return BACK_TO_MAPPING
-        pending.delete()
+        busy_versions.delete()
         if not dataset.versions.exists():
             dataset.delete()
         transaction.on_commit(partial(remove_folder, version.folder))
@@ -170,10 +169,11 @@ def cancel(version: DatasetVersion) -> str:
 
 
 @contextmanager
-def new_version(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]:
-    """Create the next version of the dataset `name`, with `new` the first one, for the block to fill and save, and then
-    queue its next step, if any. Raises NameTaken. If the block fails, nothing is left."""
-    with numbered(DatasetVersion(created_by=user, queued_at=timezone.now()), Dataset, name, new=new) as version:
+def new_version(user: User | None, name: str, *, must_be_new: bool) -> Iterator[DatasetVersion]:
+    """Create the next version of the dataset `name` for the block to fill and save, then queue its next step, if any.
+    Raises NameTaken as `numbered` does. If the block fails, nothing is stored."""
+    draft = DatasetVersion(created_by=user, queued_at=timezone.now())
+    with numbered(draft, Dataset, name, must_be_new=must_be_new) as version:
         yield version
         if version.status in DatasetVersion.AT_WORK:
             send_to_worker(version)
@@ -181,25 +181,24 @@ def new_version(user: User | None, name: str, *, new: bool) -> Iterator[DatasetV
 
 @contextmanager
 def numbered(
-    version: VersionT, items: type[Dataset] | type[Corpus], name: str, *, new: bool = False
+    version: VersionT, item_class: type[Dataset] | type[Corpus], name: str, *, must_be_new: bool = False
 ) -> Iterator[VersionT]:
-    """Make `version` the next one of the item `name`, creating the item if necessary, for the block to fill and save.
-
-    If the block fails, nothing is left in the database or on disk. Raises NameTaken if the item exists despite `new`.
-    """
+    """Assign `version` the next number of the item `name`, which is created if necessary, for the block to save. If the
+    block fails, nothing is left in the database or on disk. Raises NameTaken if the item `must_be_new` but the name is
+    in use, or while someone else is changing the item."""
     try:
         with transaction.atomic():
-            item, is_new = items.objects.get_or_create(name=name, defaults={"owner": version.created_by})
-            if new and not is_new:
+            item, is_new = item_class.objects.get_or_create(name=name, defaults={"owner": version.created_by})
+            if must_be_new and not is_new:
                 raise NameTaken(f"There is already a dataset “{name}”. Upload a new version on its page.")
-            locked_item = items.objects.select_for_update().get(pk=item.pk)  # one number at a time
-            setattr(version, str(items._meta.model_name), locked_item)
+            locked_item = item_class.objects.select_for_update().get(pk=item.pk)  # one number at a time
+            setattr(version, str(item_class._meta.model_name), locked_item)
             version.number = (locked_item.versions.aggregate(last=Max("number"))["last"] or 0) + 1
             yield version
     except BaseException as error:
         if version.pk is not None:
             shutil.rmtree(version.folder, ignore_errors=True)
-        if isinstance(error, (IntegrityError, items.DoesNotExist)):
+        if isinstance(error, (IntegrityError, item_class.DoesNotExist)):
             raise NameTaken(f"Someone else is changing “{name}” right now. Try again.") from error
         raise
 

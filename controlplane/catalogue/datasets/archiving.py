@@ -23,8 +23,8 @@ def set_archived(version: DatasetVersion | CorpusVersion, archived: bool) -> boo
     """Archive or unarchive a version, and return whether that changed anything. Forms don't offer an archived version,
     but runs, environments and versions that use it keep working."""
     item = version.dataset if isinstance(version, DatasetVersion) else version.corpus
-    act = "Archived" if archived else "Offered again"
-    return deletable.set_archived(version, archived, subject=item, act=f"{act}: version {version.number}")
+    action = "Archived" if archived else "Offered again"
+    return deletable.set_archived(version, archived, subject=item, act=f"{action}: version {version.number}")
 
 
 def archived_sentence(title: str, archived: bool) -> str:
@@ -32,7 +32,7 @@ def archived_sentence(title: str, archived: bool) -> str:
 
 
 def refusal(version: DatasetVersion) -> str:
-    """Explain why a version can't be deleted; "" if it can."""
+    """Explain why a version can't be deleted; return "" if it can."""
     return USED_BY_RUNS if version.runs.exists() else ""
 
 
@@ -44,8 +44,8 @@ def is_the_whole_dataset(version: DatasetVersion) -> bool:
 def delete_version(version: DatasetVersion) -> bool:
     """Delete a version with its files, and return whether it was the last one, so that its dataset was deleted too.
     Raises DatasetError if a run refers to the version."""
-    with _refusal_if_used(), transaction.atomic():
-        dataset = _locked(version.dataset)
+    with _refused_if_used(), transaction.atomic():
+        dataset = _lock(version.dataset)
         DatasetVersion.objects.filter(pk=version.pk).delete()
         transaction.on_commit(partial(remove_folder, version.folder))
         was_last = dataset is not None and not dataset.versions.exists()
@@ -56,39 +56,40 @@ def delete_version(version: DatasetVersion) -> bool:
 
 def delete_dataset(dataset: Dataset) -> None:
     """Delete a dataset with all versions. Raises DatasetError if a run refers to one of them."""
-    with _refusal_if_used(), transaction.atomic():
-        locked = _locked(dataset)
-        if locked is None:
+    with _refused_if_used(), transaction.atomic():
+        locked_dataset = _lock(dataset)
+        if locked_dataset is None:
             return
-        folders = [version.folder for version in locked.versions.defer("report")]
-        locked.delete()
+        folders = [version.folder for version in locked_dataset.versions.defer("report")]
+        locked_dataset.delete()
         for folder in folders:
             transaction.on_commit(partial(remove_folder, folder))
 
 
 def users(version: CorpusVersion) -> list[str]:
-    return [user for find in CORPUS_USERS for user in find(version)]
+    return [user for find_users in CORPUS_USERS for user in find_users(version)]
 
 
 def delete_corpus_version(version: CorpusVersion) -> None:
     """Delete a version with its file, and its corpus with the last one. Raises DatasetError if something uses it."""
     with transaction.atomic():
         corpus = Corpus.objects.select_for_update().filter(pk=version.corpus_id).first()
-        if names := users(version):
-            raise DatasetError(f"It is used by {', '.join(names)}, so it can't be deleted. Archive it instead.")
+        if user_names := users(version):
+            raise DatasetError(f"It is used by {', '.join(user_names)}, so it can't be deleted. Archive it instead.")
         CorpusVersion.objects.filter(pk=version.pk).delete()
         transaction.on_commit(partial(remove_folder, version.folder))
         if corpus is not None and not corpus.versions.exists():
             corpus.delete()
 
 
-def _locked(dataset: Dataset) -> Dataset | None:
-    """Lock the dataset against new versions until the transaction ends; return None if it no longer exists."""
+def _lock(dataset: Dataset) -> Dataset | None:
+    """Lock the dataset against new versions until the transaction ends, and return it, or None if it no longer
+    exists."""
     return Dataset.every.select_for_update().filter(pk=dataset.pk).first()
 
 
 @contextmanager
-def _refusal_if_used() -> Iterator[None]:
+def _refused_if_used() -> Iterator[None]:
     try:
         yield
     except (ProtectedError, IntegrityError) as error:  # the latter: a run was launched at this moment

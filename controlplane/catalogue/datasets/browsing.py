@@ -13,39 +13,37 @@ from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 ALL_ROWS = RowFilter()
 
 
-def page(version: DatasetVersion, row_filter: RowFilter = ALL_ROWS, *, after: int = 0, limit: int) -> dict[str, Any]:
-    """Return one page of rows: {"rows": short rows with their "position", "next": the next page's start or None}.
-
-    The reader process is started only for a filter. Raises DatasetError.
-    """
+def page(version: DatasetVersion, row_filter: RowFilter = ALL_ROWS, *, start: int = 0, limit: int) -> dict[str, Any]:
+    """Return one page of rows: {"rows": short rows with their "position", "next": the next page's start or None}. The
+    reader process is started only for a filter. Raises DatasetError if the rows can't be read."""
     if row_filter:
-        return _find(version, {"filter": row_filter.as_dict(), "after": after, "limit": limit})
+        return _find(version, {"filter": row_filter.as_dict(), "after": start, "limit": limit})
     _need_rows(version)
     try:
-        rows = shown.page(version.folder, after, limit)
+        rows = shown.page(version.folder, start, limit)
     except OSError as error:
         raise DatasetError("The rows of this version can't be read on the server.") from error
-    end = after + len(rows)
+    end = start + len(rows)
     return {
-        "rows": [{"position": position, **row} for position, row in enumerate(rows, after)],
+        "rows": [{"position": position, **row} for position, row in enumerate(rows, start)],
         "next": end if end < version.rows else None,
     }
 
 
 def count(version: DatasetVersion, row_filter: RowFilter) -> int:
-    """Count the rows that pass a filter. Raises DatasetError."""
+    """Count the rows that pass a filter. Raises DatasetError if the rows can't be read."""
     return int(_find(version, {"filter": row_filter.as_dict(), "count": True})["count"])
 
 
 def row(version: DatasetVersion, row_id: int, row_filter: RowFilter = ALL_ROWS) -> dict[str, Any]:
-    """Return one row in full: {"row": the row or None, "before" and "after": the ids of its neighbors that pass the
-    filter, or None}. Raises DatasetError."""
+    """Return one row in full: {"row": the row or None, "before" and "after": the ids of its neighbors among the rows
+    that pass the filter, or None}. Raises DatasetError if the rows can't be read."""
     return _find(version, {"row_id": row_id, "filter": row_filter.as_dict()})
 
 
 def exact(version: DatasetVersion, row_ids: Sequence[int], max_bytes: int) -> dict[str, Any]:
     """Return the unmodified rows with these ids, read by one process: {"rows", "chat": whether prompts are messages,
-    "left_out": how many didn't fit into `max_bytes`}. Raises DatasetError."""
+    "left_out": how many didn't fit into `max_bytes`}. Raises DatasetError if the rows are gone or can't be read."""
     _need_rows(version)
     if not version.rows_path.exists():
         raise DatasetError("This version's rows are no longer on the server.")
@@ -53,16 +51,18 @@ def exact(version: DatasetVersion, row_ids: Sequence[int], max_bytes: int) -> di
 
 
 def render_example(version: DatasetVersion, mapping: ColumnMapping, tokenizer: str) -> dict[str, Any]:
-    """Map and render the first rows of the file, and return {"rows", "problem": why the tokenizer can't be used}.
+    """Map and render the first rows of the file; return {"rows", "problem": why the file or the tokenizer can't be
+    read}.
 
-    `tokenizer` is the sha256 of the Tokenizer for the exact text and its token count, or "". Raises DatasetError.
+    `tokenizer` is the sha256 of the Tokenizer for the exact text and its token count, or "". Raises DatasetError if it
+    is gone, or if the reading process fails.
     """
-    stored = Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None
-    if tokenizer and stored is None:
+    stored_tokenizer = Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None
+    if tokenizer and stored_tokenizer is None:
         raise DatasetError("This tokenizer is no longer available. Choose another one.")
     arguments = {
         "mapping": mapping.as_dict(),
-        "tokenizer": str(stored.folder) if stored else None,
+        "tokenizer": str(stored_tokenizer.folder) if stored_tokenizer else None,
         **reader_process.backend_for(mapping),
     }
     result: dict[str, Any] = reader_process.ask(version.folder, "render", arguments)

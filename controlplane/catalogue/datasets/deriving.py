@@ -17,11 +17,11 @@ def derive(
     tokenizer: str = "",
     why: str = "",
 ) -> DatasetVersion:
-    """Queue a version with the rows that pass a filter: the next one of the parent's dataset, or the first of `name`.
+    """Queue a version with the rows that pass a filter, in the parent's dataset or in a new dataset `name`.
 
     Rows keep their row_id and their split: validation rows stay validation rows. `tokenizer` is the sha256 of the
-    Tokenizer for the filter's token limit, by default the parent's. `why` tells where the filter comes from, for the
-    lineage. Raises DatasetError.
+    Tokenizer for the filter's token limit, by default the parent's. `why` says, for the lineage, where the filter comes
+    from. Raises DatasetError if the parent isn't ready, the filter is empty, or its token limit lacks a tokenizer.
     """
     if parent.status != DatasetVersion.READY:
         raise DatasetError("Only a ready version has rows to choose from.")
@@ -30,7 +30,7 @@ def derive(
     tokenizer = tokenizer or parent.tokenizer
     if row_filter.max_prompt_tokens is not None and not tokenizer:
         raise DatasetError("Choose a tokenizer to count tokens with.")
-    with new_version(user, name or parent.dataset.name, new=bool(name)) as version:
+    with new_version(user, name or parent.dataset.name, must_be_new=bool(name)) as version:
         version.parent, version.source_kind = parent, DatasetVersion.DERIVED
         version.source = {"filter": row_filter.as_dict(), **({"why": why} if why else {})}
         version.file_name = parent.file_name

@@ -18,11 +18,11 @@ class NoSpace(DatasetError):
 
 
 class SourceRefused(DatasetError):
-    """Refusal of a source that is no dataset, or that may not be read from here."""
+    """Refusal of a source that isn't a dataset, or that this server may not read."""
 
 
 class ChildFailed(DatasetError):
-    """Failure of a child process. `kind` is limits, disk or server; of a fetch also source or refused."""
+    """Failure of a child process. `kind` is limits, disk or server; for a fetch, it may also be source or refused."""
 
     def __init__(self, kind: str, message: str, advice: str = "") -> None:
         super().__init__(message)

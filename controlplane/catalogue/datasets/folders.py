@@ -30,7 +30,7 @@ def try_lock(path: Path) -> Iterator[bool]:
 
 
 def make_folder(folder: Path) -> None:
-    """Create an empty folder, deleting the files of a version that was never stored. Raises NoSpace."""
+    """Create an empty folder, deleting the files of a version that was never stored. Raises NoSpace if that fails."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
@@ -39,7 +39,8 @@ def make_folder(folder: Path) -> None:
 
 
 def take_over(old_folder: Path, new_folder: Path) -> None:
-    """Create a folder with the source and the check results of another one, hard-linked if possible. Raises NoSpace."""
+    """Create a folder with the source and the check results of another one, hard-linked if possible. Raises NoSpace if
+    that fails."""
     make_folder(new_folder)
     for name in (files.SOURCE, files.REPORT, files.PROBLEMS):
         if not (old_folder / name).is_file():
@@ -54,11 +55,11 @@ def take_over(old_folder: Path, new_folder: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a version's files. If a worker is using them, it removes them itself once its child has exited."""
+    """Remove a version's files. If a worker is using them, the worker removes them once its child has exited."""
     if not folder.is_dir():
         return
-    with try_lock(folder / LOCK) as acquired:
-        if acquired:
+    with try_lock(folder / LOCK) as has_lock:
+        if has_lock:
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -19,7 +19,7 @@ def column_names(report: dict[str, Any]) -> list[str]:
 
 
 def rows_of(report: dict[str, Any]) -> int:
-    """Return the number of rows of the file, including unreadable ones except in older reports."""
+    """Return the number of rows of the file; except in older reports, unreadable ones are included."""
     return int(report.get("records") or report.get("rows") or 0)
 
 
@@ -46,7 +46,7 @@ class DatasetVersion(models.Model):
     READY, INVALID = "ready", "invalid"
     STATUSES = (FETCHING, CHECKING, NEEDS_MAPPING, READY, INVALID)
     AT_WORK = (FETCHING, CHECKING)
-    """Statuses in which a worker has a step to do: to fetch the source, or to check, import or derive."""
+    """Statuses in which a worker has something to do: fetch the source, check it, import it or derive rows."""
     TEMPORARY_ERRORS = ("disk", "server", "source")
     """Kinds of a report's file_error that aren't the file's fault, so that a retry may succeed."""
     UPLOAD, HUB, PATH, DERIVED, TASKS = "upload", "hub", "path", "derived", "tasks"
@@ -73,8 +73,8 @@ class DatasetVersion(models.Model):
         max_length=16, default=UPLOAD, choices=[(s, s) for s in (UPLOAD, HUB, PATH, DERIVED, TASKS)]
     )
     source = models.JSONField(default=dict)
-    """hub: sources.HubSource with "commit", "files" and possibly "renamed_to"; path: {"path"}; derived: {"filter"};
-    tasks: sources.TasksSource with the "version" of reasoning-gym."""
+    """hub: sources.HubSource with "commit", "files" and possibly "renamed_to"; path: {"path"}; derived: {"filter"} and
+    possibly "why"; tasks: sources.TasksSource with the "version" of reasoning-gym."""
     source_sha256 = models.CharField(max_length=64, blank=True, db_index=True)
     """SHA-256 of the original file."""
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
@@ -114,15 +114,20 @@ class DatasetVersion(models.Model):
         return column_names(self.report)
 
     @property
+    def report_paths(self) -> list[str]:
+        """Dotted paths of the values inside the file's columns, for choosing a mapping."""
+        return list(self.report.get("paths", []))
+
+    @property
     def usable_without_bad_rows(self) -> bool:
         """True if the import can continue without the bad rows."""
         report = self.report
-        read = report.get("rows") and not report.get("file_error") and not report.get("gave_up")
-        return bool(self.status == self.INVALID and read)
+        has_readable_rows = report.get("rows") and not report.get("file_error") and not report.get("gave_up")
+        return bool(self.status == self.INVALID and has_readable_rows)
 
     @property
     def may_be_tried_again(self) -> bool:
-        """True if the step failed for a reason that may pass: the hub, the server, its disk."""
+        """True if the step failed for a reason that may be temporary: the hub, the server or its disk."""
         file_error = self.report.get("file_error")
         kind = file_error.get("kind") if isinstance(file_error, dict) else None
         return self.status == self.INVALID and kind in self.TEMPORARY_ERRORS
@@ -160,7 +165,7 @@ class Tokenizer(models.Model):
 
     @property
     def folder(self) -> Path:
-        """Folder of tokenizer.json, tokenizer_config.json and chat_template.jinja, as far as the model has them."""
+        """Folder with those of tokenizer.json, tokenizer_config.json and chat_template.jinja that exist."""
         return Path(settings.DATA_DIR) / "tokenizers" / self.sha256
 
 
@@ -193,7 +198,7 @@ class CorpusVersion(models.Model):
     """Version whose file the documents come from; None if it was deleted, or if the corpus was created from a file of
     its own, which is in `folder`."""
     source = models.CharField(max_length=255)
-    """Name of the documents' origin, which stays even if the origin is renamed or deleted."""
+    """Name of the documents' origin; it doesn't change if the origin is renamed or deleted."""
     title_column = models.CharField(max_length=200, blank=True)
     text_columns = models.JSONField(default=list)
     about = models.CharField(max_length=200, blank=True)
@@ -242,7 +247,7 @@ class StoredFolder(models.Model):
     name = models.CharField(max_length=64, unique=True)
     """Path in the data folder, such as datasets/12 or corpora/3."""
     files = models.JSONField(default=list)
-    """The folder's files: [{"path", "size", "sha256"}]; each content is stored once, for all versions that have it."""
+    """The folder's files: [{"path", "size", "sha256"}]; identical content is stored only once, across all versions."""
     store = models.CharField(max_length=500, blank=True)
     """Address of the store that the files were uploaded to."""
     stored_at = models.DateTimeField(null=True)

@@ -8,7 +8,7 @@ from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 
 
 def datasets_for(request: HttpRequest) -> QuerySet[Dataset]:
-    """Select all datasets, for every signed-in user."""
+    """Select all datasets if a user is signed in, otherwise none."""
     return Dataset.objects.all() if request.user.is_authenticated else Dataset.objects.none()
 
 
@@ -31,12 +31,12 @@ def version_for(request: HttpRequest, dataset_id: int, number: int | None = None
 def ready_versions(request: HttpRequest) -> QuerySet[DatasetVersion]:
     """Select the versions to offer for training and for trying rewards: those that are ready and not archived."""
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), status=DatasetVersion.READY)
-    offered = versions.filter(archived_at=None)
-    return offered.select_related("dataset").defer("report").order_by("dataset__name", "-number")
+    unarchived_versions = versions.filter(archived_at=None)
+    return unarchived_versions.select_related("dataset").defer("report").order_by("dataset__name", "-number")
 
 
 def newest_versions(request: HttpRequest) -> list[DatasetVersion]:
-    """List the newest version of each dataset (an archived one only if all are), with `run_count` over all versions."""
+    """List each dataset's newest unarchived version, or the one archived first, with `run_count` over all versions."""
     dataset_versions = DatasetVersion.objects.filter(dataset=OuterRef("dataset"))
     newest = dataset_versions.order_by(F("archived_at").asc(nulls_first=True), "-number").values("pk")[:1]
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), pk=Subquery(newest))

@@ -31,7 +31,8 @@ class ReceivedFile:
 
 @contextmanager
 def receive(source: Readable) -> Iterator[ReceivedFile]:
-    """Store the complete file under a temporary name for the block, and remove it afterwards unless it was moved."""
+    """Store a file under a temporary name while the block runs, and then remove it unless it was moved. Raises
+    DatasetError if the file is empty, too large or can't be stored."""
     path = incoming_folder() / f"{os.getpid()}-{os.urandom(8).hex()}"
     try:
         try:
@@ -45,8 +46,8 @@ def receive(source: Readable) -> Iterator[ReceivedFile]:
 def shown_name(name: str) -> str:
     """Clean a file name for display: no path, no control or direction characters, at most 255 characters."""
     base_name = name.replace("\\", "/").rpartition("/")[2]
-    clean = "".join(c for c in base_name if not unicodedata.category(c).startswith("C")).strip()
-    return clean[:255] or "upload"
+    clean_name = "".join(c for c in base_name if not unicodedata.category(c).startswith("C")).strip()
+    return clean_name[:255] or "upload"
 
 
 def incoming_folder() -> Path:

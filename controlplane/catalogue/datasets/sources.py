@@ -22,7 +22,6 @@ _REVISION = re.compile(r"[\w][\w./-]{0,199}", re.ASCII)
 _WORD = re.compile(r"[\w][\w .+-]{0,99}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 MAX_FAMILIES = 20
-"""Maximum number of task families in a dataset."""
 URL_REFUSAL = "URLs are not supported. Enter the id of a dataset on the hub, such as openai/gsm8k, or upload the file."
 
 
@@ -61,7 +60,7 @@ class HubSource:
 
 @dataclass(frozen=True)
 class PathSource:
-    """File, or folder of shards, on this server. `path` is replaced by the real path that `server_path` returns."""
+    """File or folder of shards on this server. `path` is replaced by the real path from `server_path`."""
 
     kind: ClassVar = "path"
     path: str
@@ -79,7 +78,7 @@ class PathSource:
 
 @dataclass(frozen=True)
 class TasksSource:
-    """Tasks that reasoning-gym generates, alternating between families. Level 0 stands for the families' settings."""
+    """Tasks that reasoning-gym generates, alternating between families. Level 0 means the families' own settings."""
 
     kind: ClassVar = "tasks"
     families: tuple[str, ...]
@@ -90,23 +89,23 @@ class TasksSource:
     def __post_init__(self) -> None:
         if not 1 <= len(self.families) <= MAX_FAMILIES or self.rows < len(self.families):
             raise SourceRefused(f"Choose 1 to {MAX_FAMILIES} families, with at least one row each.")
-        unanswered = sorted(WITHOUT_ANSWER.intersection(self.families))
-        if unanswered and len(unanswered) < len(set(self.families)):
+        without_answers = sorted(WITHOUT_ANSWER.intersection(self.families))
+        if without_answers and len(without_answers) < len(set(self.families)):
             raise SourceRefused(
-                f"Tasks of {', '.join(unanswered)} have many right answers, so their rows contain none: "
+                f"Tasks of {', '.join(without_answers)} have many right answers, so their rows contain none: "
                 "create a separate dataset for them."
             )
         for recipe in self.recipes:
-            if why := reasoning.problem(recipe):
-                raise SourceRefused(why)
+            if problem := reasoning.problem(recipe):
+                raise SourceRefused(problem)
 
     @property
     def recipes(self) -> list[Recipe]:
         """One recipe per family. Rows are divided equally; the first families get one more if there is a remainder."""
-        share, extra = divmod(self.rows, len(self.families))
+        rows_per_family, remaining_rows = divmod(self.rows, len(self.families))
         return [
-            Recipe(family, share + (number < extra), self.seed, self.level)
-            for number, family in enumerate(self.families)
+            Recipe(family, rows_per_family + (index < remaining_rows), self.seed, self.level)
+            for index, family in enumerate(self.families)
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,8 +129,8 @@ def roots() -> tuple[Path, ...]:
 def server_path(entered_path: str) -> Path:
     """Return the file or folder at a path, with every symbolic link resolved. Raises SourceRefused outside the allowed
     folders, without revealing whether anything exists there."""
-    allowed = roots()
-    if not allowed:
+    allowed_roots = roots()
+    if not allowed_roots:
         raise SourceRefused(
             "This installation allows no paths on its server: CONTROLPLANE_DATASET_ROOTS lists no folders."
         )
@@ -143,9 +142,9 @@ def server_path(entered_path: str) -> Path:
         path = Path(os.path.realpath(entered_path, strict=True))
     except (OSError, ValueError):
         path = Path(os.path.realpath(entered_path)) if len(entered_path) < 4096 else Path("/")
-    is_allowed = any(path == root or root in path.parents for root in allowed)
+    is_allowed = any(path == root or root in path.parents for root in allowed_roots)
     if not is_allowed:
-        raise SourceRefused(f"Only these folders of the server may be read: {', '.join(map(str, allowed))}.")
+        raise SourceRefused(f"Only these folders of the server may be read: {', '.join(map(str, allowed_roots))}.")
     if not path.is_file() and not path.is_dir():
         raise SourceRefused("There is no such file or folder.")
     try:

@@ -28,7 +28,8 @@ def choices() -> list[Tokenizer]:
 
 
 def of_model(model: str, revision: str = "") -> Tokenizer | None:
-    """Find the tokenizer that the newest inspection of this model names; None if it was never uploaded."""
+    """Find the tokenizer of the model's newest inspection that names one; return None if there is none or it isn't
+    stored."""
     inspections = ModelInspection.objects.filter(model=model, revision=revision).exclude(answer=None)
     for inspection in inspections.order_by("-answered_at")[:20]:
         if sha256 := named_in(inspection):
@@ -37,7 +38,7 @@ def of_model(model: str, revision: str = "") -> Tokenizer | None:
 
 
 def note(inspection: ModelInspection) -> str:
-    """Return the host's note on why the model's tokens can't be counted; "" if they can be."""
+    """Return the host's note on why the model's tokens can't be counted, or "" if they can be."""
     return str(_tokenizer_files(inspection).get("note") or "")
 
 
@@ -48,16 +49,17 @@ def is_missing(inspection: ModelInspection) -> bool:
 
 
 def named_in(inspection: ModelInspection) -> str:
-    """Return the sha256 of the tokenizer that the inspection names; "" if it names none."""
+    """Return the sha256 of the tokenizer that the inspection names, or "" if it names none."""
     sha256 = _tokenizer_files(inspection).get("sha256")
     return str(sha256) if is_sha256(sha256) else ""
 
 
 def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
-    """Store the tokenizer files that a host uploads, unless they are known. Raises NoTokenizer without storing any."""
+    """Store the tokenizer files that a host uploads, unless they are known, and return the row. Raises NoTokenizer if
+    they are malformed, too large, or not those that the inspection names."""
     sha256 = named_in(inspection)
-    if (stored := _stored_tokenizer(sha256)) is not None:
-        return stored
+    if (known_tokenizer := _stored_tokenizer(sha256)) is not None:
+        return known_tokenizer
     target = Tokenizer(sha256=sha256).folder
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     _remove_stale(target.parent)
@@ -91,16 +93,16 @@ def _stored_tokenizer(sha256: str) -> Tokenizer | None:
 
 
 def _receive(body: Readable, folder: Path, sha256: str) -> int:
-    start = body.read(HEAD_LIMIT)
-    head, end, rest = start.partition(b"\n")
-    digest = hashlib.sha256(head + end)
-    received = len(head + end)
-    for name, size in sizes_in(head + end).items():
+    head_bytes = body.read(HEAD_LIMIT)
+    head, line_end, leftover = head_bytes.partition(b"\n")
+    digest = hashlib.sha256(head + line_end)
+    bytes_received = len(head + line_end)
+    for name, size in sizes_in(head + line_end).items():
         with (folder / name).open("xb") as file:
             remaining = size
             while remaining:
-                piece = rest[:remaining] or body.read(min(CHUNK_BYTES, remaining))
-                rest = rest[remaining:]
+                piece = leftover[:remaining] or body.read(min(CHUNK_BYTES, remaining))
+                leftover = leftover[remaining:]
                 if not piece:
                     raise NoTokenizer(f"The body ends inside {name}.")
                 file.write(piece)
@@ -108,12 +110,12 @@ def _receive(body: Readable, folder: Path, sha256: str) -> int:
                 remaining -= len(piece)
             file.flush()
             os.fsync(file.fileno())
-        received += size
-    if rest or body.read(1):
+        bytes_received += size
+    if leftover or body.read(1):
         raise NoTokenizer("The body has more bytes after its last file.")
     if digest.hexdigest() != sha256:
         raise NoTokenizer("The body's checksum differs from the announced one.")
-    return received
+    return bytes_received
 
 
 def _remove_stale(parent: Path) -> None:

@@ -12,10 +12,10 @@ from workers.contract.stack.tool_templates import alternative, name_of
 
 @dataclass(frozen=True)
 class ToolTemplate:
-    """Support for tools in a template, and what TRL adds to it."""
+    """Support for tools in a chat template, together with what TRL adds."""
 
     lacks: tuple[str, ...] = ()
-    """Parts that the template can't show: some of tools, calls and results."""
+    """Parts that the template can't render: tools, calls or results."""
     keeps_prefix: bool = True
     """True if adding a tool result leaves the text before it unchanged."""
     readable: bool = True
@@ -23,7 +23,7 @@ class ToolTemplate:
     in_trl: bool = True
     """True if TRL knows this template, and has a training template for it if it needs one."""
     instead: str = ""
-    """Name of TRL's template that can show tools in this model's tokens; "" if there is none."""
+    """Name of a TRL template that can render tools with this model's tokens; "" if there is none."""
     problem: str = ""
 
     @property
@@ -32,7 +32,7 @@ class ToolTemplate:
 
 
 def of_model(model: str, model_type: str = "", *, revision: str = "") -> ToolTemplate | None:
-    """Find a model's template support; None if no host has uploaded its tokenizer, or it can't be read now."""
+    """Find a model's template support; return None if no host has uploaded its tokenizer, or it can't be read now."""
     tokenizer = tokenizers.of_model(model, revision)
     if tokenizer is None:
         return None

@@ -31,34 +31,34 @@ def verdict(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdi
 
 def _ready(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdict:
     mapped = context["mapped"]
-    split = ""
+    split_text = ""
     if version.validation_rows:
-        training, held_out = sig(context["training_rows"], 12), sig(version.validation_rows, 12)
-        split = f": {training} for training, {held_out} kept for validation"
+        training, validation = sig(context["training_rows"], 12), sig(version.validation_rows, 12)
+        split_text = f": {training} for training, {validation} kept for validation"
     bad_rows, duplicates = mapped.get("bad_rows"), mapped.get("dropped_duplicates")
-    dropped = list(filter(None, (count(bad_rows, "bad row,bad rows"), count(duplicates, "duplicate,duplicates"))))
-    details = f"{' and '.join(dropped)} dropped." if dropped else ""
+    dropped_rows = list(filter(None, (count(bad_rows, "bad row,bad rows"), count(duplicates, "duplicate,duplicates"))))
+    details = f"{' and '.join(dropped_rows)} dropped." if dropped_rows else ""
     rows = _rows(version)
     if version.archived_at:
-        return DatasetVerdict("soft", "archive", f"{rows}, archived{split}.", details)
-    return DatasetVerdict("good", "circle-check", f"{rows}, ready to train on{split}.", details)
+        return DatasetVerdict("soft", "archive", f"{rows}, archived{split_text}.", details)
+    return DatasetVerdict("good", "circle-check", f"{rows}, ready to train on{split_text}.", details)
 
 
 def _failed(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerdict:
-    failed = context["failed"]
-    head = "This file can't be used."
+    file_error = context["failed"]
+    opening = "This file can't be used."
     if version.may_be_tried_again:
-        head = "This step failed."
+        opening = "This step failed."
     elif context["fits_not"]:
-        head = "No rows could be imported with this mapping."
-    text = f"{head} {failed['message']}"
-    return DatasetVerdict("bad", "circle-x", text, failed.get("advice") or "", version.may_be_tried_again)
+        opening = "No rows could be imported with this mapping."
+    text = f"{opening} {file_error['message']}"
+    return DatasetVerdict("bad", "circle-x", text, file_error.get("advice") or "", version.may_be_tried_again)
 
 
 def _unfit(context: Mapping[str, Any]) -> DatasetVerdict:
-    unfit = context["mapped_unfit"]
-    verb, rows = ("does not", "this row") if unfit == 1 else ("do not", "these rows")
-    text = f"{sig(unfit, 12)} of {sig(context['report'].get('rows'), 12)} rows {verb} fit this mapping."
+    unfit_rows = context["mapped_unfit"]
+    verb, rows = ("does not", "this row") if unfit_rows == 1 else ("do not", "these rows")
+    text = f"{sig(unfit_rows, 12)} of {sig(context['report'].get('rows'), 12)} rows {verb} fit this mapping."
     return DatasetVerdict(
         "bad", "circle-alert", text, f"Nothing was imported. Change the mapping, or continue without {rows}."
     )
@@ -78,7 +78,7 @@ def _checked(version: DatasetVersion, context: Mapping[str, Any]) -> DatasetVerd
 
 
 def _details(version: DatasetVersion, context: Mapping[str, Any]) -> list[str]:
-    report, broken, unfit = context["report"], context["broken_rows"], context["unfit_rows"]
+    report, broken_rows, unfit_rows = context["report"], context["broken_rows"], context["unfit_rows"]
     lines = []
     if report.get("gave_up"):
         line = sig(report.get("lines"), 12)
@@ -87,11 +87,11 @@ def _details(version: DatasetVersion, context: Mapping[str, Any]) -> list[str]:
         return (
             lines if version.usable_without_bad_rows else [*lines, "Correct the file and upload it as a new version."]
         )
-    if broken:
-        number = f"{sig(broken, 12)} " if unfit else ""
-        lines.append(f"The {number}bad {'row is' if broken == 1 else 'rows are'} left out.")
-    if unfit:
-        rows = count(unfit, "row does not,rows do not")
+    if broken_rows:
+        number = f"{sig(broken_rows, 12)} " if unfit_rows else ""
+        lines.append(f"The {number}bad {'row is' if broken_rows == 1 else 'rows are'} left out.")
+    if unfit_rows:
+        rows = count(unfit_rows, "row does not,rows do not")
         lines.append(f"{rows} fit the proposed mapping; another mapping may.")
     return [*lines, "Map the columns to finish."]
 

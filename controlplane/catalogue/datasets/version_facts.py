@@ -1,4 +1,4 @@
-"""Facts of a ready dataset version as definition rows: (label, value)."""
+"""Facts about a ready dataset version, as (label, value) rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,8 +32,8 @@ def facts(version: DatasetVersion, context: Mapping[str, Any]) -> list[tuple[str
 
 
 def _source(source: Mapping[str, str]) -> SafeString:
-    why, revision = source.get("why"), source.get("revision")
-    suffix = f", {why}" if why else format_html(" <code>{}</code>", revision) if revision else ""
+    reason, revision = source.get("why"), source.get("revision")
+    suffix = f", {reason}" if reason else format_html(" <code>{}</code>", revision) if revision else ""
     return format_html("{}: {}{}", source["kind"], source["text"], suffix)
 
 
@@ -41,19 +41,19 @@ def _parent(parent: DatasetVersion) -> SafeString:
     return format_html('<a href="{}">{} v{}</a>', parent.get_absolute_url(), parent.dataset.name, parent.number)
 
 
-def _file(length: int, form: Mapping[str, Any]) -> SafeString:
-    kind = f", {form['kind']}{' in gzip' if form.get('gzip') else ''}" if form.get("kind") else ""
-    return format_html("{}{}", size(length), kind)
+def _file(byte_count: int, file_format: Mapping[str, Any]) -> SafeString:
+    kind = f", {file_format['kind']}{' in gzip' if file_format.get('gzip') else ''}" if file_format.get("kind") else ""
+    return format_html("{}{}", size(byte_count), kind)
 
 
 def _hash(digest: str) -> SafeString:
     return format_html('<code class="hash" title="{}">{}…</code>', digest, digest[:16])
 
 
-def _stored(stored: StoredFolder) -> Text:
-    if stored.problem:
-        return format_html('<span class="error">{} Retried automatically.</span>', stored.problem)
-    return format_html("since {} ago", ago(stored.stored_at)) if stored.stored_at else "being uploaded"
+def _stored(stored_folder: StoredFolder) -> Text:
+    if stored_folder.problem:
+        return format_html('<span class="error">{} Retried automatically.</span>', stored_folder.problem)
+    return format_html("since {} ago", ago(stored_folder.stored_at)) if stored_folder.stored_at else "being uploaded"
 
 
 def _split(version: DatasetVersion) -> str:

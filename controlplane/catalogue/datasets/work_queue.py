@@ -1,4 +1,4 @@
-"""Sending of tasks to the worker, and the worker's progress on a version."""
+"""Tasks sent to the worker, and the worker's progress on a version."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ LONG_WAIT = timedelta(seconds=10)
 @dataclass(frozen=True)
 class WorkProgress:
     stage: str
-    """Stage as the child names it; before that "waiting" (for a worker) or "starting" (the child)."""
+    """Stage as the child names it, or "waiting" (for a worker) or "starting" (the child) before that."""
     bytes: int = 0
     of: int = 0
     """Total bytes; 0 if unknown."""
@@ -40,9 +40,9 @@ class WorkProgress:
 
     @property
     def share(self) -> float | None:
-        """Completed share, from 0 to 1; None if unknown."""
-        processed, of = (self.bytes, self.of) if self.of else (self.rows, self.of_rows)
-        return min(1.0, processed / of) if of else None
+        """Completed share, from 0 to 1, or None if unknown."""
+        processed, total = (self.bytes, self.of) if self.of else (self.rows, self.of_rows)
+        return min(1.0, processed / total) if total else None
 
 
 def send_to_worker(version: DatasetVersion) -> None:
@@ -65,26 +65,26 @@ def _send(task: str, arguments: tuple[int, ...]) -> None:
 
 
 def progress(version: DatasetVersion) -> WorkProgress | None:
-    """Return the worker's progress on a version; None if the version has no step to process."""
+    """Return the worker's progress on a version, or None if the version has no step to be processed."""
     if version.status not in DatasetVersion.AT_WORK:
         return None
     if version.check_started_at is None:
-        waited = timezone.now() - (version.queued_at or version.created_at)
-        return WorkProgress("waiting", waits=waited if waited > LONG_WAIT else None)
+        time_in_queue = timezone.now() - (version.queued_at or version.created_at)
+        return WorkProgress("waiting", waits=time_in_queue if time_in_queue > LONG_WAIT else None)
     return read_progress(version.folder)
 
 
 def read_progress(folder: Path) -> WorkProgress:
     """Return the latest progress that the child wrote."""
     try:
-        state = json.loads((folder / files.PROGRESS).read_bytes())
+        content = json.loads((folder / files.PROGRESS).read_bytes())
     except (OSError, ValueError):
-        state = None
-    if not isinstance(state, dict):
+        content = None
+    if not isinstance(content, dict):
         return WorkProgress("starting")
     numbers: dict[str, Any] = {
         name: value
         for name in ("bytes", "of", "rows", "of_rows", "mb_per_s")
-        if isinstance(value := state.get(name), int | float) and value >= 0
+        if isinstance(value := content.get(name), int | float) and value >= 0
     }
-    return WorkProgress(str(state.get("stage", "")), **numbers)
+    return WorkProgress(str(content.get("stage", "")), **numbers)

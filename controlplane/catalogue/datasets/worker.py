@@ -29,7 +29,7 @@ from controlplane.catalogue.datasets.work_queue import send_to_worker
 log = logging.getLogger(__name__)
 
 SLOTS = 2
-"""Concurrent datasets on one machine. The control worker has more processes, so the tick never waits for them."""
+"""Number of datasets processed at a time. The control worker has more processes, so they never delay the tick."""
 RESEND_AFTER = timedelta(seconds=20)
 KEPT_REPORT_PARTS = ("columns", "preview", "recognised")
 """Parts of the first check's report that a check with a mapping doesn't replace, since it may see other columns."""
@@ -46,7 +46,7 @@ def process(version: DatasetVersion) -> None:
 
 
 def reconcile() -> None:
-    """Resend the versions that no process is working on, and remove files whose version is gone from the database."""
+    """Resend the versions that no process is working on, and remove files of versions no longer in the database."""
     for version in DatasetVersion.objects.filter(status__in=DatasetVersion.AT_WORK).defer("report"):
         requested_at = version.queued_at or version.created_at
         if timezone.now() - requested_at > RESEND_AFTER and not _is_locked(version):
@@ -60,31 +60,31 @@ def _process(version: DatasetVersion) -> None:
     folder = version.folder
     if not folder.is_dir():
         return
-    with try_lock(folder / LOCK) as acquired:
-        while acquired and _waiting(version).update(check_started_at=timezone.now()):
+    with try_lock(folder / LOCK) as has_lock:
+        while has_lock and _if_waiting(version).update(check_started_at=timezone.now()):
             try:
                 version.refresh_from_db()
             except DatasetVersion.DoesNotExist:  # cancelled or deleted a moment ago
                 break
-            step, inputs = _next_step(version)
-            _clear(folder, inputs)
+            step, input_files = _next_step(version)
+            _clear(folder, input_files)
             try:
                 fields = step(version)
             except reader_process.ResultUnwanted:
-                _clear(folder, inputs)
+                _clear(folder, input_files)
                 continue
             # Only if the request is still the one that started the step, so that a cancelled step changes nothing.
-            if not _waiting(version).filter(queued_at=version.queued_at).update(**storable(fields)):
-                _clear(folder, inputs)
+            if not _if_waiting(version).filter(queued_at=version.queued_at).update(**storable(fields)):
+                _clear(folder, input_files)
             (folder / files.PROGRESS).unlink(missing_ok=True)
-        if acquired and not DatasetVersion.objects.filter(pk=version.pk).exists():
+        if has_lock and not DatasetVersion.objects.filter(pk=version.pk).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _send_next(processed: DatasetVersion) -> None:
+def _send_next(processed_version: DatasetVersion) -> None:
     """Send the next waiting version, whose task may have arrived while no slot was free."""
-    waiting = DatasetVersion.objects.filter(status__in=DatasetVersion.AT_WORK, check_started_at=None)
-    for version in waiting.exclude(pk=processed.pk).defer("report").order_by("queued_at"):
+    waiting_versions = DatasetVersion.objects.filter(status__in=DatasetVersion.AT_WORK, check_started_at=None)
+    for version in waiting_versions.exclude(pk=processed_version.pk).defer("report").order_by("queued_at"):
         if not _is_locked(version):
             send_to_worker(version)
             return
@@ -101,12 +101,12 @@ def _next_step(version: DatasetVersion) -> tuple[Callable[[DatasetVersion], Fiel
 
 
 def _is_checked(version: DatasetVersion) -> bool:
-    """Return whether the check used this mapping, by its report on disk, which an import reads, and in the database."""
+    """Return whether the last check used this mapping, according to the report on disk and the one in the database."""
     try:
-        on_disk = json.loads((version.folder / files.REPORT).read_bytes())
+        stored_report = json.loads((version.folder / files.REPORT).read_bytes())
     except (OSError, ValueError):
         return False
-    return bool(on_disk.get("checked") == version.report.get("checked") == _checked_part(version))
+    return bool(stored_report.get("checked") == version.report.get("checked") == _checked_part(version))
 
 
 def _checked_part(version: DatasetVersion) -> dict[str, Any] | None:
@@ -115,24 +115,24 @@ def _checked_part(version: DatasetVersion) -> dict[str, Any] | None:
 
 def _fetch(version: DatasetVersion) -> Fields:
     try:
-        columns = fetch(version, _is_wanted(version))
+        fields = fetch(version, _is_wanted(version))
     except ChildFailed as error:
         return {"status": DatasetVersion.INVALID, "report": {"file_error": error.as_dict()}}
-    return {"status": DatasetVersion.CHECKING, **columns}
+    return {"status": DatasetVersion.CHECKING, **fields}
 
 
 def _check(version: DatasetVersion) -> Fields:
-    """Check with the chosen mapping (then an import follows) or the recognised one; return the columns to update."""
+    """Check with the chosen mapping, before its import, or the recognised one, and return the fields to update."""
     try:
-        report = _child(version, "check", {"mapping": _checked_part(version)}, files.REPORT)
+        report = _run_verb(version, "check", {"mapping": _checked_part(version)}, files.REPORT)
     except ChildFailed as error:
         report = {"file_error": error.as_dict()}
-    failed = report.get("file_error")
+    problem = report.get("file_error")
     if version.mapping:
         report |= {name: version.report[name] for name in KEPT_REPORT_PARTS if name in version.report}
-        return _not_imported(version, {"usable": False, "file_error": failed}) if failed else {"report": report}
+        return _import_failed(version, {"usable": False, "file_error": problem}) if problem else {"report": report}
     return {
-        "status": DatasetVersion.INVALID if failed or report.get("broken_rows") else DatasetVersion.NEEDS_MAPPING,
+        "status": DatasetVersion.INVALID if problem or report.get("broken_rows") else DatasetVersion.NEEDS_MAPPING,
         "rows": rows_of(report),
         "columns": column_names(report),
         "report": report,
@@ -147,10 +147,10 @@ def _import(version: DatasetVersion) -> Fields:
         "token_limit": version.token_limit,
     }
     mapped = _mapped_rows(version, "import", arguments)
-    return _ready_fields(version, mapped) if mapped.get("usable") else _not_imported(version, mapped)
+    return _ready_fields(version, mapped) if mapped.get("usable") else _import_failed(version, mapped)
 
 
-def _not_imported(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
+def _import_failed(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
     return {"status": DatasetVersion.NEEDS_MAPPING, "report": version.report | {"mapped": mapped}}
 
 
@@ -186,13 +186,14 @@ def _ready_fields(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
 
 def _mapped_rows(version: DatasetVersion, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
     try:
-        return _child(version, verb, arguments, files.MAPPED)
+        return _run_verb(version, verb, arguments, files.MAPPED)
     except ChildFailed as error:
         return {"usable": False, "file_error": error.as_dict()}
 
 
-def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], result_file: str) -> dict[str, Any]:
-    """Run a verb in the child, and return the content of its `result_file`. Raises ChildFailed and ResultUnwanted."""
+def _run_verb(version: DatasetVersion, verb: str, arguments: dict[str, Any], result_file: str) -> dict[str, Any]:
+    """Run a verb in the child, and return the content of its `result_file`. Raises ChildFailed if the child fails or
+    writes no result, and ResultUnwanted once the version is no longer wanted."""
     backend = reader_process.backend_for(ColumnMapping.from_dict(arguments.get("mapping") or {}))
     reader_process.run(version.folder, verb, arguments | backend, is_wanted=_is_wanted(version))
     try:
@@ -204,11 +205,11 @@ def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], result
 
 
 def _is_wanted(version: DatasetVersion) -> Callable[[], bool]:
-    this_request = _waiting(version).filter(queued_at=version.queued_at)
+    this_request = _if_waiting(version).filter(queued_at=version.queued_at)
     return lambda: this_request.all().exists()
 
 
-def _waiting(version: DatasetVersion) -> QuerySet[DatasetVersion]:
+def _if_waiting(version: DatasetVersion) -> QuerySet[DatasetVersion]:
     return DatasetVersion.objects.filter(pk=version.pk, status__in=DatasetVersion.AT_WORK)
 
 
@@ -217,9 +218,9 @@ def _tokenizer(version: DatasetVersion) -> str | None:
     return str(tokenizer.folder) if tokenizer else None
 
 
-def _clear(folder: Path, inputs: tuple[str, ...]) -> None:
+def _clear(folder: Path, input_files: tuple[str, ...]) -> None:
     for path in folder.iterdir():
-        if path.name not in (*inputs, LOCK):
+        if path.name not in (*input_files, LOCK):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
@@ -240,8 +241,8 @@ def storable(value: Any) -> Any:
 def slot() -> Iterator[bool]:
     """Take one of the SLOTS for the block, and yield whether one was free."""
     for number in range(SLOTS):
-        with try_lock(incoming_folder().parent / f"slot{number}.lock") as acquired:
-            if acquired:
+        with try_lock(incoming_folder().parent / f"slot{number}.lock") as has_lock:
+            if has_lock:
                 yield True
                 return
     yield False
@@ -250,5 +251,5 @@ def slot() -> Iterator[bool]:
 def _is_locked(version: DatasetVersion) -> bool:
     if not version.folder.is_dir():
         return True  # its files are gone, so no step can run
-    with try_lock(version.folder / LOCK) as acquired:
-        return not acquired
+    with try_lock(version.folder / LOCK) as has_lock:
+        return not has_lock

@@ -25,8 +25,8 @@ def export(version: EnvironmentVersion) -> str:
 
 
 def read(content: bytes, environment: Environment | None = None) -> EnvironmentEditor:
-    """Return the editor filled in from a document, with all errors; nothing is stored. `environment`: the environment
-    whose next version it becomes, if any. Raises YamlRefused if the document isn't an environment."""
+    """Return the editor filled in from a document, with all errors; nothing is stored. Saving it creates the next
+    version of `environment`, if given. Raises YamlRefused if the document isn't an environment."""
     document, result = document_of(content, title="an environment", top=TOP_KEYS, texts=("name", "description"))
     _limits(result, document.get("limits"))
     for _ in result.parts(EnvironmentVersion.kind, document.get("parts"), PART_KEYS):

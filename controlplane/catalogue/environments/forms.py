@@ -10,8 +10,10 @@ from django.http import QueryDict
 
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
 from controlplane.catalogue.environments.saving import EnvironmentComposition
+from controlplane.catalogue.versioned import checking
 from controlplane.catalogue.versioned.editing import ItemEditor, ItemForm, PartForm, rows_from, rows_of, unused_name
 from controlplane.catalogue.versioned.parameter_forms import PARAM, new_prefix, params_of
+from controlplane.platform.confined.limits import NotFinished
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
 from workers.contract.wire.documents import to_dict
 from workers.environments.entry import Entry, EntryKind
@@ -27,7 +29,7 @@ _NUMBERS: dict[str, tuple[str, float, float, str]] = {
     "episode_s": ("Time for an episode (s)", 1, 86_400, "Includes the time in which the model generates."),
     "at_once": ("Concurrent calls on a host", 1, 128, "Maximum calls that run concurrently on the host."),
 }
-"""Label, minimum, maximum and help text of each limit."""
+"""Form fields by limit, as (label, minimum, maximum, help text)."""
 LIMIT_LABELS = {
     **{name: label for name, (label, *_) in _NUMBERS.items()},
     "count_outputs": "Results count against the completion's length",
@@ -51,22 +53,22 @@ class LimitsForm(forms.Form):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs | {"prefix": LIMITS})
-        last_field = self.fields.pop("count_outputs")
+        count_outputs = self.fields.pop("count_outputs")
         defaults = EpisodeLimits()
         for name, (label, low, high, help_text) in _NUMBERS.items():
             is_whole = isinstance(getattr(defaults, name), int)
-            number = forms.NumberInput(attrs={"min": low, "max": high} | ({} if is_whole else {"step": "any"}))
-            options: dict[str, Any] = {"min_value": low, "max_value": high, "help_text": help_text, "widget": number}
+            widget = forms.NumberInput(attrs={"min": low, "max": high} | ({} if is_whole else {"step": "any"}))
+            options: dict[str, Any] = {"min_value": low, "max_value": high, "help_text": help_text, "widget": widget}
             field_class: type[forms.IntegerField] = forms.IntegerField if is_whole else forms.FloatField
             self.fields[name] = field_class(label=label, **options)
-        self.fields["count_outputs"] = last_field
+        self.fields["count_outputs"] = count_outputs
 
     def limits(self) -> EpisodeLimits:
         return EpisodeLimits(**self.cleaned_data)
 
 
 class EnvironmentPartForm(PartForm):
-    """The form of a part: the name by which the model calls it, and a field for each parameter."""
+    """Form of a part, with the name by which the model calls it and a field for each parameter."""
 
     name = forms.CharField(max_length=64, required=False, help_text="The model calls it by this name.")
     entry: Entry
@@ -139,13 +141,13 @@ def parts_from(post: QueryDict) -> list[EnvironmentPartForm]:
 
 def filled_row(spec: PartSpec) -> EnvironmentPartForm:
     entry = LIBRARY[spec.function]
-    values = {PARAM + name: value for name, value in (entry.defaults() | spec.params).items()}
-    return EnvironmentPartForm(entry, prefix=new_prefix(), initial={"name": spec.name} | values)
+    initial = {PARAM + name: value for name, value in (entry.defaults() | spec.params).items()}
+    return EnvironmentPartForm(entry, prefix=new_prefix(), initial={"name": spec.name} | initial)
 
 
-def new_row(key: str, used: set[str]) -> EnvironmentPartForm:
+def new_row(key: str, used_names: set[str]) -> EnvironmentPartForm:
     """Return a row for an entry of the library, with an unused name."""
-    return filled_row(PartSpec(unused_name(key, used), key))
+    return filled_row(PartSpec(unused_name(key, used_names), key))
 
 
 def _limits_form(limits: EpisodeLimits) -> LimitsForm:
@@ -154,7 +156,10 @@ def _limits_form(limits: EpisodeLimits) -> LimitsForm:
 
 
 def _derived_name(entry: Entry, params: Mapping[str, Any]) -> str:
-    """Return the name that a part derives from its parameters; "" if they are invalid."""
-    if entry.name_of is None or entry.check(params):
+    """Return the name that a part derives from its parameters, or "" if they are invalid or can't be judged now."""
+    try:
+        if entry.name_of is None or checking.problems(entry, params):
+            return ""
+        return checking.derived_name(entry.key, dict(params))
+    except NotFinished:
         return ""
-    return entry.name_of(entry.build(params))

@@ -18,7 +18,7 @@ MAX_NAMED = 5
 
 
 class Environment(Item):
-    """A named set of tools with at most one game or server; its newest version is the current one."""
+    """Named set of tools with at most one game or server; its newest version is the current one."""
 
     objects = Kept["Environment"]()
     every = models.Manager["Environment"]()
@@ -65,18 +65,18 @@ class EnvironmentVersion(Version):
         )
 
 
-def limits_of(stored: Mapping[str, Any]) -> EpisodeLimits:
+def limits_of(limits: Mapping[str, Any]) -> EpisodeLimits:
     try:
-        return from_dict(EpisodeLimits, dict(stored))
+        return from_dict(EpisodeLimits, dict(limits))
     except ContractError:
         return EpisodeLimits()
 
 
 def environments_searching(corpus: CorpusVersion) -> list[str]:
-    """List the environments with a version that searches a corpus, so that it can't be deleted; after the first few,
-    only "other environments"."""
+    """List the environments with a version that searches a corpus, so that the corpus can't be deleted. After the first
+    few, the list ends with "other environments"."""
     title = str(corpus)
     versions = EnvironmentVersion.objects.select_related("environment").order_by("environment__name", "-number")
-    using = (version.environment.name for version in versions if title in titles_in(version.specs))
-    names = [f"the environment {name}" for name in dict.fromkeys(using)]
+    environment_names = (version.environment.name for version in versions if title in titles_in(version.specs))
+    names = [f"the environment {name}" for name in dict.fromkeys(environment_names)]
     return [*names[:MAX_NAMED], "other environments"] if len(names) > MAX_NAMED else names

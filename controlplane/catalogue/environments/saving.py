@@ -1,4 +1,4 @@
-"""Storage of parts and limits as a version of a new environment, a changed environment or a clone."""
+"""Storage of parts and limits as a version of a new, changed or cloned environment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,17 +4,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controlplane.catalogue.rewards import turns
-from controlplane.catalogue.rewards.library import COSTS, LibraryShelf
+from controlplane.catalogue.environments.opening import opened
+from controlplane.catalogue.rewards.library import COSTS, LibrarySection
 from controlplane.platform.accounts.models import User
+from controlplane.platform.confined.limits import Busy
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
 from workers.environments.entry import Entry, EntryKind, ToolDescription
-from workers.environments.executor import Executor, Unusable
+from workers.environments.executor import Unusable
 from workers.environments.library import LIBRARY
 from workers.rewards.reward import Cost
 
-PREVIEW_TIMEOUT_S = 30.0
-"""Time limit for opening the parts of a preview."""
 KINDS = {EntryKind.TOOL: "Tools", EntryKind.GAME: "Games", EntryKind.SERVER: "Servers"}
 
 
@@ -30,21 +29,21 @@ class Preview:
     tools: list[ToolDescription]
     has_game: bool = False
     problem: str = ""
-    """Why the tools can't be shown, or ""."""
+    """Reason why the tools can't be shown, or ""."""
 
     @property
     def schemas(self) -> list[tuple[str, str]]:
-        """Names of the tools, each with its JSON for the chat template."""
+        """Pairs of a tool's name and its JSON schema, as given to the chat template."""
         return [(tool.name, json.dumps(tool.as_dict(), indent=2, ensure_ascii=False)) for tool in self.tools]
 
 
-def shelves(user: User) -> list[LibraryShelf[LibraryPart]]:
+def library_sections(user: User) -> list[LibrarySection[LibraryPart]]:
     """Group all entries by kind, each kind in the library's order."""
-    shelves: dict[EntryKind, list[LibraryPart]] = {kind: [] for kind in KINDS}
+    parts_by_kind: dict[EntryKind, list[LibraryPart]] = {kind: [] for kind in KINDS}
     for entry in LIBRARY.values():
-        offered = user.may_administer or not entry.admin_only
-        shelves[entry.kind].append(LibraryPart(entry, COSTS[entry.cost], offered))
-    return [LibraryShelf(KINDS[kind], entries) for kind, entries in shelves.items() if entries]
+        is_offered = user.may_administer or not entry.admin_only
+        parts_by_kind[entry.kind].append(LibraryPart(entry, COSTS[entry.cost], is_offered))
+    return [LibrarySection(KINDS[kind], entries) for kind, entries in parts_by_kind.items() if entries]
 
 
 def costly_parts(specs: Sequence[PartSpec]) -> list[str]:
@@ -53,9 +52,9 @@ def costly_parts(specs: Sequence[PartSpec]) -> list[str]:
 
 
 def preview(specs: Sequence[PartSpec]) -> Preview:
-    """Open every part once, as a run does, and return the tools, or the problem that prevents it."""
+    """Open every part once, as a run does, and return the tools, or the problem that prevented it."""
     try:
-        executor = Executor(specs, EpisodeLimits(), turns.turn(PREVIEW_TIMEOUT_S).tools)
-    except Unusable as error:
+        environment = opened(specs, EpisodeLimits())
+    except (Unusable, Busy) as error:
         return Preview([], problem=str(error))
-    return Preview(executor.descriptions, executor.has_game)
+    return Preview(environment.tools, environment.has_game)

@@ -17,7 +17,7 @@ _UNSET = ("", "left out")
 
 
 class ArgumentsForm(forms.Form):
-    """The form of the arguments; a value of `json`, valid or not, replaces the other fields."""
+    """Form of a tool's arguments; a value of `json`, valid or not, replaces the other fields."""
 
     json = TextField(
         label="Or all arguments as JSON",
@@ -47,12 +47,12 @@ class ArgumentsForm(forms.Form):
                 return json.loads(values["json"])
             except (ValueError, RecursionError):
                 return values["json"]  # the executor reports the error
-        sent = {name.removeprefix(ARGUMENT): value for name, value in values.items() if name != "json"}
-        return {name: value for name, value in sent.items() if value is not None}
+        field_values = {name.removeprefix(ARGUMENT): value for name, value in values.items() if name != "json"}
+        return {name: value for name, value in field_values.items() if value is not None}
 
 
 class _TextArgument(TextField):
-    """A field for a string, which may be empty if it is required; an optional one left empty has the value None."""
+    """Field for a string. A required string may be empty; an optional one that is left empty has the value None."""
 
     def clean(self, value: Any) -> Any:
         return None if value in (None, "") and not self.required else super().clean(value)
@@ -63,24 +63,24 @@ class _TextArgument(TextField):
 
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
     note = str(schema.get("description") or "")[:500]
-    options: dict[str, Any] = {"label": name, "help_text": note, "required": required}
-    default, kind, choices = schema.get("default"), schema.get("type"), schema.get("enum")
-    if kind == "boolean":
+    common: dict[str, Any] = {"label": name, "help_text": note, "required": required}
+    default, json_type, choices = schema.get("default"), schema.get("type"), schema.get("enum")
+    if json_type == "boolean":
         choices = [True, False]
     if isinstance(choices, list) and choices:
-        values = {json.dumps(choice): choice for choice in choices}
-        pairs = [*([] if required else [_UNSET]), *((key, str(choice)) for key, choice in values.items())]
+        choices_by_json = {json.dumps(choice): choice for choice in choices}
+        options = [*([] if required else [_UNSET]), *((key, str(choice)) for key, choice in choices_by_json.items())]
         initial = json.dumps(default) if "default" in schema else None
-        coerce = values.__getitem__
-        return forms.TypedChoiceField(choices=pairs, coerce=coerce, empty_value=None, initial=initial, **options)
-    if kind == "integer":
-        return forms.IntegerField(initial=default, **options)
-    if kind == "number":
-        return forms.FloatField(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **options)
-    if kind == "string":
+        coerce = choices_by_json.__getitem__
+        return forms.TypedChoiceField(choices=options, coerce=coerce, empty_value=None, initial=initial, **common)
+    if json_type == "integer":
+        return forms.IntegerField(initial=default, **common)
+    if json_type == "number":
+        return forms.FloatField(initial=default, widget=forms.NumberInput(attrs={"step": "any"}), **common)
+    if json_type == "string":
         is_long = any(part in name.lower() for part in _LONG_NAMES)
         attrs: dict[str, Any] = {"spellcheck": "false", "maxlength": MAX_LENGTH}
         widget = forms.Textarea(attrs=attrs | {"rows": 4, "class": "code"}) if is_long else forms.TextInput(attrs=attrs)
-        return _TextArgument(strip=False, max_length=MAX_LENGTH, initial=default, widget=widget, **options)
+        return _TextArgument(strip=False, max_length=MAX_LENGTH, initial=default, widget=widget, **common)
     area = forms.Textarea(attrs={"rows": 2, "class": "code", "spellcheck": "false"})
-    return forms.JSONField(initial=default, widget=area, **options | {"help_text": f"{note} JSON.".strip()})
+    return forms.JSONField(initial=default, widget=area, **common | {"help_text": f"{note} JSON.".strip()})

@@ -47,8 +47,8 @@ def part(request: HttpRequest) -> HttpResponse:
     entry = LIBRARY.get(key)
     if entry is None or (entry.admin_only and not person(request).may_administer):
         return HttpResponse("This entry doesn't exist, or you may not add it.", status=404, content_type="text/plain")
-    used = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
-    context = {"component": new_row(key, used), "index": len(request.GET.getlist("row")), "open": True}
+    used_names = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
+    context = {"component": new_row(key, used_names), "index": len(request.GET.getlist("row")), "open": True}
     return render(request, "catalogue/environments/_part.html", context)
 
 
@@ -56,7 +56,7 @@ def part(request: HttpRequest) -> HttpResponse:
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
     """Show the tools of the editor's form as the model sees them. With ?unasked, which the page sends after each
-    change, parts that start the sandbox or call a server wait for a click."""
+    change, there is no preview if a part starts the sandbox or calls a server."""
     problems, specs = [], []
     for form in parts_from(request.POST):
         if not form.is_valid():
@@ -66,9 +66,9 @@ def preview(request: HttpRequest) -> HttpResponse:
             problems.append((form.shown_name, [saving.code_refused(EnvironmentVersion)]))
         else:
             specs.append(form.spec())
-    waits = showing.costly_parts(specs) if "unasked" in request.GET else []
-    context = {"problems": problems, "parts": len(specs), "waits": waits}
-    if not waits:
+    costly_parts = showing.costly_parts(specs) if "unasked" in request.GET else []
+    context = {"problems": problems, "parts": len(specs), "waits": costly_parts}
+    if not costly_parts:
         context["preview"] = showing.preview(specs)
     return render(request, "catalogue/environments/_preview.html", context)
 
@@ -88,7 +88,7 @@ PAGES = EditorPages(
     read=config_yaml.read,
     version_page=version_page,
     refusals=_refusals,
-    context=lambda request, editor: {"shelves": showing.shelves(person(request))},
+    context=lambda request, editor: {"shelves": showing.library_sections(person(request))},
 )
 
 

@@ -70,9 +70,9 @@ def otherwise(key: str, _fields: Mapping[str, str]) -> Rule | None:
 
 
 def finish(reading: Reading) -> None:
-    kind, machines = reading.pop("_type"), reading.pop("_machines", 1)
+    sharding_kind, machines = reading.pop("_type"), reading.pop("_machines", 1)
     processes = reading.values.get("hardware.processes")
-    on_cpu = bool(reading.pop("_cpu")) or kind == "MULTI_CPU"
+    on_cpu = bool(reading.pop("_cpu")) or sharding_kind == "MULTI_CPU"
     if machines > 1:
         message = f"The document uses {machines} machines, but a run trains on one host."
         reading.note(KeyVerdict.CONTRADICTION, "num_machines", message)
@@ -80,11 +80,11 @@ def finish(reading: Reading) -> None:
         reading.put("hardware.trainer_gpus", 0 if on_cpu else processes, "use_cpu" if on_cpu else "num_processes")
     if on_cpu:
         reading.put("hardware.cpu_slots", 1, "use_cpu")
-    strategy = _strategy(reading, kind, processes or 1)
+    strategy = _strategy(reading, sharding_kind, processes or 1)
     if strategy is not None:
         reading.put("hardware.strategy", strategy, "distributed_type")
     _offload(reading, strategy)
-    if kind == "NO" and processes and processes > 1:
+    if sharding_kind == "NO" and processes and processes > 1:
         message = f"The type means one process, but num_processes is {processes}; DDP is used."
         reading.note(KeyVerdict.CONTRADICTION, "distributed_type", message, path="hardware.strategy")
     if on_cpu and reading.values.get("hardware.precision") == Precision.FP16:

@@ -1,5 +1,6 @@
 """Axolotl's YAML for GRPO."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from controlplane.catalogue.exchange.keys import (
     unchanged,
 )
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, WrongValue
+from workers.contract.run import overlapping
 from workers.contract.run.hardware import Rollout
 
 CACHE = "Datasets are prepared once, when they are imported."
@@ -38,12 +40,6 @@ def adapter(raw: Any) -> str:
     return name
 
 
-def once_an_epoch(raw: Any) -> Any:
-    if number(raw) != 1:
-        raise WrongValue("A run saves every N steps or once an epoch. Expected 1")
-    return "epoch"
-
-
 def all_linear(raw: Any) -> Any:
     return ("all-linear",) if flag(raw) else UNSET
 
@@ -52,6 +48,21 @@ def liger(raw: Any) -> Any:
     return True if any("liger" in str(name).lower() for name in names(raw)) else UNSET
 
 
+def on(raw: Any) -> Any:
+    return True if flag(raw) else UNSET
+
+
+LIGER = (
+    *("liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_swiglu", "liger_layer_norm"),
+    *("liger_cross_entropy", "liger_fused_linear_cross_entropy"),
+)
+PEFT = (
+    "peft_use_rslora",
+    "peft_use_dora",
+    "peft_init_lora_weights",
+    "lora_modules_to_save",
+    "peft_layers_to_transform",
+)
 TABLE: dict[str, Rule] = {
     "base_model": Take("model.path", text, unchanged),
     "revision_of_model": Take("model.revision", text, unchanged),
@@ -68,7 +79,7 @@ TABLE: dict[str, Rule] = {
     "warmup_steps": Take("grpo.warmup_steps", number, unchanged),
     "warmup_ratio": Take("grpo.warmup_steps", number),
     "save_strategy": Take("grpo.save_strategy", trl.saving, unchanged),
-    "saves_per_epoch": Take("grpo.save_strategy", once_an_epoch),
+    "saves_per_epoch": Take("_saves", number),
     "save_total_limit": Take("grpo.save_total_limit", trl.positive, unchanged),
     "sequence_len": Take("_sequence_len", integer),
     "adapter": Take("_adapter", adapter),
@@ -86,9 +97,13 @@ TABLE: dict[str, Rule] = {
     "flash_attention": Take("_flash", flag),
     "sdp_attention": Take("_sdpa", flag),
     "plugins": Take("hardware.liger_kernels", liger),
+    **dict.fromkeys(LIGER, Take("hardware.liger_kernels", on)),
+    "trl.vllm_lora_sync": Take("_serves_lora", flag),
+    "trl.async_prefetch": Take(overlapping.AHEAD_FIELD, on),
     "deepspeed": Take("_deepspeed", unchanged),
     "fsdp": Take("_fsdp", unchanged),
     "fsdp_config": Take("_fsdp", unchanged),
+    **dict.fromkeys(PEFT, trl.TABLE["use_rslora"]),
     "fsdp_version": Leave("The trainer sets up FSDP2 from the profile's strategy."),
     "vllm.gpu_memory_utilization": Take("_share", number),
     "vllm.tensor_parallel_size": Take("_tensor_parallel", integer),
@@ -106,9 +121,9 @@ TABLE: dict[str, Rule] = {
     "trl.vllm_server_timeout": trl.TABLE["vllm_server_timeout"],
     "trl.vllm_enable_sleep_mode": trl.TABLE["vllm_enable_sleep_mode"],
     "trl.scale_rewards": trl.TABLE["scale_rewards"],
-    "trl.reward_funcs": Leave(trl.CHOOSE_REWARDS),
+    "trl.reward_funcs": trl.TABLE["reward_funcs"],
     "trl.reward_weights": Leave(trl.CHOOSE_REWARDS),
-    "datasets": Leave(trl.CHOOSE_DATA),
+    "datasets": trl.TABLE["datasets"],
     "test_datasets": Leave(trl.CHOOSE_DATA),
     "val_set_size": Leave("Evaluation rows are chosen under Data, from the version's validation split."),
     "evals_per_epoch": Leave("The interval of evaluations is set in steps, under Evaluate every."),
@@ -132,8 +147,8 @@ TABLE: dict[str, Rule] = {
 
 
 def otherwise(key: str, fields: Mapping[str, str]) -> Rule | None:
-    """Return TRL's rule for a key, since Axolotl's `trl` section and other training arguments use TRL's names; None if
-    TRL has no rule."""
+    """Return TRL's rule for a key, since Axolotl's `trl` section and other training arguments use TRL's names, or None
+    if TRL has no rule."""
     name = key.removeprefix("trl.")
     if key.startswith("trl.") and name in trl.TABLE:
         return trl.TABLE[name]
@@ -153,17 +168,18 @@ def finish(reading: Reading) -> None:
             reading.put("attn_implementation", implementation, key)
     trl.place_optimizer(reading)
     trl.strategy(reading)
+    _saves(reading)
     trl.check(reading)
     _total(reading)
 
 
 def _engine(reading: Reading) -> None:
-    uses, mode = reading.pop("_use_vllm"), reading.pop("_vllm_mode")
+    uses_vllm, mode = reading.pop("_use_vllm"), reading.pop("_vllm_mode")
     addresses = [reading.pop(path) for path in ("_host", "_port", "_server_host", "_server_port")]
-    described = any(value is not None for value in addresses) or "_share" in reading.values
-    if uses is False:
+    is_described = any(value is not None for value in addresses) or "_share" in reading.values
+    if uses_vllm is False:
         mode = Rollout.TRANSFORMERS
-    elif mode is None and (uses or described):
+    elif mode is None and (uses_vllm or is_described):
         mode = Rollout.SERVER
     _, port, _, server_port = addresses
     if port and server_port and port != server_port:
@@ -188,6 +204,19 @@ def _adapter(reading: Reading) -> None:
     if kind is not None or "model.path" in reading.values:
         reading.put("lora", kind is not None, "adapter" if kind else "no adapter")
     trl.quantize(reading)
+
+
+def _saves(reading: Reading) -> None:
+    times = reading.pop("_saves")
+    if times == 1:
+        reading.put("grpo.save_strategy", "epoch", "saves_per_epoch")
+    elif times and (steps := reading.values.get("grpo.max_steps")):
+        # Axolotl saves after this share of all steps, whatever the size of the dataset.
+        epochs = reading.values.get("grpo.num_train_epochs", 1)
+        reading.put("grpo.save_steps", math.ceil(steps / max(times * epochs, 1)), "saves_per_epoch")
+    elif times is not None:
+        message = f"A run saves every N steps or once an epoch. Set Save every to the steps of an epoch ÷ {times:g}."
+        reading.note(KeyVerdict.LEFT_OUT, "saves_per_epoch", message, path="grpo.save_steps")
 
 
 def _total(reading: Reading) -> None:

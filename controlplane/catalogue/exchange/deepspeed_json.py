@@ -1,4 +1,4 @@
-"""DeepSpeed JSON: sharding and numbers become settings, and other tuned values are kept as a part of the profile."""
+"""DeepSpeed JSON: sharding and sizes become settings, and other tuned values are kept as the profile's config."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ ACTIVATIONS = (
 )
 SCHEDULERS = {"WarmupLR": "constant_with_warmup", "WarmupDecayLR": "linear", "WarmupCosineLR": "cosine"}
 TUNED_PREFIX = "_tuned."
-"""Prefix of the paths of keys that are kept as a DeepSpeed config."""
+"""Prefix of the paths of values that are kept as a DeepSpeed config."""
 TABLE: dict[str, Rule] = {
     "train_micro_batch_size_per_gpu": Take("grpo.per_device_train_batch_size", auto(integer)),
     "gradient_accumulation_steps": Take("grpo.gradient_accumulation_steps", auto(integer)),
@@ -71,14 +71,14 @@ def otherwise(key: str, _fields: Mapping[str, str]) -> Rule | None:
 
 
 def finish(reading: Reading) -> None:
-    tuned = _tuned(reading)
+    tuned_config = _pop_tuned_config(reading)
     stage = reading.pop("_stage")
-    if stage is None and "zero_optimization" not in tuned:
+    if stage is None and "zero_optimization" not in tuned_config:
         message = "The document has no zero_optimization; choose one of the ZeRO strategies."
         reading.note(KeyVerdict.ASSUMED, "zero_optimization", message, path="hardware.strategy")
         _training(reading, Offload.OPTIMIZER)
-        if tuned:
-            reading.put("hardware.deepspeed", tuned, "the whole document")
+        if tuned_config:
+            reading.put("hardware.deepspeed", tuned_config, "the whole document")
         return
     if stage not in (1, 2, 3):
         message = f"ZeRO stage {stage or 0} shards nothing: choose ZeRO-1, 2 or 3, or a strategy without DeepSpeed."
@@ -87,17 +87,17 @@ def finish(reading: Reading) -> None:
             reading.pop(path)
         return
     strategy = Strategy(f"zero{stage}")
-    tuned.setdefault("zero_optimization", {})["stage"] = stage
-    offload = deepspeed.offload_in(tuned["zero_optimization"])
+    tuned_config.setdefault("zero_optimization", {})["stage"] = stage
+    offload = deepspeed.offload_in(tuned_config["zero_optimization"])
     reading.put("hardware.strategy", strategy, "zero_optimization.stage")
     if offload != Offload.NONE:
         reading.put("hardware.offload", offload, "zero_optimization.offload_optimizer")
     _training(reading, offload)
-    if tuned.get("steps_per_print") == deepspeed.STEPS_PER_PRINT:
-        del tuned["steps_per_print"]
-    hardware = HardwareSpec("", trainer_gpus=1, strategy=strategy, offload=offload, deepspeed=tuned)
+    if tuned_config.get("steps_per_print") == deepspeed.STEPS_PER_PRINT:
+        del tuned_config["steps_per_print"]
+    hardware = HardwareSpec("", trainer_gpus=1, strategy=strategy, offload=offload, deepspeed=tuned_config)
     if any(deepspeed.deepspeed_problems(hardware)) or deepspeed.config_of(hardware) != deepspeed.usual_config(hardware):
-        reading.put("hardware.deepspeed", tuned, "the whole document")
+        reading.put("hardware.deepspeed", tuned_config, "the whole document")
 
 
 def _training(reading: Reading, offload: Offload) -> None:
@@ -107,25 +107,25 @@ def _training(reading: Reading, offload: Offload) -> None:
     _batch(reading)
 
 
-def _tuned(reading: Reading) -> dict[str, Any]:
-    """Remove and return the tuned part: keys that are neither settings here nor refused."""
-    tuned: dict[str, Any] = {}
-    moved = []
+def _pop_tuned_config(reading: Reading) -> dict[str, Any]:
+    """Remove and return the tuned config: the keys that are neither settings here nor refused."""
+    tuned_config: dict[str, Any] = {}
+    moved_keys = []
     for path in [path for path in reading.values if path.startswith(TUNED_PREFIX)]:
         key = reading.sources.get(path, "")
         name = path.removeprefix(TUNED_PREFIX)
         if key.startswith("checkpoint.") and name.startswith("activation_checkpointing."):
-            moved.append(name.rpartition(".")[2])
-        put(tuned, name, reading.pop(path))
-    if moved:
-        message = f"DeepSpeed reads {', '.join(moved)} under activation_checkpointing; moved there."
+            moved_keys.append(name.rpartition(".")[2])
+        put(tuned_config, name, reading.pop(path))
+    if moved_keys:
+        message = f"DeepSpeed reads {', '.join(moved_keys)} under activation_checkpointing; moved there."
         reading.note(KeyVerdict.ASSUMED, "checkpoint", message)
-    if "activation_checkpointing" in tuned:
+    if "activation_checkpointing" in tuned_config:
         message = (
             "Kept, but it affects only layers that use DeepSpeed's checkpointing; transformers' models use torch's."
         )
         reading.note(KeyVerdict.ASSUMED, "activation_checkpointing", message, path="hardware.deepspeed")
-    return tuned
+    return tuned_config
 
 
 def _precision(reading: Reading) -> None:
@@ -133,9 +133,9 @@ def _precision(reading: Reading) -> None:
     if all(flags.values()):
         message = "bf16 and fp16 are both on; bf16 is kept."
         reading.note(KeyVerdict.CONTRADICTION, "fp16.enabled", message, path="hardware.precision")
-    on = next((name for name, enabled in flags.items() if enabled), None)
-    if on:
-        reading.put("hardware.precision", on, f"{on}.enabled")
+    precision = next((name for name, enabled in flags.items() if enabled), None)
+    if precision:
+        reading.put("hardware.precision", precision, f"{precision}.enabled")
 
 
 def _optimizer(reading: Reading, offload: Offload) -> None:
@@ -164,19 +164,19 @@ def _scheduler(reading: Reading) -> None:
 
 
 def _batch(reading: Reading) -> None:
-    total, sizes = reading.values.get("_train_batch_size"), reading.sizes
-    if total is None or sizes is None:
+    train_batch_size, sizes = reading.values.get("_train_batch_size"), reading.sizes
+    if train_batch_size is None or sizes is None:
         return
     reading.pop("_train_batch_size")
     per_process = max(sizes[0] * sizes[1], 1)
-    if total < 1 or total % per_process:
-        message = f"{total} is not micro batch {sizes[0]} × accumulation {sizes[1]} × a number of processes."
+    if train_batch_size < 1 or train_batch_size % per_process:
+        message = f"{train_batch_size} is not micro batch {sizes[0]} × accumulation {sizes[1]} × a number of processes."
         reading.note(KeyVerdict.CONTRADICTION, "train_batch_size", message, path="grpo.per_device_train_batch_size")
         return
-    processes = total // per_process
+    processes = train_batch_size // per_process
     reading.put("hardware.processes", processes, "train_batch_size")
     reading.put("hardware.trainer_gpus", processes, "train_batch_size")
-    message = f"The number of processes is {total} ÷ ({sizes[0]} × {sizes[1]}) = {processes}."
+    message = f"The number of processes is {train_batch_size} ÷ ({sizes[0]} × {sizes[1]}) = {processes}."
     reading.note(KeyVerdict.ASSUMED, "train_batch_size", message, path="hardware.processes")
 
 

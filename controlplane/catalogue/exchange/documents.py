@@ -1,16 +1,29 @@
-"""Reader of all kinds of configs, which are recognised by their content."""
+"""Reader of configs of all kinds, which are recognised by their content."""
 
+import io
 import json
 import re
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import IO, Any
 
-from controlplane.catalogue.exchange import accelerate, axolotl, commands, deepspeed_json, own, reading_python, trl
+from controlplane.catalogue.exchange import (
+    accelerate,
+    axolotl,
+    commands,
+    deepspeed_json,
+    own,
+    reading_python,
+    tools,
+    trl,
+)
 from controlplane.catalogue.exchange.keys import Format, TableReader, put
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, UnreadableDocument
 from controlplane.platform import json_with_comments, safe_yaml
+from controlplane.platform.confined.tasks import ConfinedTask
 from controlplane.platform.templatetags.figures import size_in_words
 
 MAX_BYTES = 2**20
@@ -18,14 +31,16 @@ ZIP = b"PK\x03\x04"
 EXTRA_LINE = re.compile(r"^#! ([a-z_0-9]+(?:\.[A-Za-z_0-9]+)*): (.*)$", re.MULTILINE)
 """Pattern of an export's lines for values that its format has no key for."""
 HEAD = "# Lines with #! hold what this format has no key for; an import here reads them back."
+TOML_LINE = re.compile(r"^[A-Za-z_][\w.-]*[ \t]*=[ \t]*\S", re.MULTILINE)
 EXPECTED = (
-    "Expected an Axolotl or TRL YAML, a command line, a script with GRPOConfig(…), a DeepSpeed JSON, an accelerate "
-    "YAML, a run's spec.json or dry-run .zip, or a hardware profile's YAML."
+    "Expected an Axolotl, TRL, verl, NeMo RL or LLaMA-Factory YAML, a prime-rl TOML, a command line, a script with "
+    "GRPOConfig(…), a DeepSpeed JSON, an accelerate YAML, a run's spec.json or dry-run .zip, or a hardware profile's "
+    "YAML."
 )
 
 
-def read(content: bytes, fields: Mapping[str, str]) -> Reading:
-    """Read a document. `fields`: types of GRPOConfig's arguments. Raises UnreadableDocument with a reason."""
+def parse(content: bytes, fields: Mapping[str, str]) -> Reading:
+    """Parse a document. `fields` are the types of GRPOConfig's arguments. Raises UnreadableDocument with a reason."""
     text = _text(content)
     if not text.strip():
         raise UnreadableDocument("The document is empty.")
@@ -35,12 +50,32 @@ def read(content: bytes, fields: Mapping[str, str]) -> Reading:
     elif reading_python.is_python(rest):
         reading = _options(trl.SCRIPT, rest, reading_python.options(rest), fields)
     elif commands.is_command(rest):
-        reading = _options(trl.OPTIONS, rest, commands.options(rest), fields)
+        reading = _options(tools.of_command(rest) or trl.OPTIONS, rest, commands.options(rest), fields)
+    elif TOML_LINE.search(rest):
+        reading = _toml(rest, fields)
     else:
         reading = _yaml(rest, fields)
     if HEAD in text:
         restore(reading, own_lines)
     return reading
+
+
+def unpack(archive: bytes) -> bytes:
+    """Return the spec.json in a dry run's .zip, at most one byte beyond the limit. Raises UnreadableDocument if the
+    archive can't be read or has no spec.json."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            entry = next((entry for entry in opened.infolist() if entry.filename.endswith("spec.json")), None)
+            if entry is None:
+                raise UnreadableDocument("The archive contains no spec.json, so it is not a dry run.")
+            with opened.open(entry) as member:
+                return member.read(MAX_BYTES + 1)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError) as error:
+        raise UnreadableDocument("The .zip can't be read.") from error
+
+
+read = ConfinedTask(parse, "Reading this document", (UnreadableDocument,))
+_unpacked = ConfinedTask(unpack, "Unpacking this .zip", (UnreadableDocument,))
 
 
 def restore(reading: Reading, lines: list[tuple[str, str]]) -> None:
@@ -73,19 +108,11 @@ def _is_restored(reading: Reading, key: str) -> bool:
 
 def content_of(file: IO[bytes]) -> bytes:
     """Return an uploaded document, or the spec.json in a dry run's .zip; at most one byte beyond the limit. Raises
-    UnreadableDocument."""
+    UnreadableDocument if the .zip can't be unpacked."""
     start = file.read(len(ZIP))
     if start != ZIP:
         return start + file.read(MAX_BYTES + 1 - len(start))
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entry = next((entry for entry in archive.infolist() if entry.filename.endswith("spec.json")), None)
-            if entry is None:
-                raise UnreadableDocument("The archive contains no spec.json, so it is not a dry run.")
-            with archive.open(entry) as member:
-                return member.read(MAX_BYTES + 1)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError) as error:
-        raise UnreadableDocument("The .zip can't be read.") from error
+    return _unpacked(start + file.read())
 
 
 def _text(content: bytes) -> str:
@@ -119,35 +146,55 @@ def _yaml(text: str, fields: Mapping[str, str]) -> Reading:
     return _tree(tree, text, fields)
 
 
+def _toml(text: str, fields: Mapping[str, str]) -> Reading:
+    try:
+        tree = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UnreadableDocument(f"This isn’t valid TOML. {str(error)[:200]}.") from error
+    return _tree(tree, text, fields)
+
+
 def _options(
     form: Format, text: str, options: tuple[dict[str, Any], list[tuple[str, str]]], fields: Mapping[str, str]
 ) -> Reading:
     tree, skipped = options
     if not tree:
         raise UnreadableDocument(f"The {form.kind} contains no settings to import. {EXPECTED}")
-    reading = TableReader(form, fields, line_finder(text)).read(tree)
+    reading = _reader(form, text, fields).read(tree)
     for key, reason in skipped:
-        reading.note(KeyVerdict.LEFT_OUT, key, reason)
+        is_unread = reason == commands.UNREAD_WORD
+        reading.note(KeyVerdict.UNKNOWN if is_unread else KeyVerdict.LEFT_OUT, key, reason)
     return reading
 
 
 def _tree(tree: dict[str, Any], text: str, fields: Mapping[str, str]) -> Reading:
+    if isinstance(tree.get("cells"), list):
+        script, magics = reading_python.of_notebook(tree["cells"])
+        reading = _options(trl.SCRIPT, script, reading_python.options(script), fields)
+        for line in magics:
+            reading.note(KeyVerdict.LEFT_OUT, line, "Commands of a notebook aren't run here.")
+        return reading
     kind = kind_of(tree, fields)
     if kind == DocumentKind.SPEC:
         return own.read_spec(tree)
     if kind == DocumentKind.PROFILE:
         return own.read_profile(tree)
-    return TableReader(FORMATS[kind], fields, line_finder(text)).read(tree)
+    return _reader(FORMATS[kind], text, fields).read(tree)
+
+
+def _reader(form: Format, text: str, fields: Mapping[str, str]) -> TableReader:
+    """Return the reader of a document; our own exports state what differs from our defaults, not from the tool's."""
+    return TableReader(replace(form, defaults={}) if HEAD in text else form, fields, line_finder(text))
 
 
 FORMATS: dict[DocumentKind, Format] = {
     form.kind: form for form in (axolotl.FORMAT, accelerate.FORMAT, deepspeed_json.FORMAT, trl.YAML)
-}
+} | tools.FORMATS
 
 
 def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> DocumentKind:
     """Recognise the kind of a document: first by keys that only one format has, then by the number of known keys.
-    Raises UnreadableDocument."""
+    Raises UnreadableDocument if no key is known."""
     keys = set(tree)
     inner = tree.get("run", tree)
     if isinstance(inner, dict) and {"grpo", "model", "hardware"} <= set(inner):
@@ -167,7 +214,7 @@ def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> DocumentKind:
 
 
 def line_finder(text: str) -> Callable[[str], int | None]:
-    """Return a function that finds the line of a dotted key by searching for its sections one after the other."""
+    """Return a function that finds a dotted key's line by searching for its sections in turn."""
 
     def find(key: str) -> int | None:
         offset = 0

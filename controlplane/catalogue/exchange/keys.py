@@ -9,12 +9,14 @@ from controlplane.catalogue.exchange.reading import MAX_NOTES, DocumentKind, Key
 from controlplane.platform.safe_yaml import short
 
 UNSET: Any = object()
-"""Result of a converter for a value that means "not set"."""
+"""Result of a converter for values that mean "not set"."""
+LENGTHS = {"grpo.num_train_epochs": "grpo.max_steps", "grpo.max_steps": "grpo.num_train_epochs"}
+"""Two ways to give a run's length; the default of one doesn't apply beside the other."""
 
 
 @dataclass(frozen=True)
 class Take:
-    """A rule for a key whose value is stored at a path of the spec."""
+    """Rule for a key whose value is stored at a path in the spec."""
 
     path: str
     read: Callable[[Any], Any]
@@ -24,9 +26,16 @@ class Take:
 
 @dataclass(frozen=True)
 class Leave:
-    """A rule for a key that is known and deliberately skipped."""
+    """Rule for a known key that is deliberately skipped."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class Lead(Leave):
+    """Rule for a key that names what is chosen here by hand: the dataset or the rewards."""
+
+    kind: str = ""
 
 
 Rule = Take | Leave
@@ -38,22 +47,29 @@ class Format:
     table: Mapping[str, Rule]
     """Rules by the dotted path of the key in the document."""
     sections: frozenset[str] = frozenset()
-    """Mappings whose keys are looked up one by one."""
+    """Dotted paths of mappings whose keys are looked up one by one."""
     otherwise: Callable[[str, Mapping[str, str]], Rule | None] = lambda _key, _fields: None
     """Function that returns the rule for a key that isn't in the table, or None if the key is unknown."""
     finish: Callable[[Reading], None] = lambda _reading: None
-    """Function that converts temporary values (`_…`) to those of the spec, and notes contradictions."""
+    """Function that converts temporary values (`_…`) to values of the spec, and notes contradictions."""
     signs: frozenset[str] = frozenset()
     """Keys that no other format has at its top level."""
+    dotted: bool = False
+    """True if a mapping is always a section, because its keys were written with dots, as in a command's a.b=c."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values that the tool uses for keys that a document omits; one that depends on the adapter has "lora" and "full",
+    or only one of them, and may be a multiple of another key's value, as in "2 * lora_rank"."""
 
 
 @dataclass
 class TableReader:
     format: Format
     fields: Mapping[str, str]
-    """Types of the installed TRL's GRPOConfig arguments, by name."""
+    """Types of GRPOConfig's arguments in the installed TRL, by name."""
     line_of: Callable[[str], int | None] = lambda _key: None
     reading: Reading = field(init=False)
+    _given: set[str] = field(default_factory=set, init=False)
+    """Paths for which the document has a value, even one that isn't used."""
 
     def __post_init__(self) -> None:
         self.reading = Reading(self.format.kind)
@@ -61,38 +77,79 @@ class TableReader:
     def read(self, tree: Mapping[str, Any]) -> Reading:
         for key, raw in self._leaves(tree, ""):
             self._take(key, raw)
+        self._take_defaults()
         self.format.finish(self.reading)
         self.reading.notes = [
             note if note.line else replace(note, line=self.line_of(note.key)) for note in self.reading.notes
         ]
         return self.reading
 
-    def _leaves(self, tree: Mapping[str, Any], at: str) -> Iterator[tuple[str, Any]]:
+    def _leaves(self, tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for name, value in tree.items():
-            key = f"{at}.{name}" if at else str(name)
+            key = f"{prefix}.{name}" if prefix else str(name)
             if "." in str(name):
                 self._note(KeyVerdict.UNKNOWN, key, "Keys can't contain dots.")
-            elif key in self.format.sections and isinstance(value, Mapping):
+            elif isinstance(value, Mapping) and value and self._is_section(key):
                 yield from self._leaves(value, key)
             else:
                 yield key, value
 
+    def _is_section(self, key: str) -> bool:
+        """Return whether a mapping's keys are read one by one: those of known sections, and of all unknown ones."""
+        is_dotted = self.format.dotted and key != "env"
+        return is_dotted or key in self.format.sections or self._rule(key) is None
+
+    def _rule(self, key: str) -> Rule | None:
+        return self.format.table.get(key) or self.format.otherwise(key, self.fields)
+
     def _take(self, key: str, raw: Any) -> None:
-        rule = self.format.table.get(key) or self.format.otherwise(key, self.fields)
+        rule = self._rule(key)
         if rule is None:
             self._note(KeyVerdict.UNKNOWN, key, f"The value was {short(raw)}.")
         elif raw is None:
-            return
+            self.reading.taken.append(key)  # it has its default
         elif isinstance(rule, Leave):
-            self._note(KeyVerdict.LEFT_OUT, key, rule.reason)
+            names = f" The document names {short(raw)}." if isinstance(rule, Lead) else ""
+            self._note(KeyVerdict.LEFT_OUT, key, f"{rule.reason}{names}")
+            if isinstance(rule, Lead):
+                self.reading.leads.setdefault(rule.kind, []).extend(named(raw))
         else:
+            self.reading.taken.append(key)
             self._fill(rule, key, raw)
 
+    def _take_defaults(self) -> None:
+        """Fill what a whole document, which names its model, leaves to the tool's defaults; each is noted."""
+        reading = self.reading
+        if "model.path" not in reading.values:
+            return
+        given = {*self._given}
+        for key, default in self.format.defaults.items():
+            rule, value = self._rule(key), self._default(default)
+            if not isinstance(rule, Take) or value is None or rule.path in given:
+                continue
+            if LENGTHS.get(rule.path) in reading.values:
+                continue
+            self._fill(rule, key, value)
+            if rule.path in reading.values:
+                text = f"{short(value)} is taken from the tool's default, because the document doesn't set it."
+                reading.note(KeyVerdict.ASSUMED, key, text, path=rule.path)
+
+    def _default(self, default: Any) -> Any:
+        if isinstance(default, Mapping) and {*default} <= {"lora", "full"}:
+            values = self.reading.values
+            is_lora = values.get("_use_peft", values.get("_adapter", bool(self.reading.below("lora"))))
+            default = default.get("lora" if is_lora else "full")
+        if isinstance(default, str) and default.startswith("2 * "):
+            rule = self._rule(default.removeprefix("2 * "))
+            default = 2 * self.reading.values.get(rule.path, 0) if isinstance(rule, Take) else None
+        return default
+
     def _note(self, verdict: KeyVerdict, key: str, text: str, **details: Any) -> None:
-        full = len(self.reading.notes) >= MAX_NOTES
-        self.reading.note(verdict, key, text, line=None if full else self.line_of(key), **details)
+        is_full = len(self.reading.notes) >= MAX_NOTES
+        self.reading.note(verdict, key, text, line=None if is_full else self.line_of(key), **details)
 
     def _fill(self, rule: Take, key: str, raw: Any) -> None:
+        self._given.add(rule.path)
         try:
             value = rule.read(raw)
         except WrongValue as error:
@@ -102,8 +159,8 @@ class TableReader:
             return
         if rule.path in self.reading.values and self.reading.values[rule.path] != value:
             earlier_key = self.reading.sources[rule.path]
-            before = short(self.reading.values[rule.path])
-            message = f"{short(raw)} contradicts {earlier_key}: {before}, which is kept."
+            earlier_value = short(self.reading.values[rule.path])
+            message = f"{short(raw)} contradicts {earlier_key}: {earlier_value}, which is kept."
             self._note(KeyVerdict.CONTRADICTION, key, message, path=rule.path)
             return
         self.reading.put(rule.path, value, key)
@@ -128,6 +185,15 @@ def put(tree: dict[str, Any], key: str, value: Any) -> None:
             tree[section] = {}
         tree = tree[section]
     tree[name] = value
+
+
+def named(raw: Any) -> list[str]:
+    """Return the names in a value: a text, or a list of texts or of mappings with a path or a name."""
+    if isinstance(raw, str):
+        return [raw]
+    if isinstance(raw, Mapping):
+        return named(raw.get("path") or raw.get("id") or raw.get("name"))
+    return [name for part in raw for name in named(part)][:20] if isinstance(raw, list | tuple) else []
 
 
 def unchanged(value: Any) -> Any:

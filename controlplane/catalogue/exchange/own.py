@@ -19,18 +19,18 @@ ATTEMPT_KEYS = ("attempt_id", "number", "first_seq", "placement", "resume_from",
 JOB_KEYS = ("check_groups", "job")
 FLAGS = tuple(setting.name for setting in settings.of_section("") if setting.type is bool)
 UNCHANGED_KEYS = (*settings.ROWS, *(setting.name for setting in settings.of_section("") if setting.type is not bool))
-"""Keys whose values are used unchanged."""
+"""Keys whose values are stored unchanged."""
 SECTIONS: dict[str, type] = {"recovery": RecoverySpec, "hang": HangSpec, "prompts": PromptsSpec}
 
 SHARES = {
     Rollout.COLOCATE: "hardware.colocate_memory_utilization",
     Rollout.SERVER: "hardware.server.gpu_memory_utilization",
 }
-"""Paths of vLLM's share in a document, which omits a default share."""
+"""Paths of vLLM's share of GPU memory, which documents omit if it is the default."""
 
 
 def values_of(spec: RunSpec) -> dict[str, Any]:
-    """Return a run's settings by path; those of the hardware only if they differ from the defaults."""
+    """Return a run's settings by path, without most of those that have their default values."""
     return read_spec(to_dict(spec)).values
 
 
@@ -44,7 +44,7 @@ def default_hardware() -> dict[str, Any]:
 
 
 def vllm_share(spec: HardwareSpec, values: Mapping[str, Any]) -> float | None:
-    """Find vLLM's share in a document's values for this hardware; None if there is none or vLLM isn't used."""
+    """Return vLLM's share of GPU memory in a document's values, or None if there is none or vLLM isn't used."""
     path = SHARES.get(spec.rollout)
     share = values.get(path, default_hardware().get(path)) if path else None
     return float(share) if isinstance(share, int | float) and not isinstance(share, bool) else None
@@ -131,7 +131,7 @@ def _lora(reading: Reading, value: Any) -> None:
 
 
 def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
-    """Read the episodes without their corpora, which a launch looks up again by the parts that name them."""
+    """Read the episodes without their corpora, which a launch finds again by the parts that name them."""
     tree.pop("corpora", None)
     parts, limits, gateway = (tree.pop(name, None) for name in ("parts", "limits", "gateway"))
     _take(reading, EpisodeSpec, tree, "episodes")
@@ -139,8 +139,8 @@ def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
     _take(reading, GatewaySpec, _mapping(reading, gateway, "episodes.gateway"), "episodes.gateway", keep_defaults=True)
     try:
         if parts:
-            read = from_dict(EpisodeSpec, {"parts": parts}, at="episodes").parts
-            reading.put("episodes.parts", [to_dict(part) for part in read], "episodes.parts")
+            part_specs = from_dict(EpisodeSpec, {"parts": parts}, at="episodes").parts
+            reading.put("episodes.parts", [to_dict(part) for part in part_specs], "episodes.parts")
     except ContractError as error:
         reading.note(KeyVerdict.WRONG, "episodes.parts", f"{str(error).capitalize()[:300]}.", path="episodes.parts")
 
@@ -155,11 +155,11 @@ def _sinks(reading: Reading, value: Any) -> None:
                 reading.note(KeyVerdict.UNKNOWN, f"sinks.{name}", f"The value was {short(item)}.")
         return
     try:
-        chosen = [from_dict(SinkSpec, sink, at="sinks") for sink in (value if isinstance(value, list) else [])]
+        specs = [from_dict(SinkSpec, sink, at="sinks") for sink in (value if isinstance(value, list) else [])]
     except ContractError as error:
         reading.note(KeyVerdict.WRONG, "sinks", f"{str(error).capitalize()[:300]}.", path="sinks.project")
         return
-    for sink in chosen:
+    for sink in specs:
         if text := sinks.problem(sink):
             reading.note(KeyVerdict.WRONG, "sinks", text, path="sinks.project")
             continue
@@ -170,9 +170,9 @@ def _sinks(reading: Reading, value: Any) -> None:
 
 
 def _limits(reading: Reading, tree: dict[str, Any]) -> None:
-    rules = {"no_better": NoBetterSpec, "beyond": BeyondSpec}
-    _take(reading, LimitsSpec, {name: value for name, value in tree.items() if name not in rules}, "limits")
-    for name, cls in rules.items():
+    rule_classes = {"no_better": NoBetterSpec, "beyond": BeyondSpec}
+    _take(reading, LimitsSpec, {name: value for name, value in tree.items() if name not in rule_classes}, "limits")
+    for name, cls in rule_classes.items():
         if tree.get(name) is not None:
             path = f"limits.{name}"
             needed = {field.name: 1 for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
@@ -182,7 +182,7 @@ def _limits(reading: Reading, tree: dict[str, Any]) -> None:
 
 
 def _take(
-    reading: Reading, cls: type, tree: dict[str, Any], at: str, *, keep_defaults: bool = False, **needed: Any
+    reading: Reading, cls: type, tree: dict[str, Any], at: str, *, keep_defaults: bool = False, **required_fields: Any
 ) -> None:
     """Read the fields of a contract's dataclass one by one, so that every invalid one is listed."""
     fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "server"}
@@ -192,7 +192,7 @@ def _take(
             reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short(raw)}.")
             continue
         try:
-            value = getattr(from_dict(cls, {**needed, name: raw}, at=at), name)
+            value = getattr(from_dict(cls, {**required_fields, name: raw}, at=at), name)
         except ContractError as error:
             message = str(error).removeprefix(f"{key}: ").capitalize()
             reading.note(KeyVerdict.WRONG, key, f"{message[:300]}.", path=key, raw=short(raw))

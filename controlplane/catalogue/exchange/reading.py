@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-MAX_NOTES = 100
+MAX_NOTES = 500
 
 
 class DocumentKind(StrEnum):
-    """Kinds of documents, named as on the pages."""
+    """Kind of document, named as on the pages."""
 
     AXOLOTL = "Axolotl YAML"
     TRL = "TRL config"
@@ -21,10 +21,16 @@ class DocumentKind(StrEnum):
     ACCELERATE = "accelerate YAML"
     SPEC = "run spec"
     PROFILE = "hardware profile"
+    VERL = "verl config"
+    SWIFT = "ms-swift command"
+    OPENRLHF = "OpenRLHF command"
+    NEMO = "NeMo RL config"
+    LLAMAFACTORY = "LLaMA-Factory YAML"
+    PRIME = "prime-rl TOML"
 
 
 class KeyVerdict(StrEnum):
-    """Verdicts on keys that didn't simply set a value. The page has a list for each verdict, in this order."""
+    """Verdict on a key that didn't simply set a value. The page has a list for each verdict, in this order."""
 
     WRONG = "Values that can't be used"
     CONTRADICTION = "Contradictions"
@@ -38,7 +44,7 @@ class UnreadableDocument(ValueError):
 
 
 class WrongValue(ValueError):
-    """An invalid value for a key; the message is the beginning of a sentence: `Expected a number`."""
+    """Refusal of a key's value. The message is the beginning of a sentence, such as `Expected a number`."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,18 @@ class Reading:
     sources: dict[str, str] = field(default_factory=dict)
     """Keys in the document by path in the spec."""
     notes: list[Note] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
+    """Keys whose values were read, in the document's order."""
+    leads: dict[str, list[str]] = field(default_factory=dict)
+    """Names in the document of what is chosen here by hand: "dataset" and "rewards"."""
     complete: bool = False
-    """True for our own documents, in which missing settings have their defaults."""
+    """True for our own documents, in which a missing setting means its default."""
+
+    def __post_init__(self) -> None:
+        """Restore the specs' tuples, which a message between processes turns into lists."""
+        for path, value in self.values.items():
+            if isinstance(value, list) and path.startswith(("hardware.", "lora.")):
+                self.values[path] = tuple(value)
 
     def note(self, verdict: KeyVerdict, key: str, text: str, **details: Any) -> None:
         if len(self.notes) < MAX_NOTES:
@@ -79,6 +95,10 @@ class Reading:
         """Remove and return the value at a path, such as a temporary one, whose path begins with an underscore."""
         self.sources.pop(path, None)
         return self.values.pop(path, default)
+
+    def take(self, path: str) -> tuple[str, Any]:
+        """Remove a value and return (its key in the document, the value), or ("", None) if there is none."""
+        return self.sources.get(path, ""), self.pop(path)
 
     def below(self, prefix: str) -> dict[str, Any]:
         """Return the values below a path, keyed by the rest of their paths."""

@@ -1,4 +1,4 @@
-"""A document's reporting to W&B, TensorBoard and others, converted to sinks of a run. Configs set it by keys, and
+"""Conversion of a document's reporting to W&B, TensorBoard and others to a run's sinks. Documents set it by keys,
 commands and scripts also by environment variables."""
 
 from typing import Any
@@ -15,14 +15,14 @@ ADDRESS = "Addresses are stored as endpoints in the secrets; choose one under Al
 METRICS_ONLY = "Only a run's metrics, its settings and a link to its page are sent."
 
 ANY = "any"
-"""Part of the paths of values that apply to every kind of sink."""
+"""Placeholder for the kind of sink in the paths of values that apply to every kind."""
 
 
 def reports(raw: Any) -> tuple[str, ...]:
-    """Read sink kinds. Raises WrongValue for those that only transformers has."""
+    """Read sink kinds. Raises WrongValue for kinds that a run can't send to."""
     kinds = tuple(kind for kind in (() if raw == [] else names(raw)) if kind not in ("none", "all"))
-    if unknown := [kind for kind in kinds if kind not in TITLES]:
-        raise WrongValue(f"Metrics can be sent to {', '.join(TITLES)}, not to {unknown[0]}")
+    if unknown_kinds := [kind for kind in kinds if kind not in TITLES]:
+        raise WrongValue(f"Metrics can be sent to {', '.join(TITLES)}, not to {unknown_kinds[0]}")
     return kinds
 
 
@@ -109,26 +109,26 @@ def finish(reading: Reading) -> None:
 
 def _pop_values(reading: Reading, kind: str) -> dict[str, tuple[Any, str]]:
     """Remove and return the values for one kind of sink, each with its key in the document."""
-    start = f"_{kind}."
-    sources = {path: reading.sources[path] for path in reading.values if path.startswith(start)}
-    return {path.removeprefix(start): (reading.pop(path), source) for path, source in sources.items()}
+    prefix = f"_{kind}."
+    sources = {path: reading.sources[path] for path in reading.values if path.startswith(prefix)}
+    return {path.removeprefix(prefix): (reading.pop(path), source) for path, source in sources.items()}
 
 
 def _join_entity(reading: Reading, values: dict[str, tuple[Any, str]]) -> None:
     entity, source = values.pop("entity", ("", ""))
     if entity and "project" in values:
         project, project_key = values["project"]
-        values["project"] = sinks.joined(entity, project), project_key
+        values["project"] = sinks.join_project(entity, project), project_key
     elif entity:
         reading.note(KeyVerdict.LEFT_OUT, source, f"Name a project, too: {entity}/project under Also send to.")
 
 
 def _take(reading: Reading, values: dict[str, tuple[Any, str]]) -> None:
-    for part in ("project", "name"):
-        value, source = values.get(part, (None, ""))
-        before = reading.values.get(f"sinks.{part}")
+    for field in ("project", "name"):
+        value, source = values.get(field, (None, ""))
+        before = reading.values.get(f"sinks.{field}")
         if before is None and value is not None:
-            reading.put(f"sinks.{part}", value, source)
+            reading.put(f"sinks.{field}", value, source)
         elif value not in (None, before):
-            message = f"All sinks of a run share one {part}; {reading.sources[f'sinks.{part}']} sets it to {before}."
-            reading.note(KeyVerdict.CONTRADICTION, source, message, path=f"sinks.{part}")
+            message = f"All sinks of a run share one {field}; {reading.sources[f'sinks.{field}']} sets it to {before}."
+            reading.note(KeyVerdict.CONTRADICTION, source, message, path=f"sinks.{field}")

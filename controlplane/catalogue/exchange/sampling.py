@@ -13,7 +13,7 @@ TOTAL_METRICS = ("score", "seq_reward", "seq_final_reward")
 
 
 def batches(raw: Any) -> int:
-    """Convert a number of batches to extra rounds: verl and NeMo RL include the first batch, and verl's 0 means no
+    """Convert a number of batches to extra rounds: verl and NeMo RL count the first batch, too; verl's 0 means no
     limit."""
     return integer(raw) - 1 if integer(raw) > 0 else MAX_ROUNDS
 
@@ -41,8 +41,8 @@ SECTIONS = frozenset({"filter_groups", "algorithm", "algorithm.filter_groups"})
 def finish(reading: Reading) -> None:
     source = reading.sources.get("_dynamic_sampling", "dynamic_sampling")
     metric_key = reading.sources.get("_spread_in", "filter_groups.metric")
-    on, rounds, metric = (reading.pop(f"_{name}") for name in ("dynamic_sampling", "extra_rounds", "spread_in"))
-    if not on:
+    is_enabled, rounds, metric = (reading.pop(f"_{name}") for name in ("dynamic_sampling", "extra_rounds", "spread_in"))
+    if not is_enabled:
         return
     if rounds is None:
         message = f"The document sets no limit; {DEFAULT_ROUNDS} extra rounds are used, as in ms-swift."

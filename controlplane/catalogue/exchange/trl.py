@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.catalogue.exchange import reporting, sampling
+from controlplane.catalogue.exchange.commands import ALIASES
 from controlplane.catalogue.exchange.keys import (
     UNSET,
     Format,
+    Lead,
     Leave,
     Rule,
     Take,
@@ -21,10 +23,11 @@ from controlplane.catalogue.exchange.keys import (
 )
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading, WrongValue
 from workers.contract.run.hardware import Optimizer, Rollout, Strategy, WeightSync
-from workers.contract.stack.training_rules import OWNED
+from workers.contract.stack.training_rules import RESERVED
 
 CHOOSE_DATA = "Choose the dataset under Data; its rows and mapping are stored there."
 CHOOSE_REWARDS = "Choose a reward config, which contains components, weights and code."
+IN_MAPPING = "This belongs to the dataset's mapping, where a system prompt and the columns are chosen."
 CHOOSE_TOOLS = "Choose an environment, which contains tools, games and their code."
 OURS = "The control plane sets this; it manages files, logging, devices and credentials."
 OWN_SERVER = "The run starts its own server on a free port. For an external one, use a profile with its address."
@@ -53,13 +56,16 @@ BASIC = {
         ("learning_rate", "beta", "temperature", "top_p", "epsilon", "epsilon_high", "max_grad_norm"), "float"
     ),
     **dict.fromkeys(("num_train_epochs", "warmup_steps", "weight_decay"), "float"),
+    **dict.fromkeys(("repetition_penalty", "min_p", "delta", "ref_model_mixup_alpha", "entropy_coef"), "float"),
+    **dict.fromkeys(("mask_truncated_completions", "sync_ref_model", "tf32"), "bool"),
+    **{"ref_model_sync_steps": "int", "importance_sampling_level": "str", "generation_kwargs": "json"},
     **dict.fromkeys(("max_steps", "num_generations", "per_device_train_batch_size", "num_iterations", "seed"), "int"),
     **dict.fromkeys(("gradient_accumulation_steps", "max_completion_length", "per_device_eval_batch_size"), "int"),
     **dict.fromkeys(("eval_steps", "save_steps", "save_total_limit", "top_k"), "int"),
     **dict.fromkeys(("lr_scheduler_type", "loss_type", "scale_rewards"), "str"),
     **{"ddp_find_unused_parameters": "bool", "gradient_checkpointing_kwargs": "json", "torch_compile": "bool"},
 }
-"""Types of the GRPOConfig arguments that are known before a host has reported any."""
+"""Types of those GRPOConfig arguments that are known before any host has reported them all."""
 
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, str]:
@@ -68,8 +74,8 @@ def fields_of(schema: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def grpo_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
-    """Return the rule for an argument of GRPOConfig; None for any other key."""
-    if key in OWNED:
+    """Return the rule for an argument of GRPOConfig, or None for any other key."""
+    if key in RESERVED:
         return Leave(OURS)
     if key in fields:
         return Take(f"grpo.{key}", typed(fields[key]), unchanged)
@@ -83,7 +89,7 @@ def positive(raw: Any) -> Any:
 
 
 def iterations(raw: Any) -> Any:
-    """Convert a limit on tool calls to one on turns, which also include the model's final turn."""
+    """Convert a limit on tool calls to a limit on turns, which includes the model's final turn."""
     count = positive(raw)
     return count if count is UNSET else count + 1
 
@@ -93,7 +99,7 @@ def atropos(raw: Any) -> str:
 
 
 def optimizer(raw: Any) -> Any:
-    """Return the profile's optimizer with this name, or else the name, which becomes the run's own argument."""
+    """Return the Optimizer of this name or, if a profile has none, the name, for the run's own argument."""
     name = text(raw).lower().removeprefix("optimizernames.")
     return OPTIMIZERS.get(name, name)
 
@@ -163,11 +169,13 @@ TABLE: dict[str, Rule] = {
     "config": Leave(PASTE),
     "config_file": Leave(PASTE),
     "lora_task_type": Leave("The adapter is always a trainable one for a causal language model."),
-    "reward_funcs": Leave(CHOOSE_REWARDS),
-    "train_dataset": Leave(CHOOSE_DATA),
+    "reward_funcs": Lead(CHOOSE_REWARDS, "rewards"),
+    "train_dataset": Lead(CHOOSE_DATA, "dataset"),
+    **dict.fromkeys(("system_prompt", "dataset_prompt_column", "chat_template"), Leave(IN_MAPPING)),
     "reward_weights": Leave(CHOOSE_REWARDS),
     "reward_model_name_or_path": Leave(CHOOSE_REWARDS),
-    "datasets": Leave(CHOOSE_DATA),
+    "datasets": Lead(CHOOSE_DATA, "dataset"),
+    "dataset_name": Lead(CHOOSE_DATA, "dataset"),
     "turn_advantage_coef": Take("episodes.turn_advantage_coef", number, unchanged),
     "max_tool_calling_iterations": Take("episodes.limits.turns", iterations),
     "trainer": Take("_trainer", text),
@@ -178,7 +186,7 @@ TABLE: dict[str, Rule] = {
     "torch_dtype": Leave("The trainer loads the weights in the precision that its profile needs."),
     "trust_remote_code": Leave("Models can't run custom code here."),
     **dict.fromkeys(
-        ("dataset_name", "dataset_config", "dataset_train_split", "dataset_test_split", "dataset_streaming"),
+        ("dataset_config", "dataset_mixture", "dataset_train_split", "dataset_test_split", "dataset_streaming"),
         Leave(CHOOSE_DATA),
     ),
     **dict.fromkeys(
@@ -195,25 +203,6 @@ TABLE: dict[str, Rule] = {
     ),
 }
 
-ALIASES = {
-    "model_name": "model_name_or_path",
-    "model": "model_name_or_path",
-    "batch_size": "per_device_train_batch_size",
-    "grad_accum_steps": "gradient_accumulation_steps",
-    "training_steps": "max_steps",
-    "kl_coef": "beta",
-    "clip_eps": "epsilon",
-    "group_size": "num_generations",
-    "optimizer": "optim",
-    "gpu_memory_utilization": "vllm_gpu_memory_utilization",
-    "vllm_gpu_utilization": "vllm_gpu_memory_utilization",
-    "tensor_parallel_size": "vllm_tensor_parallel_size",
-    "max_model_len": "vllm_max_model_length",
-    "nproc_per_node": "num_processes",
-    "num_gpus": "num_processes",
-    "use_deepspeed": "deepspeed",
-}
-"""Option names of vLLM and of other trainers -> TRL's names."""
 COMMAND: dict[str, Rule] = {
     "mixed_precision": Take("hardware.precision", one_of(bf16="bf16", fp16="fp16", no="fp32")),
     "num_machines": Take("_machines", integer),
@@ -239,7 +228,7 @@ COMMAND: dict[str, Rule] = {
 
 
 def finish(reading: Reading) -> None:
-    """Convert the temporary values to those of the spec: rollout, LoRA, quantization, optimizer, strategy."""
+    """Convert the temporary values to those of the spec, and note contradictions."""
     reporting.finish(reading)
     sampling.finish(reading)
     _rollout(reading)
@@ -251,12 +240,12 @@ def finish(reading: Reading) -> None:
 
 
 def _rollout(reading: Reading) -> None:
-    mode, uses, source_key = reading.pop("_vllm_mode"), reading.pop("_use_vllm"), "vllm_mode"
-    server_keys = any(path.startswith("hardware.server.") for path in reading.values)
-    if mode is None and uses is not False and (uses or server_keys or "_share" in reading.values):
-        mode = Rollout.SERVER if server_keys else Rollout.COLOCATE
+    mode, uses_vllm, source_key = reading.pop("_vllm_mode"), reading.pop("_use_vllm"), "vllm_mode"
+    has_server_keys = any(path.startswith("hardware.server.") for path in reading.values)
+    if mode is None and uses_vllm is not False and (uses_vllm or has_server_keys or "_share" in reading.values):
+        mode = Rollout.SERVER if has_server_keys else Rollout.COLOCATE
         reading.note(KeyVerdict.ASSUMED, "use_vllm", f"The document sets no vLLM mode; {mode} is used, as in TRL.")
-    if uses is False:
+    if uses_vllm is False:
         mode, source_key = Rollout.TRANSFORMERS, "use_vllm"
     place_engine(reading, mode, source_key)
 
@@ -270,12 +259,16 @@ def place_engine(reading: Reading, mode: Rollout | None, source_key: str) -> Non
         "_tensor_parallel": ("hardware.server.tensor_parallel", "hardware.colocate_tensor_parallel"),
         "_max_model_len": ("hardware.server.max_model_len", "hardware.colocate_max_model_len"),
     }
-    for temporary_path, (server, colocate) in paths.items():
-        key, value = reading.sources.get(temporary_path, ""), reading.pop(temporary_path)
+    for temporary_path, (server_path, colocate_path) in paths.items():
+        key, value = reading.take(temporary_path)
         if value is not None and mode != Rollout.TRANSFORMERS:
-            reading.put(colocate if mode == Rollout.COLOCATE else server, value, key)
+            reading.put(colocate_path if mode == Rollout.COLOCATE else server_path, value, key)
         elif value is not None:
             reading.note(KeyVerdict.LEFT_OUT, key, "The trainer generates without vLLM.")
+    if mode in (Rollout.COLOCATE, Rollout.TRANSFORMERS):
+        for path in [path for path in reading.values if path.startswith("hardware.server.")]:
+            key, _ = reading.take(path)
+            reading.note(KeyVerdict.LEFT_OUT, key, f"This is a setting of a vLLM server; the rollout is {mode}.")
     gpus = reading.values.get("hardware.server.tensor_parallel", 1)
     gpus *= reading.values.get("hardware.server.data_parallel", 1)
     if gpus > 1:
@@ -283,12 +276,12 @@ def place_engine(reading: Reading, mode: Rollout | None, source_key: str) -> Non
 
 
 def _lora(reading: Reading) -> None:
-    uses = reading.pop("_use_peft")
-    sizes = reading.below("lora")
-    if uses or (uses is None and sizes):
+    uses_peft = reading.pop("_use_peft")
+    lora_values = reading.below("lora")
+    if uses_peft or (uses_peft is None and lora_values):
         reading.put("lora", True, "use_peft")
     else:
-        for name in sizes:
+        for name in lora_values:
             key = reading.sources.get(f"lora.{name}", name)
             reading.note(KeyVerdict.LEFT_OUT, key, "The document switches LoRA off.")
             reading.pop(f"lora.{name}")
@@ -298,25 +291,25 @@ def _lora(reading: Reading) -> None:
 
 
 def quantize(reading: Reading) -> None:
-    bits = [name for name in BITS if reading.pop(f"_{name}")]
-    if len(bits) > 1:
+    requested_bits = [name for name in BITS if reading.pop(f"_{name}")]
+    if len(requested_bits) > 1:
         message = "4-bit and 8-bit weights are both requested; 4-bit is used."
         reading.note(KeyVerdict.CONTRADICTION, "load_in_8bit", message, path="hardware.quantization")
-    if bits:
-        reading.put("hardware.quantization", bits[0], f"load_in_{bits[0]}")
+    if requested_bits:
+        reading.put("hardware.quantization", requested_bits[0], f"load_in_{requested_bits[0]}")
         if not reading.values.get("lora"):
             message = "A quantized model is frozen, so only a LoRA on it can be trained."
-            reading.note(KeyVerdict.CONTRADICTION, f"load_in_{bits[0]}", message, path="use_lora")
+            reading.note(KeyVerdict.CONTRADICTION, f"load_in_{requested_bits[0]}", message, path="use_lora")
 
 
 def place_optimizer(reading: Reading) -> None:
-    key, value = reading.sources.get("_optim", ""), reading.pop("_optim")
+    key, value = reading.take("_optim")
     if value is not None:
         reading.put("hardware.optimizer" if isinstance(value, Optimizer) else "grpo.optim", value, key)
 
 
 def _credit(reading: Reading) -> None:
-    """Read the trainer's name: MT-GRPO is GRPO with an advantage for each turn in addition to that of the outcome."""
+    """Read the trainer's name. MT-GRPO is GRPO with per-turn advantages in addition to the outcome advantage."""
     name = reading.pop("_trainer", "grpo").lower()
     if name.replace("-", "_") in MULTI_TURN:
         if "episodes.turn_advantage_coef" not in reading.values:
@@ -326,25 +319,29 @@ def _credit(reading: Reading) -> None:
 
 
 def strategy(reading: Reading) -> None:
-    """Set the sharding strategy, and the numbers of processes and GPUs."""
-    preset, zero, fsdp = reading.pop("_preset"), reading.pop("_zero"), reading.pop("_fsdp")
-    file, multi = reading.pop("_deepspeed"), reading.pop("_multi_gpu")
+    """Set the sharding strategy, the number of GPUs, and LoRA hot-swap, and note contradictions."""
+    preset, zero_stage, uses_fsdp = reading.pop("_preset"), reading.pop("_zero"), reading.pop("_fsdp")
+    for name in uses_fsdp if isinstance(uses_fsdp, Mapping) else ():
+        reading.note(
+            KeyVerdict.LEFT_OUT, f"fsdp_config.{name}", "The trainer sets up FSDP2 from the profile's strategy."
+        )
+    deepspeed_file, is_multi_gpu = reading.pop("_deepspeed"), reading.pop("_multi_gpu")
     serves_lora, machines = reading.pop("_serves_lora"), reading.pop("_machines", 1)
-    sharding = _preset(reading, preset) or (Strategy.FSDP2 if fsdp else None)
-    if file:
-        stage = _named_stage(str(file)) or sharding
+    sharding = _preset(reading, preset) or (Strategy.FSDP2 if uses_fsdp else None)
+    if deepspeed_file:
+        stage = _named_stage(str(deepspeed_file)) or sharding
         reading.note(
             KeyVerdict.LEFT_OUT, "deepspeed", PASTE if stage is None else f"{PASTE} Its name suggests {stage}."
         )
-        if fsdp:
+        if uses_fsdp:
             reading.note(KeyVerdict.CONTRADICTION, "fsdp", "DeepSpeed and FSDP can't be combined; DeepSpeed is kept.")
         sharding = stage or sharding
-    if zero in (1, 2, 3):
-        sharding = Strategy(f"zero{zero}")
+    if zero_stage in (1, 2, 3):
+        sharding = Strategy(f"zero{zero_stage}")
     processes = reading.values.get("hardware.processes")
     if sharding is None and processes is not None:
         sharding = Strategy.DDP if processes > 1 else Strategy.NONE
-    if sharding is not None and (sharding != Strategy.DDP or multi or processes):
+    if sharding is not None and (sharding != Strategy.DDP or is_multi_gpu or processes):
         reading.put("hardware.strategy", sharding, "strategy")
     if serves_lora:
         reading.put("hardware.server.weight_sync", WeightSync.LORA, "enable_lora")
@@ -370,7 +367,7 @@ def _named_stage(file: str) -> Strategy | None:
 
 
 def check(reading: Reading) -> None:
-    """Note contradictions among a run's own settings, and remove the values that lose."""
+    """Note contradictions among a run's own settings, and remove the overridden values."""
     values = reading.values
     if values.get("grpo.bf16") and values.get("grpo.fp16"):
         reading.note(KeyVerdict.CONTRADICTION, "fp16", "bf16 and fp16 are both on; bf16 is kept.", path="precision")
@@ -393,4 +390,4 @@ def command_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
 SIGNS = frozenset({"model_name_or_path", "num_generations", "reward_funcs", "per_device_train_batch_size"})
 YAML = Format(DocumentKind.TRL, TABLE, sampling.SECTIONS, grpo_rule, finish, SIGNS)
 SCRIPT = Format(DocumentKind.PYTHON, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
-OPTIONS = Format(DocumentKind.COMMAND, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
+OPTIONS = Format(DocumentKind.COMMAND, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish, dotted=True)

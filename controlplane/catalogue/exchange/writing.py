@@ -17,7 +17,7 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.stack import deepspeed
 
 MAX_DEPTH = 4
-"""Maximum nesting of arguments; the YAML reader limits nesting, so deeper ones are written as comments."""
+"""Maximum nesting depth of arguments; deeper ones, which the YAML reader would refuse, are written as comments."""
 AXOLOTL_SECTION = frozenset(
     {
         *("beta", "num_generations", "max_completion_length", "temperature", "top_p", "top_k", "min_p"),
@@ -148,10 +148,10 @@ def _depth(value: Any) -> int:
 
 
 def _document(title: str, tree: dict[str, Any], form: Format, values: Mapping[str, Any]) -> str:
-    """Return the tree as YAML, followed by every value that reading the YAML alone would miss or change."""
-    plain: dict[str, Any] = json.loads(json.dumps(tree))
-    reading = TableReader(form, trl.BASIC).read(plain)
-    missed = {path: value for path, value in values.items() if reading.values.get(path, reading) != value}
+    """Return the tree as YAML, followed by the values that reading the YAML alone would miss or change."""
+    plain_tree: dict[str, Any] = json.loads(json.dumps(tree))
+    reading = TableReader(form, trl.BASIC).read(plain_tree)
+    missing = {path: value for path, value in values.items() if reading.values.get(path, reading) != value}
     surplus = dict.fromkeys(path for path in reading.values if path not in values)
-    lines = [f"#! {path}: {json.dumps(value)}" for path, value in {**missed, **surplus}.items()]
-    return "\n".join([f"# {title}", safe_yaml.dump(plain, tuple(plain)), documents.HEAD, *lines, ""])
+    lines = [f"#! {path}: {json.dumps(value)}" for path, value in {**missing, **surplus}.items()]
+    return "\n".join([f"# {title}", safe_yaml.dump(plain_tree, tuple(plain_tree)), documents.HEAD, *lines, ""])

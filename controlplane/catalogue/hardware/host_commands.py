@@ -16,12 +16,10 @@ class BrokerDown(Exception):
 
 
 def send(host_name: str, task: Task, args: Sequence[Any]) -> None:
-    """Put a command into a host's queue.
-
-    Commands don't expire: Celery would compare the host's clock with ours, and a host whose clock is ahead would drop
-    them all. Late commands must therefore be harmless: a launch depends on its claim, a reap on the lock, and a stop is
-    never revoked. The tick sends lost commands again.
-    """
+    """Put a command into a host's queue. Raises BrokerDown if the message broker can't be reached. Commands don't
+    expire, since Celery would compare the host's clock with ours: a host whose clock is ahead would drop them all. Late
+    commands must therefore be harmless: a launch depends on its claim, a reap on the lock, and a stop is never revoked.
+    The tick sends lost commands again."""
     if not settings.REDIS_URL:
         raise BrokerDown("REDIS_URL is not set.")
     try:

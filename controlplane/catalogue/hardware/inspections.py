@@ -18,14 +18,13 @@ class HostAway(Exception):
     """Failure to send a request to a host."""
 
 
-def request_inspection(host: Host, model: str, *, revision: str = "", again: bool = False) -> ModelInspection:
-    """Return the open or recent inspection of this model, or request a new one from the host. Raises HostAway.
-
-    `again`: ignore an existing result, because its cause has changed (accepted terms, freed disk space).
-    """
-    existing = latest_inspection(host, model, revision)
-    if existing is not None and not (again and existing.answered_at):
-        return existing
+def request_inspection(host: Host, model: str, *, revision: str = "", force: bool = False) -> ModelInspection:
+    """Return the open or recent inspection of this model, or request a new one from the host. Raises HostAway if the
+    request can't be sent. With `force`, an existing result is ignored, because its cause has changed (accepted terms,
+    freed disk space)."""
+    existing_inspection = latest_inspection(host, model, revision)
+    if existing_inspection is not None and not (force and existing_inspection.answered_at):
+        return existing_inspection
     inspection = ModelInspection.objects.create(host=host, model=model, revision=revision)
     try:
         host_commands.send(host.name, Task.INSPECT_MODEL, [inspection.pk, model, revision])
@@ -36,13 +35,13 @@ def request_inspection(host: Host, model: str, *, revision: str = "", again: boo
 
 
 def latest_inspection(host: Host, model: str, revision: str = "") -> ModelInspection | None:
-    """Find a recent result or a request that is still pending; None if there is neither."""
+    """Find a recent result or a request that is still pending; return None if there is neither."""
     now = timezone.now()
-    rows = ModelInspection.objects.filter(host=host, model=model, revision=revision)
-    answered = rows.filter(answered_at__gte=now - FRESH_FOR).order_by("-answered_at").first()
-    if answered is not None:
-        return answered
-    return rows.filter(answered_at=None, asked_at__gte=now - timedelta(seconds=RESPONSE_TIMEOUT_S)).first()
+    inspections = ModelInspection.objects.filter(host=host, model=model, revision=revision)
+    completed = inspections.filter(answered_at__gte=now - FRESH_FOR).order_by("-answered_at").first()
+    if completed is not None:
+        return completed
+    return inspections.filter(answered_at=None, asked_at__gte=now - timedelta(seconds=RESPONSE_TIMEOUT_S)).first()
 
 
 def is_overdue(inspection: ModelInspection) -> bool:

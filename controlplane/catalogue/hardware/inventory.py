@@ -1,9 +1,8 @@
-"""Validation of a host's announcement, which may be faulty, into plain values of known types.
+"""Conversion of a host's announcement, which may be faulty, to plain values of known types.
 
 This happens on arrival, so that readers of the stored row can rely on it, and again for pages.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,19 +21,19 @@ def clean(raw: Any) -> dict[str, Any]:
     facts = _plain(raw)
     if not isinstance(facts, dict):
         return {}
-    shaped = {key: SHAPES[key](value) if key in SHAPES else value for key, value in facts.items()}
-    return {key: value for key, value in shaped.items() if value is not None or key not in SHAPES}
+    checked_facts = {key: SHAPES[key](value) if key in SHAPES else value for key, value in facts.items()}
+    return {key: value for key, value in checked_facts.items() if value is not None or key not in SHAPES}
 
 
 def number(value: Any) -> float | None:
-    """Return a finite number that fits a database column as a float; None for any other value."""
+    """Return a finite number that fits a database column as a float, or None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and abs(value) < 2**53 else None
+    return float(value) if abs(value) < 2**53 else None
 
 
 def count(value: Any) -> int | None:
-    """Return a non-negative number as an integer; None for any other value."""
+    """Return a non-negative number as an integer, or None for any other value."""
     parsed = number(value)
     return None if parsed is None or parsed < 0 else int(parsed)
 
@@ -51,8 +50,8 @@ def sandbox(value: Any) -> dict[str, Any] | None:
     """Return the best sandbox backend and, for each one that was tried, why it doesn't work ("" if it does)."""
     if not isinstance(value, dict) or not isinstance(value.get("tried"), dict):
         return None
-    tried = {key: part for key, part in value["tried"].items() if isinstance(part, str)}
-    return {"backend": text(value.get("backend")) or None, "tried": tried}
+    reasons = {key: reason for key, reason in value["tried"].items() if isinstance(reason, str)}
+    return {"backend": text(value.get("backend")) or None, "tried": reasons}
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -86,7 +85,7 @@ def _gpus(value: Any) -> list[dict[str, Any]] | None:
 
 
 def _gpu(index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
-    measured = {name: number(entry.get(name)) for name in ("util_percent", "power_w", "temperature_c")}
+    measurements = {name: number(entry.get(name)) for name in ("util_percent", "power_w", "temperature_c")}
     return {
         "index": index,
         "name": text(entry.get("name")) or "GPU",
@@ -96,7 +95,7 @@ def _gpu(index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
         "used_mib": count(entry.get("used_mib")) or 0,
         "capability": text(entry.get("capability")) or "",
         "links": [link for value in _list(entry.get("links"))[:MAX_GPUS] if (link := _link(value))],
-        **measured,
+        **measurements,
     }
 
 

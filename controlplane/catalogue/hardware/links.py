@@ -20,7 +20,7 @@ class Links:
     """Description of all pairs; "" if they differ or are unknown."""
     indexes: tuple[int, ...] = ()
     rows: tuple[tuple[int, tuple[str, ...]], ...] = ()
-    """(GPU, its label for each GPU, with "" for itself), if pairs differ."""
+    """Rows as (GPU, its label for each GPU, with "" for itself), if pairs differ."""
     legend: tuple[tuple[str, str], ...] = ()
 
 
@@ -36,11 +36,11 @@ def links_of(gpus: Sequence[Mapping[str, Any]]) -> Links:
     pairs = [frozenset((a, b)) for i, a in enumerate(indexes) for b in indexes[i + 1 :]]
     if not labels or not pairs:
         return Links("")
-    distinct = {labels.get(pair, "–") for pair in pairs}
-    if len(distinct) == 1:
-        return Links(f"{distinct.pop()} between {'both' if len(pairs) == 1 else 'all'}")
+    distinct_labels = {labels.get(pair, "–") for pair in pairs}
+    if len(distinct_labels) == 1:
+        return Links(f"{distinct_labels.pop()} between {'both' if len(pairs) == 1 else 'all'}")
     rows = tuple((a, tuple("" if a == b else labels.get(frozenset((a, b)), "–") for b in indexes)) for a in indexes)
-    path_types = sorted({label.rpartition(" ")[2] for label in distinct} & set(PATHS))
+    path_types = sorted({label.rpartition(" ")[2] for label in distinct_labels} & set(PATHS))
     return Links("", indexes, rows, tuple((name, PATHS[name]) for name in path_types))
 
 

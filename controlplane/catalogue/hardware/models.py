@@ -22,21 +22,21 @@ class Host(models.Model):
     inventory = models.JSONField(default=dict)
     """Result of workers.host.announce.inventory(): boot_id, gpus, cpu_slots, memory, disk, versions, model_roots."""
     trainer_schema = models.JSONField(null=True)
-    """Output of workers.trainer.describe: the typed fields of the installed GRPOConfig; None if it has no trainer."""
+    """Output of workers.trainer.describe: the typed fields of the installed GRPOConfig; None if the host has none."""
     announced_at = models.DateTimeField(null=True)
     """Time of the last announcement by the control plane's clock, since a host's clock may be wrong."""
     draining = models.BooleanField(default=False)
     watched_at = models.DateTimeField(null=True)
-    """When the host's Hardware page was last open; while it is, the host announces itself more often."""
+    """Time at which the host's Hardware page was last open; while it is open, the host announces itself more often."""
     history = models.JSONField(default=list)
-    """Last readings of the host's GPUs, oldest first: [unix seconds, [util_percent or null, one per GPU in order]]."""
+    """Latest readings of its GPUs, oldest first: [unix seconds, [util_percent or null, one per GPU in order]]."""
     idle_mib = models.JSONField(default=dict)
-    """Memory used on each GPU while it had no lease: {index: MiB}. Use above this during a lease belongs to the run."""
+    """Memory used on each GPU while it had no lease, {index: MiB}; anything above this belongs to a lease's run."""
     removed_at = models.DateTimeField(null=True)
-    """When an operator removed the host; its runs keep it, and its next announcement restores it."""
+    """Time at which an operator removed the host; its runs keep it, and its next announcement restores it."""
 
     unsandboxed_allowed = models.BooleanField(default=False)
-    """True if an admin lets rewards run code here without a sandbox."""
+    """True if an admin allows rewards to run code on this host without a sandbox."""
     unsandboxed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     gpu_hour_price = models.FloatField(null=True)
     """Price of one GPU per hour, set by an admin; None if costs aren't shown."""
@@ -56,7 +56,7 @@ class Host(models.Model):
 
     @property
     def vllm(self) -> str:
-        """Version of vLLM in the trainer's environment, at most 40 characters; "" if the host announces none."""
+        """Version of vLLM in the trainer's environment, at most 40 characters, or "" if the host announces none."""
         return str((self.inventory.get("versions") or {}).get("vllm") or "")[:40]
 
     def is_fresh(self, now: datetime) -> bool:
@@ -69,8 +69,8 @@ class Host(models.Model):
     def is_another_machine(self, boot_id: object, now: datetime) -> bool:
         """Return whether an announcement comes from a second machine with this host's name and token, a copy of its
         disk, while the first is online. After a restart, the earlier boot soon goes stale."""
-        current = self.inventory.get("boot_id") if isinstance(self.inventory, dict) else ""
-        return bool(current and boot_id and current != boot_id) and self.is_fresh(now)
+        current_boot_id = self.inventory.get("boot_id") if isinstance(self.inventory, dict) else ""
+        return bool(current_boot_id and boot_id and current_boot_id != boot_id) and self.is_fresh(now)
 
 
 class ModelInspection(models.Model):
@@ -96,14 +96,14 @@ class HardwareProfile(Deletable):
     name = models.CharField(max_length=80)
     description = models.TextField(blank=True)
     spec = models.JSONField()
-    """workers.contract.HardwareSpec, of which each run keeps a frozen copy."""
+    """workers.contract.run.hardware.HardwareSpec, of which each run keeps a frozen copy."""
     lora = models.JSONField(null=True)
-    """workers.contract.LoraSpec; None for full fine-tuning."""
+    """workers.contract.run.spec.LoraSpec; None for full fine-tuning."""
     batch = models.JSONField(default=dict)
-    """Values of GRPOConfig's arguments in profiles.BATCH_FIELDS; a missing one has no default."""
+    """Values of the GRPOConfig arguments in BATCH_FIELDS; the profile sets no default for a missing one."""
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     archived_at = models.DateTimeField(null=True)
-    """When the profile was archived; since then it isn't offered for new runs."""
+    """Time at which the profile was archived; since then it isn't offered for new runs."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     objects = Kept["HardwareProfile"]()

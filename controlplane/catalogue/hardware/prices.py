@@ -28,7 +28,7 @@ class Money:
 
 
 def gpu_hour(host: Host | None) -> Money | None:
-    """Return a host's price of a GPU-hour; None if no admin has set one."""
+    """Return a host's price per GPU-hour, or None if no admin has set one."""
     if host is None or host.gpu_hour_price is None:
         return None
     return Money(host.gpu_hour_price, host.currency)
@@ -36,10 +36,10 @@ def gpu_hour(host: Host | None) -> Money | None:
 
 def total(amounts: Iterable[Money]) -> str:
     """Sum the amounts of each currency, and format them as $3.00 + 2.50 CHF."""
-    sums: dict[str, float] = {}
+    sums_by_currency: dict[str, float] = {}
     for money in amounts:
-        sums[money.currency] = sums.get(money.currency, 0.0) + money.amount
-    return " + ".join(str(Money(amount, currency)) for currency, amount in sums.items())
+        sums_by_currency[money.currency] = sums_by_currency.get(money.currency, 0.0) + money.amount
+    return " + ".join(str(Money(amount, currency)) for currency, amount in sums_by_currency.items())
 
 
 class PriceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only

@@ -1,7 +1,7 @@
 """The fields of a hardware profile: labels, help texts, and when they apply. The form is built from this data.
 
-Names are those of the contract: of HardwareSpec without a prefix, of ServerSpec with `server_`, of LoraSpec with
-`lora_`, and of GRPOConfig for the batch.
+Names are those in the contract: HardwareSpec's without a prefix, ServerSpec's with `server_`, LoraSpec's with `lora_`,
+and for the batch GRPOConfig's.
 """
 
 from dataclasses import dataclass

@@ -16,7 +16,7 @@ from workers.contract.stack.deepspeed import number_problems
 from workers.contract.stack.hardware_rules import problems_with_lora
 from workers.contract.wire.documents import from_dict, to_dict
 
-DIVISION = ("per_device_train_batch_size", "gradient_accumulation_steps")
+DIVISION_FIELDS = ("per_device_train_batch_size", "gradient_accumulation_steps")
 """Fields whose product is the number of completions per step in each process."""
 
 
@@ -71,11 +71,11 @@ def launch_values(row: HardwareProfile) -> dict[str, str]:
 
 
 def step_of(batch: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the completions per step, however they are divided into passes, and the batch's other fields."""
-    sizes = [batch.get(name) for name in DIVISION]
-    numbers = [size for size in sizes if isinstance(size, int)]
-    undivided = {name: batch[name] for name in BATCH_FIELDS if name in batch and name not in DIVISION}
-    return prod(numbers) if len(numbers) == len(DIVISION) else sizes, undivided
+    """Return a process's completions per step, however they are divided into passes, and the batch's other fields."""
+    sizes = [batch.get(name) for name in DIVISION_FIELDS]
+    set_sizes = [size for size in sizes if isinstance(size, int)]
+    other_fields = {name: batch[name] for name in BATCH_FIELDS if name in batch and name not in DIVISION_FIELDS}
+    return prod(set_sizes) if len(set_sizes) == len(DIVISION_FIELDS) else sizes, other_fields
 
 
 def profile_problems(profile: Profile) -> list[Problem]:
@@ -98,19 +98,19 @@ def _arithmetic(profile: Profile) -> Iterator[Problem]:
         is_complete = {"per_device_train_batch_size", "num_generations"} <= set(batch_values)
         if is_complete or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in batch_values):
             changes = repairs(batch, problem.rule)
-            nearest = [f"{name.replace('_', ' ')} {value}" for name, value in changes if name in batch_values]
-            fix = f"Nearest valid values: {', '.join(nearest[:3])}." if nearest else ""
+            nearest_values = [f"{name.replace('_', ' ')} {value}" for name, value in changes if name in batch_values]
+            fix = f"Nearest valid values: {', '.join(nearest_values[:3])}." if nearest_values else ""
             yield Problem(problem.field, problem.sentence, fix)
 
 
 def _lengths(profile: Profile) -> Iterator[Problem]:
-    spec, completion = profile.spec, profile.batch.get("max_completion_length")
+    spec, completion_length = profile.spec, profile.batch.get("max_completion_length")
     server = spec.vllm_server if spec.vllm_server and not spec.vllm_server.attached else None
     limits = {
         "colocate_max_model_len": spec.colocate_max_model_len if spec.rollout == Rollout.COLOCATE else None,
         "server_max_model_len": server.max_model_len if server else None,
     }
     for name, limit in limits.items():
-        if completion and limit is not None and 0 < limit <= completion:
-            sentence = f"{limit:,} tokens leave no room for a prompt if completions may have {completion:,}."
+        if completion_length and limit is not None and 0 < limit <= completion_length:
+            sentence = f"{limit:,} tokens leave no room for a prompt if completions may have {completion_length:,}."
             yield Problem(name, sentence)

@@ -24,5 +24,5 @@ def host_for(request: HttpRequest, host_id: int) -> Host:
 
 
 def known_host_for(request: HttpRequest, host_id: int) -> Host:
-    """Find a host even if it is removed, for a repeated click and for older rows that refer to it."""
+    """Find a host, also a removed one, for repeated clicks and for older rows that refer to it."""
     return get_object_or_404(Host.every, pk=host_id)

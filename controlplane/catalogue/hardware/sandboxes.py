@@ -1,4 +1,4 @@
-"""Isolation of code that rewards run on a host, by the host's report and an admin's permission."""
+"""Isolation of code that rewards run on a host, according to the host's report and an admin's permission."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class HostSandbox:
 
     @property
     def reach(self) -> str:
-        """Risk of running model-written code, for people; "" if a sandbox isolates it or it doesn't run."""
+        """Sentence on the risk of running model-written code; "" if a sandbox isolates the code or none is run."""
         return BARE if self.bare else ""
 
     @property
@@ -47,12 +47,12 @@ def sandbox_of(host: Host) -> HostSandbox:
     report = inventory.sandbox(host.inventory.get("sandbox"))
     if report is None:
         return HostSandbox(False, "", (), host.unsandboxed_allowed)
-    lacks = tuple((name, reason) for name, reason in report["tried"].items() if reason)
-    return HostSandbox(True, report["backend"] or "", lacks, host.unsandboxed_allowed)
+    failed_backends = tuple((name, reason) for name, reason in report["tried"].items() if reason)
+    return HostSandbox(True, report["backend"] or "", failed_backends, host.unsandboxed_allowed)
 
 
 def problem(host: Host) -> str:
-    """Explain why rewards that run code can't run on the host; "" if they can."""
+    """Explain why rewards that run code can't run on the host; return "" if they can."""
     host_sandbox = sandbox_of(host)
     if host_sandbox.runs_code:
         return ""

@@ -1,8 +1,8 @@
-"""The built-in hardware profiles of shipped.toml, each with the numbers of the setup that it reproduces.
+"""The built-in hardware profiles of shipped.toml, each with the settings of the setup that it reproduces.
 
-Where today's versions (TRL 1.16, vLLM 0.22 to 0.31) reject the original, the profile is corrected and a comment
-says how. Batches are divided into as few passes as the named cards have room for, which trains the same. A migration
-inserts them once.
+Where today's versions (TRL 1.16, vLLM 0.22 to 0.31) reject the original, the profile is corrected and a comment says
+how. Batches are divided into as few passes as the named GPUs have room for, which doesn't affect training. A migration
+inserts the profiles once.
 """
 
 import tomllib
@@ -26,8 +26,8 @@ class Shipped(Profile):
     measured: bool = True
     """True if runs with it were measured on GPUs (tests/gpu)."""
     model: str = ""
-    """Model for which the memory estimate divided the batch on such GPUs: the setup's, or the largest usual one that
-    fits; "" if the division is the setup's own."""
+    """Model for which the memory estimate divided the batch on such GPUs: that of the setup, or the largest usual one
+    that fits; "" if the batch is divided as in the setup."""
     guide: dict[str, int] = field(default_factory=dict)
     """The setup's own division of the same batch, if it is different."""
 

@@ -1,4 +1,4 @@
-"""One-time join codes: created by an operator or for a requested machine, and used up by the first machine."""
+"""One-time join codes, created by an operator or for a requested machine, and used up by the first machine."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ FORGOTTEN_AFTER = timedelta(days=7)
 
 def create(host_name: str, *, by: User | None, code: str = "") -> tuple[JoinCode, str]:
     """Create a code for a host of this name ("" for any name), and return its row and the code, of which only a hash is
-    stored. `code`: a secret that the caller can derive again; random by default."""
+    stored. `code` is a secret that the caller can derive again, by default a random one."""
     now = timezone.now()
     code = code or secrets.token_hex(20)  # hex, since a leading dash would be an option of the command
     row = JoinCode.objects.create(
@@ -38,7 +38,7 @@ def find(code: str) -> JoinCode | None:
 
 
 def problem(row: JoinCode | None) -> str:
-    """Explain why a code can't be used; "" if it can."""
+    """Explain why a code can't be used; return "" if it can."""
     if row is None:
         return "This join code is unknown. Copy the whole command from the Hardware page."
     if row.used_at is not None:
@@ -49,13 +49,13 @@ def problem(row: JoinCode | None) -> str:
 
 
 def use_up(row: JoinCode, host_name: str) -> bool:
-    """Mark a code as used by one conditional UPDATE; return False if another machine was first."""
-    unused = JoinCode.objects.filter(pk=row.pk, used_at=None, expires_at__gt=timezone.now())
-    return bool(unused.update(used_at=timezone.now(), used_by=host_name))
+    """Mark a code as used with one conditional UPDATE; return False if another machine was first."""
+    unused_codes = JoinCode.objects.filter(pk=row.pk, used_at=None, expires_at__gt=timezone.now())
+    return bool(unused_codes.update(used_at=timezone.now(), used_by=host_name))
 
 
 def forget(now: datetime) -> None:
-    """Delete codes that expired long ago; until then, pages show what became of them."""
+    """Delete codes that expired long ago; until then, pages show whether they were used."""
     JoinCode.objects.filter(expires_at__lt=now - FORGOTTEN_AFTER).delete()
 
 

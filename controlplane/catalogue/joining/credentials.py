@@ -13,7 +13,7 @@ from controlplane.platform.accounts.models import User
 from controlplane.platform.http.tokens import hashed
 
 NOTE_INTERVAL = timedelta(minutes=1)
-"""Interval at which the last use is stored, since hosts announce themselves every few seconds, mostly unchanged."""
+"""Minimum interval between stored uses, since hosts announce themselves every few seconds, mostly unchanged."""
 
 
 class HostNameTaken(Exception):
@@ -30,12 +30,12 @@ class Issued:
 
 
 def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issued:
-    """Issue credentials to a host without any. Raises HostNameTaken, also for a name that differs only in its case:
-    nobody could tell the two hosts apart."""
+    """Issue credentials to a host that has none. Raises HostNameTaken if a host has this name, or one that differs only
+    in case: nobody could tell the two apart."""
     token, password = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with transaction.atomic():
-        if taken := _of_any_case(name):
-            raise HostNameTaken(f"A host named {taken.host_name} has already joined.")
+        if existing := _of_any_case(name):
+            raise HostNameTaken(f"A host named {existing.host_name} has already joined.")
         credential = HostCredential.objects.create(
             host_name=name,
             token_sha256=hashed(token),
@@ -46,21 +46,21 @@ def issue(name: str, *, by: User | None = None, embedded: bool = False) -> Issue
     return Issued(credential, token, password)
 
 
-def embedded_token(name: str, present: str) -> str | None:
-    """Issue a token to the host that `up` runs next to the control plane, which needs no join code; return None if its
-    `present` token is valid. Raises HostNameTaken."""
-    if is_valid(name, present.strip()):
+def embedded_token(name: str, current_token: str) -> str | None:
+    """Issue a token, without a join code, to the host that `up` runs next to the control plane; return None if its
+    `current_token` is valid. Raises HostNameTaken if another machine has joined under this name."""
+    if is_valid(name, current_token.strip()):
         return None
     with transaction.atomic():
-        current = _of_any_case(name)
-        if current is not None and not current.embedded:
+        credential = _of_any_case(name)
+        if credential is not None and not credential.embedded:
             raise HostNameTaken(
-                f"Another machine has joined as {current.host_name}. Set GRPO_HOST_NAME to another name for this "
+                f"Another machine has joined as {credential.host_name}. Set GRPO_HOST_NAME to another name for this "
                 "machine; to replace that one, start under the other name and revoke it on the Hardware page."
             )
         # Deleted, not revoked: revoking ends the runs of a host, and this is the same machine.
-        if current is not None:
-            current.delete()
+        if credential is not None:
+            credential.delete()
         return issue(name, embedded=True).token
 
 
@@ -84,13 +84,13 @@ def was_revoked(name: str, token: str) -> bool:
 
 
 def revoke(name: str, by: User | None) -> bool:
-    """Revoke a host's token, and return whether it had one. `host_redis` deletes the host's user in Redis."""
+    """Revoke a host's token, and return whether it had one. To delete its user in Redis, call `host_redis.delete`."""
     return bool(_active(name).update(revoked_at=timezone.now(), revoked_by=by))
 
 
 def revoked_since_dispatch() -> Exists:
-    """Return a query expression for attempts whose host was revoked after they were dispatched. A host that joins again
-    under its old name gets new tokens, and those of earlier attempts stay revoked."""
+    """Return a query expression for attempts whose host was revoked after they were dispatched. If a host joins again
+    under its old name, the tokens of earlier attempts stay revoked."""
     return Exists(
         HostCredential.objects.filter(host_name=OuterRef("host__name"), revoked_at__gte=OuterRef("dispatched_at"))
     )
@@ -115,7 +115,7 @@ def note_copy(credential: HostCredential) -> None:
 
 
 def _of_any_case(name: str) -> HostCredential | None:
-    """Find the unrevoked credentials of a host whose name differs at most in its case."""
+    """Find the unrevoked credentials of a host whose name differs at most in case."""
     return HostCredential.objects.filter(host_name__iexact=name, revoked_at=None).first()
 
 
@@ -123,5 +123,5 @@ def _active(name: str) -> QuerySet[HostCredential]:
     return HostCredential.objects.filter(host_name=name, revoked_at=None)
 
 
-def _is_close(skew: float | None, before: float | None) -> bool:
-    return skew == before if skew is None or before is None else abs(skew - before) < 5
+def _is_close(skew: float | None, previous_skew: float | None) -> bool:
+    return skew == previous_skew if skew is None or previous_skew is None else abs(skew - previous_skew) < 5

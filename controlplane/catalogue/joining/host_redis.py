@@ -26,7 +26,7 @@ SETINFO, SETINFO_SINCE = "client|setinfo", (7, 2)
 """Optional command with which redis-py identifies itself, and the first version with it: older servers reject a user
 with an unknown command."""
 TIMEOUT_S = 2
-HOW = "Set REDIS_URL to a Redis that the machine can reach, with TLS and a password, and restart."
+REDIS_URL_FIX = "Set REDIS_URL to a Redis that the machine can reach, with TLS and a password, and restart."
 
 
 class NoUser(Exception):
@@ -34,36 +34,36 @@ class NoUser(Exception):
 
 
 def problem() -> str:
-    """Explain why hosts on other machines can't reach Redis; "" if they can."""
+    """Explain why hosts on other machines can't reach Redis; return "" if they can."""
     if settings.HOST_REDIS_URL:
         return ""
-    parts = urlsplit(settings.REDIS_URL)
-    if not settings.REDIS_URL or parts.scheme == "unix":
-        return f"The embedded Redis only listens on this machine. {HOW}"
-    if is_loopback(parts.hostname or ""):
+    url = urlsplit(settings.REDIS_URL)
+    if not settings.REDIS_URL or url.scheme == "unix":
+        return f"The embedded Redis only listens on this machine. {REDIS_URL_FIX}"
+    if is_loopback(url.hostname or ""):
         return (
-            f"REDIS_URL names {parts.hostname}, which is local to each machine. Set CONTROLPLANE_HOST_REDIS_URL to the "
+            f"REDIS_URL names {url.hostname}, which is local to each machine. Set CONTROLPLANE_HOST_REDIS_URL to the "
             "address under which hosts reach the same Redis, and restart."
         )
     return ""
 
 
 def user_of(name: str) -> str:
-    """Return the name of a host's user, unique to this installation: several installations may share a server, whose
-    users are common to all databases."""
-    mark = hashlib.sha256(f"users of {settings.SECRET_KEY}".encode()).hexdigest()[:8]
-    return f"grpo-{mark}.{name}"
+    """Return the name of a host's user. The name is unique to this installation, since several installations may share
+    a server, whose users have access to all databases."""
+    installation = hashlib.sha256(f"users of {settings.SECRET_KEY}".encode()).hexdigest()[:8]
+    return f"grpo-{installation}.{name}"
 
 
 def url_for(name: str, password: str) -> str:
     """Build the URL by which a host connects to Redis, with its user and the control plane's database, unless
-    HOST_REDIS_URL names another."""
-    ours = urlsplit(settings.REDIS_URL)
+    HOST_REDIS_URL names another database."""
+    own_url = urlsplit(settings.REDIS_URL)
     # Without the query, whose options name files of this machine.
-    parts = urlsplit(settings.HOST_REDIS_URL) if settings.HOST_REDIS_URL else ours._replace(query="")
-    path = ours.path if parts.path in ("", "/") and ours.scheme != "unix" else parts.path
-    netloc = f"{quote(user_of(name), safe='')}:{quote(password, safe='')}@{parts.netloc.rpartition('@')[2]}"
-    return parts._replace(netloc=netloc, path=path).geturl()
+    host_url = urlsplit(settings.HOST_REDIS_URL) if settings.HOST_REDIS_URL else own_url._replace(query="")
+    path = own_url.path if host_url.path in ("", "/") and own_url.scheme != "unix" else host_url.path
+    netloc = f"{quote(user_of(name), safe='')}:{quote(password, safe='')}@{host_url.netloc.rpartition('@')[2]}"
+    return host_url._replace(netloc=netloc, path=path).geturl()
 
 
 def check() -> None:
@@ -75,13 +75,14 @@ def check() -> None:
 
 
 def allow(credential: HostCredential) -> None:
-    """Create or update a host's user. Raises NoUser."""
+    """Create or update a host's user. Raises NoUser if Redis can't be reached or can't create users."""
     with _errors_as_no_user(), _client() as client:
         _allow(client, credential)
 
 
 def delete(name: str) -> None:
-    """Delete a host's queue and its user, which also closes the user's connections. Raises redis.RedisError."""
+    """Delete a host's queue and its user, which also closes the user's connections. Raises redis.RedisError if Redis
+    can't be reached or refuses this."""
     with _client() as client:
         _send(client, "ACL DELUSER", user_of(name))
         client.delete(queue_of(name))
@@ -89,16 +90,16 @@ def delete(name: str) -> None:
 
 def reconcile() -> None:
     """Create missing users, and delete those of hosts that were revoked while Redis was down."""
-    joined = list(HostCredential.objects.exclude(redis_sha256=""))
-    if not joined:
+    credentials = list(HostCredential.objects.exclude(redis_sha256=""))
+    if not credentials:
         return
-    active = {user_of(row.host_name): row for row in joined if row.revoked_at is None}
+    active_by_user = {user_of(row.host_name): row for row in credentials if row.revoked_at is None}
     prefix = user_of("")
     with _client() as client:
-        existing = set(_send(client, "ACL USERS"))
-        for name in active.keys() - existing:
-            _allow(client, active[name])
-        for name in {name for name in existing if name.startswith(prefix)} - active.keys():
+        existing_users = set(_send(client, "ACL USERS"))
+        for name in active_by_user.keys() - existing_users:
+            _allow(client, active_by_user[name])
+        for name in {name for name in existing_users if name.startswith(prefix)} - active_by_user.keys():
             _send(client, "ACL DELUSER", name)
 
 
@@ -126,9 +127,13 @@ def _commands(client: redis.Redis) -> list[str]:
 
 
 def _client() -> redis.Redis:
-    return redis.Redis.from_url(
-        settings.REDIS_URL, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S, decode_responses=True
-    )
+    """Create a client. Raises redis.ConnectionError if REDIS_URL is empty or not an address."""
+    try:
+        return redis.Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=TIMEOUT_S, socket_timeout=TIMEOUT_S, decode_responses=True
+        )
+    except ValueError as error:
+        raise redis.ConnectionError(f"REDIS_URL can't be used: {error}") from error
 
 
 def _send(client: redis.Redis, command: str, *arguments: str) -> Any:

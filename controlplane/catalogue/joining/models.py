@@ -11,7 +11,7 @@ class HostCredential(models.Model):
     host_name = models.CharField(max_length=64)
     token_sha256 = models.CharField(max_length=64, unique=True)
     redis_sha256 = models.CharField(max_length=64, blank=True)
-    """Hash of the password in Redis; "" for the host of `up`, which uses the control plane's own connection."""
+    """Hash of the Redis password; "" for the host run by `up`, which uses the control plane's own connection."""
     embedded = models.BooleanField(default=False)
     """True for the host that `up` runs next to the control plane."""
     created_at = models.DateTimeField(auto_now_add=True)
@@ -21,9 +21,9 @@ class HostCredential(models.Model):
     clock_skew_s = models.FloatField(null=True)
     """Seconds by which the host's clock is ahead of ours; only for display."""
     refusal = models.TextField(blank=True)
-    """Why the last announcement was refused, or ""."""
+    """Reason why the last announcement was refused, or ""."""
     copied_at = models.DateTimeField(null=True)
-    """When another machine last used this token and was refused."""
+    """Time at which another machine last used this token and was refused."""
     revoked_at = models.DateTimeField(null=True)
     revoked_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
 
@@ -38,7 +38,7 @@ class HostCredential(models.Model):
 
 
 class JoinCode(models.Model):
-    """A code that lets one machine join until it expires."""
+    """Code with which one machine can join until it expires."""
 
     code_sha256 = models.CharField(max_length=64, unique=True)
     host_name = models.CharField(max_length=64, blank=True)

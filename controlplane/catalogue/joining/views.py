@@ -10,6 +10,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.catalogue.joining import codes, exchange
 from controlplane.platform.accounts import throttle
+from controlplane.platform.http import addresses
 from controlplane.platform.http.errors import error_json
 from controlplane.platform.http.request_body import BadBody, body_of, decode
 from workers.contract.wire.joining import VERSION
@@ -37,18 +38,18 @@ def join(request: HttpRequest) -> HttpResponse:
         body = decode(body_of(request, MAX_BODY_BYTES), JoinBody)
     except BadBody as error:
         return error_json(error.status, error.what, where=error.where, fix=error.fix)
-    address = str(request.META.get("REMOTE_ADDR", ""))
+    address = addresses.of_client(request)
     # By address alone, so that nobody can block others from joining. A code that was made here is no guess, whatever
     # has become of it: many machines join at once from behind one proxy. With 160 random bits, codes can't be guessed.
     if codes.find(body.code) is None and throttle.begin_try(f"join from {address}", address) is None:
-        what = "Too many join codes were tried from this address."
-        return error_json(429, what, where="code", fix="Wait ten minutes.")
+        problem = "Too many join codes were tried from this address."
+        return error_json(429, problem, where="code", fix="Wait ten minutes.")
     try:
-        joined = exchange.join(body.code, name=body.name, hostname=body.hostname, version=body.version)
+        result = exchange.join(body.code, name=body.name, hostname=body.hostname, version=body.version)
     except exchange.NotJoined as error:
         return error_json(error.status, error.what, where=error.where, fix=error.fix)
-    issued = {"name": joined.name, "token": joined.token, "redis_url": joined.redis_url}
+    fields = {"name": result.name, "token": result.token, "redis_url": result.redis_url}
     url = request.build_absolute_uri("/").rstrip("/")
-    response = JsonResponse({**issued, "url": url, "version": VERSION, "time": time.time()})
+    response = JsonResponse({**fields, "url": url, "version": VERSION, "time": time.time()})
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -1,10 +1,12 @@
 """Scoring of reference answers: the components that judge them, the completions to score, and the failed scores."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.catalogue.versioned import checking
+from controlplane.platform.confined.limits import NotFinished
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.rewards.extract import FENCE, after_last
@@ -21,29 +23,32 @@ UNREAD = "The reward can't read this answer, so no completion gets a score on th
 
 @dataclass(frozen=True)
 class AnswerJudge:
-    """A reward config's component in its role as a judge of answers."""
+    """Component of a reward config that judges reference answers."""
 
     name: str
     spec: RewardSpec | None = None
     reward: Reward | None = None
     skipped: str = ""
-    """Why the component can't judge reference answers, or ""."""
+    """Reason why the component can't judge reference answers, or ""."""
+    unjudged: str = ""
+    """Reason why its parameters could not be checked now, so that the component is neither used nor skipped, or ""."""
     form: bool = False
-    """True if the component scores style or length; the page then shows its mean, and no answer fails by it."""
+    """True if the component scores style or length: the page then shows its mean, and no answer fails because of it."""
 
     @property
     def full(self) -> float | None:
-        """Highest score of the component; None if it has no maximum, so that an answer fails only if scoring fails."""
+        """Highest score of the component, or None if it has no maximum, so that an answer fails only if scoring
+        fails."""
         return self.reward.expected_of(self.spec.params)[1] if self.reward and self.spec else None
 
     @property
     def compares(self) -> bool:
-        """True if the component compares with the answer alone, so that it should score every row with an answer."""
+        """True if the component compares only with the answer, so that it should score every row that has one."""
         return self.reward is not None and "answer" in self.reward.needs and "test_cases" not in self.reward.needs
 
     @property
     def location(self) -> str:
-        """Place of the answer in the completion, for people."""
+        """Description of where the answer is in the completion."""
         params = {} if self.reward is None or self.spec is None else self.reward.defaults() | self.spec.params
         source = params.get("source")
         if source == "answer tag":
@@ -71,11 +76,12 @@ class JudgedBatch:
     failed: list[FailedAnswer]
     total: float = 0.0
     unavailable: str = ""
-    """Why nothing could be scored on this machine, or ""."""
+    """Reason why nothing could be scored on this machine, or ""."""
 
 
-def judges(components: Sequence[Mapping[str, Any]]) -> list[AnswerJudge]:
-    return [_judge(part) for part in components]
+def judges(components: Sequence[Mapping[str, Any]], *, judged: Collection[str] = ()) -> list[AnswerJudge]:
+    """Find what judges answers. The parameters of components that are `judged` already were checked before."""
+    return [_judge(part, is_checked=str(part.get("name")) in judged) for part in components]
 
 
 def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> JudgedBatch:
@@ -106,7 +112,7 @@ def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> JudgedBa
 
 
 def completion(answer: str, params: Mapping[str, Any]) -> str:
-    """Build a completion with the answer in the place where a component with these parameters looks for it."""
+    """Build a completion with the answer where a component with these parameters looks for it."""
     source, marker = params.get("source"), str(params.get("marker") or "")
     short = after_last(answer, marker) or answer
     if source == "answer tag":
@@ -118,7 +124,7 @@ def completion(answer: str, params: Mapping[str, Any]) -> str:
     return f"{FENCE}python\n{answer}\n{FENCE}" if params.get("needs_block") and FENCE not in answer else answer
 
 
-def _judge(part: Mapping[str, Any]) -> AnswerJudge:
+def _judge(part: Mapping[str, Any], *, is_checked: bool) -> AnswerJudge:
     name = str(part.get("name"))
     try:
         spec = from_dict(RewardSpec, dict(part))
@@ -127,8 +133,11 @@ def _judge(part: Mapping[str, Any]) -> AnswerJudge:
     reward = LIBRARY.get(spec.function)
     if reward is None:
         return AnswerJudge(name, skipped="This reward is no longer in the library.")
-    if reward.check(spec.params):
-        return AnswerJudge(name, skipped="Its parameters are no longer valid.")
+    try:
+        if not is_checked and checking.problems(reward, spec.params):
+            return AnswerJudge(name, skipped="Its parameters are no longer valid.")
+    except NotFinished as error:
+        return AnswerJudge(name, unjudged=str(error))
     if reward.cost is Cost.TRAINER:
         return AnswerJudge(name, skipped="Only the trainer can compute this score.")
     if reward.cost is Cost.HTTP:

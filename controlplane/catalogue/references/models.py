@@ -6,7 +6,7 @@ from django.urls import reverse
 
 
 class ReferenceCheck(models.Model):
-    """A pass over all rows of a dataset version, in which a config's components score each row's answer."""
+    """Pass over all rows of a dataset version, in which a config's components score each row's answer."""
 
     WAITING, RUNNING, DONE, STOPPED, FAILED = "queued", "running", "succeeded", "stopped", "failed"
     STATUSES = (WAITING, RUNNING, DONE, STOPPED, FAILED)
@@ -18,14 +18,14 @@ class ReferenceCheck(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     status = models.CharField(max_length=9, default=WAITING, choices=[(s, s) for s in STATUSES])
     problem = models.TextField(blank=True)
-    """Why the check ended before the last row, as a sentence; "" if it didn't."""
+    """Sentence that says why the check ended before the last row; "" if it didn't, or a user stopped it."""
     done = models.IntegerField(default=0)
     """Number of checked rows, after which an interrupted check continues."""
     unanswered = models.IntegerField(default=0)
     """Number of checked rows without an answer."""
     failed_rows = models.IntegerField(default=0)
     counts = models.JSONField(default=dict)
-    """Component -> {"scored", "failed": numbers of answers, "total": sum of their scores}."""
+    """{component: {"scored", "failed": numbers of answers, "total": sum of their scores}}."""
 
     class Meta:
         ordering = ("-pk",)
@@ -42,14 +42,14 @@ class ReferenceCheck(models.Model):
 
 
 class ReferenceFailure(models.Model):
-    """An answer that doesn't get a component's full score."""
+    """Answer that doesn't get a component's full score."""
 
     check_of = models.ForeignKey(ReferenceCheck, on_delete=models.CASCADE, related_name="failures")
     row = models.BigIntegerField()
     """row_id of the row."""
     component = models.CharField(max_length=200)
     score = models.FloatField(null=True)
-    """NULL if the reward failed on the answer."""
+    """NULL if the reward failed on the answer or couldn't read it."""
     message = models.TextField(blank=True)
     excerpt = models.TextField()
 

@@ -42,27 +42,31 @@ def check_for(request: HttpRequest, check_id: int) -> ReferenceCheck:
 
 
 def components(check: ReferenceCheck) -> list[ComponentVerdicts]:
-    answered = check.done - check.unanswered
+    answer_count = check.done - check.unanswered
     results = []
-    for judge in judges(check.reward_version.components):
+    for judge in judges(check.reward_version.components, judged=check.counts):
         counts = check.counts.get(judge.name, {})
         scored, failed = int(counts.get("scored", 0)), int(counts.get("failed", 0))
         mean = counts["total"] / scored if scored and "total" in counts else None
-        results.append(ComponentVerdicts(judge, scored, failed, 0 if judge.skipped else answered - scored, mean))
+        results.append(
+            ComponentVerdicts(
+                judge, scored, failed, 0 if judge.skipped or judge.unjudged else answer_count - scored, mean
+            )
+        )
     return results
 
 
 def verdict(check: ReferenceCheck) -> AnswerVerdict:
-    answered, failed = check.done - check.unanswered, check.failed_rows
-    if not answered:
+    answer_count, failed_rows = check.done - check.unanswered, check.failed_rows
+    if not answer_count:
         return AnswerVerdict("watch", "No answers were checked.", "Rows without an answer can't be checked.")
-    if failed == answered:
+    if failed_rows == answer_count:
         sentence = "Every answer fails, so the answers are probably not at fault."
         return AnswerVerdict("bad", sentence, "Check the column mapping, and where the component looks for the answer.")
-    if failed:
-        count = f"{failed:,} of the {answered:,} answers that were checked"
+    if failed_rows:
+        count = f"{failed_rows:,} of the {answer_count:,} answers that were checked"
         sentence = f"{count} fail: on these rows a correct completion can't get the full reward."
         return AnswerVerdict("bad", sentence, "Correct them, or train on a version without these rows.")
     if not any(result.scored for result in components(check) if not result.judge.form):
         return AnswerVerdict("watch", "No component applied to any answer.", "Rows without tests have none to run.")
-    return AnswerVerdict("good", f"All {answered:,} answers that were checked get the full score.")
+    return AnswerVerdict("good", f"All {answer_count:,} answers that were checked get the full score.")

@@ -14,7 +14,7 @@ from controlplane.platform.accounts.models import User
 
 
 def start(version: DatasetVersion, rewards: RewardVersion, user: User) -> ReferenceCheck:
-    """Queue a check, or return the same one if it is live. Raises DatasetError if there is nothing to check."""
+    """Queue a check, or return the live one of the same versions. Raises DatasetError if there is nothing to check."""
     if "answer" not in version.columns and not (version.mapping or {}).get("answer"):
         raise DatasetError(f"{version} has no answers. Map a column to the answer first.")
     if all(judge.skipped for judge in judges(rewards.components)):
@@ -36,13 +36,14 @@ def stop(check: ReferenceCheck) -> bool:
 
 
 def leave_out(check: ReferenceCheck, user: User) -> DatasetVersion:
-    """Derive a version without the rows whose answers fail. Raises DatasetError if it would be identical or empty."""
+    """Derive a version without the rows whose answers fail. Raises DatasetError if the check is still running, or if no
+    row or every row would be left out."""
     if check.live:
         raise DatasetError("The check is still running. Stop it, or wait until it ends.")
-    failed = tuple(check.failures.order_by("row").values_list("row", flat=True).distinct())
-    if not failed:
+    failed_rows = tuple(check.failures.order_by("row").values_list("row", flat=True).distinct())
+    if not failed_rows:
         raise DatasetError("No answer fails, so there are no rows to leave out.")
-    if len(failed) >= check.dataset_version.rows:
+    if len(failed_rows) >= check.dataset_version.rows:
         raise DatasetError("Every answer fails, so no row would be left.")
-    why = f"leaving out answers that fail {check.reward_version}"
-    return deriving.derive(user, check.dataset_version, RowFilter(left_out=failed), why=why)
+    reason = f"leaving out answers that fail {check.reward_version}"
+    return deriving.derive(user, check.dataset_version, RowFilter(left_out=failed_rows), why=reason)

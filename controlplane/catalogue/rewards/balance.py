@@ -1,26 +1,28 @@
-"""Balance of a reward config: how much each component can move the total, and whether one dominates the others."""
+"""Balance of a reward config: how much each component can change the total, and whether one dominates the others."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM
+from controlplane.catalogue.versioned import checking
+from controlplane.platform.confined.limits import NotFinished
 from controlplane.platform.templatetags.figures import significant
 from workers.contract.run.spec import RewardSpec, outcome_weights
 from workers.rewards.library import LIBRARY
 
 MIN_RATIO = 4.0
-"""Ratio of spans in the total, relative to that of the weights, from which a component dominates the largest other one:
-weights of 1 and 0.2 already mean five times."""
+"""Ratio of spans in the total, relative to the ratio of the weights, from which a component dominates the largest other
+one: weights of 1 and 0.2 by themselves mean a ratio of five."""
 MIN_RATIO_BY_WEIGHT = 25.0
-"""Ratio of spans from which a component dominates whatever the weights; 1 and 0.05 are usual with a format."""
+"""Ratio of spans from which a component dominates whatever the weights; for a format, 1 and 0.05 are usual."""
 NORMALISED = {"unique_chars": "unique_chars_normalised"}
-"""Keys of unbounded rewards -> their equivalents between 0 and 1."""
+"""Keys of unbounded rewards, each with the key of an equivalent between 0 and 1."""
 
 
 @dataclass(frozen=True)
 class ScoreSpan:
-    """A component's weighted part of the total."""
+    """Weighted part of the total that a component contributes."""
 
     spec: RewardSpec
     title: str
@@ -50,14 +52,14 @@ class ScoreSpan:
 
     @property
     def expected_size(self) -> float:
-        """Size that the weight suggests for scores from 0 to 1; a narrower range acts as a weight, too."""
+        """Size that the weight suggests for scores from 0 to 1, or for the usual scores if their range is narrower."""
         scale = abs(self.raw[1] - self.raw[0]) if self.raw else 1.0
         return abs(self.spec.weight) * min(scale, 1.0)
 
 
 @dataclass(frozen=True)
 class Dominance:
-    """A component that dominates the others, with values that would remedy it."""
+    """Component that dominates the others, with values that would remedy that."""
 
     span: ScoreSpan
     times: float
@@ -69,7 +71,7 @@ class Dominance:
     weight: float
     """Weight that would make both spans equal."""
     instead: str
-    """Key of the equivalent reward between 0 and 1; "" if none."""
+    """Key of the equivalent reward between 0 and 1; "" if there is none."""
     instead_title: str
 
 
@@ -116,9 +118,13 @@ def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
 
 
 def expected_range(spec: RewardSpec) -> tuple[float, float | None]:
-    """Return the lowest and highest score of a component, with default parameters if its own are invalid."""
+    """Return the lowest and highest score of a component, with default parameters if its own are invalid or
+    can't be judged now: a config stays readable, and preflight says which of its parameters weren't checked."""
     reward = LIBRARY[spec.function]
-    return reward.range if reward.check(spec.params) else reward.expected(spec.params)
+    try:
+        return reward.range if checking.problems(reward, spec.params) else reward.expected(spec.params)
+    except NotFinished:
+        return reward.range
 
 
 def _total(bounds: Iterable[float | None]) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from controlplane.catalogue.rewards import turns
+from controlplane.catalogue.rewards import scored
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned import saving
 from controlplane.platform.accounts.models import User
@@ -24,8 +24,8 @@ _ROW = {"row": 0, "prompt": "What is 6 times 7?", "answer": "42", "test_cases": 
 def problems(
     specs: Sequence[RewardSpec], user: User, samples: Callable[[], Sequence[Sample]] = lambda: ()
 ) -> dict[int, str]:
-    """Return the reasons why this user can't save components, by their index. Only code that no version has is tried,
-    on `samples`: those of the playground, which are requested only for new code, or else made-up ones."""
+    """Return the reasons why this user can't save components, by their index. Only code that no version has is tried:
+    on the playground's `samples`, a function called only in that case, or on made-up ones if there are none."""
     by_index = {}
     for index, spec in enumerate(specs):
         if not saving.may_use_part(RewardVersion, user, spec):
@@ -39,8 +39,7 @@ def problems(
 
 def check(source: str, samples: Sequence[Sample] = ()) -> custom.CodeTrial:
     """Try out source code, and return the result, including the code's errors or a missing sandbox."""
-    turn = turns.turn(TIMEOUT_S)
-    return custom.trial(source, [*samples] or invented_samples(), turn.tools, seconds=TIMEOUT_S / 2)
+    return scored.trial(source, [*samples] or invented_samples(), TIMEOUT_S)
 
 
 def invented_samples() -> list[Sample]:

@@ -26,8 +26,8 @@ def export(version: RewardVersion) -> str:
 
 
 def read(content: bytes, config: RewardConfig | None = None) -> RewardEditor:
-    """Return the editor filled in from a document, with all errors; nothing is stored. `config`: the config whose next
-    version it becomes, if any. Raises YamlRefused if the document isn't a reward config."""
+    """Return the editor filled in from a document, with all errors; nothing is stored. Saving it creates the next
+    version of `config`, if given. Raises YamlRefused if the document isn't a reward config."""
     texts = ("name", "description", "aggregation")
     document, result = document_of(content, title="a reward config", top=TOP_KEYS, texts=texts)
     share = document.get("failed_share")

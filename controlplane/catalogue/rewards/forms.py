@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 
 class ConfigForm(ItemForm):
-    """The form of the config's own columns, and of a version's settings other than its components."""
+    """Form of the config's own columns, and of a version's settings other than its components."""
 
     aggregation = forms.ChoiceField(
         label="Aggregation",
@@ -59,7 +59,7 @@ class ConfigForm(ItemForm):
 
 
 class ComponentForm(PartForm):
-    """The form of a component: its name, its weight, and a field for each parameter of its function."""
+    """Form of a component: its name, its weight, and a field for each parameter of its function."""
 
     name = forms.CharField(max_length=40, help_text="The title of its chart; also sets its color.")
     weight = forms.FloatField(
@@ -94,7 +94,7 @@ class ComponentForm(PartForm):
 
     @property
     def span(self) -> str:
-        """Range of the component's scores with its current parameters, for people."""
+        """Description of the component's range of scores with its current parameters."""
         spec = self.current_spec()
         return describe_range(*(expected_range(spec) if spec else self.reward.range))
 
@@ -163,8 +163,8 @@ def filled_row(spec: RewardSpec) -> ComponentForm:
 
 
 def new_row(key: str, used: set[str], replaced: Mapping[str, Any] | None = None) -> ComponentForm:
-    """Return a row for a function of the library, with an unused name. `replaced`: values of the row that it replaces,
-    whose name and shared parameters it keeps."""
+    """Return a row for a function of the library, with an unused name. It keeps the name and shared parameters of the
+    row that it replaces, whose values are `replaced`."""
     if replaced:
         fields = [PARAM + entry["name"] for entry in LIBRARY[key].schema()]
         row = filled_row(RewardSpec(str(replaced.get("name", key)), key, per_turn=replaced.get("scores") == TURNS))

@@ -35,7 +35,7 @@ class WorkedExample:
     params: dict[str, Any]
     """Parameters that differ from the defaults."""
     row: list[tuple[str, str]]
-    """Columns of the row, with their values as strings."""
+    """Pairs of a column of the row and its value as a string."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,18 @@ class LibraryEntry:
 
 
 @dataclass(frozen=True)
-class LibraryShelf(Generic[EntryT]):
+class LibrarySection(Generic[EntryT]):
     title: str
     entries: list[EntryT]
 
 
-def groups(user: User) -> list[LibraryShelf[LibraryEntry]]:
+def groups(user: User) -> list[LibrarySection[LibraryEntry]]:
     """Group all rewards, each group in the library's order."""
-    shelves = [
-        LibraryShelf(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
+    sections = [
+        LibrarySection(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
         for group in RewardGroup
     ]
-    return [shelf for shelf in shelves if shelf.entries]
+    return [section for section in sections if section.entries]
 
 
 def _entry(reward: Reward, user: User) -> LibraryEntry:

@@ -10,12 +10,12 @@ from workers.rewards.library import LIBRARY
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
 AGGREGATIONS = (SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM)
-"""TRL's two ways of combining components into advantages; the first is its default."""
+"""TRL's two ways of combining components into advantages, its default first."""
 FAILED_SHARE = 0.5
 
 
 class RewardConfig(Item):
-    """A named definition of how completions are scored; its newest version is the current one."""
+    """Named definition of how completions are scored; its newest version is the current one."""
 
     objects = Kept["RewardConfig"]()
     every = models.Manager["RewardConfig"]()
@@ -28,7 +28,7 @@ class RewardConfig(Item):
 class RewardVersion(Version):
     config = models.ForeignKey(RewardConfig, on_delete=models.CASCADE, related_name="versions")
     components = models.JSONField(default=list)
-    """List of workers.contract.RewardSpec with unique names."""
+    """List of workers.contract.run.spec.RewardSpec with unique names."""
     aggregation = models.CharField(
         max_length=24, default=SUM_THEN_NORMALIZE, choices=[(name, name) for name in AGGREGATIONS]
     )

@@ -1,4 +1,4 @@
-"""Storage of components as a version of a new config, a changed config or a clone."""
+"""Storage of components as a version of a new, changed or cloned config."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""The web process's sandbox and endpoints, opened on first use and shared by all requests.
+"""This process's sandbox and endpoints, opened on first use and shared by all requests.
 
-A request begins a TrialTurn: until its deadline it may evaluate rewards, one slice at a time, so that other requests'
-slices run in between. workers.sandbox decides which backend works on this machine; if none does, nothing runs and the
-turn reports the reason.
+A request begins a TrialTurn: until its deadline it may run code, one slice at a time, so that other requests' slices
+run in between. workers.sandbox decides which backend works on this machine; if none does, nothing runs and the turn
+reports the reason. Rewards are scored in children (`scored`), each of which has a sandbox of its own.
 """
 
 import atexit
@@ -14,11 +14,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
-from controlplane.catalogue.datasets.corpora.queries import file_of
-from controlplane.platform.accounts.vault import endpoint_for_trial as endpoint
-from workers.rewards.tools import Tools, Unavailable
+from workers.rewards.tools import Endpoint, Tools, Unavailable
 from workers.sandbox.outcomes import Job, Limits, Outcome, Program, SandboxUnavailable, TestJob, TestOutcome
 from workers.sandbox.pool import Sandbox
 from workers.sandbox.selftest import best as best_backend
@@ -26,7 +25,7 @@ from workers.sandbox.selftest import best as best_backend
 MAX_SLICES = 2
 """Maximum number of concurrent slices over all requests."""
 SLICE_SIZE = len(os.sched_getaffinity(0))
-"""Evaluations per slice: the number of cores."""
+"""Number of evaluations per slice: one per core."""
 POLL_S = 0.2
 MAX_REQUESTERS = 500
 _DEFAULT = Limits()
@@ -36,7 +35,7 @@ OutcomeT = TypeVar("OutcomeT")
 
 
 class OutOfTime(Unavailable):
-    """End of a turn before everything was scored."""
+    """Signal that a turn ended before everything was scored."""
 
     def __init__(self) -> None:
         super().__init__("Scoring timed out.")
@@ -49,15 +48,17 @@ class TrialTurn:
     until: float
     """Deadline by the monotonic clock. A running evaluation continues up to its own limits."""
     is_wanted: Callable[[], bool] = lambda: True
-    """Function that returns whether the client is still waiting for the response."""
+    """Function that returns whether the client still waits for the response."""
+    find_endpoint: Callable[[str], Endpoint] = field(default_factory=lambda: endpoint)
+    find_corpus: Callable[[str], Path] = field(default_factory=lambda: file_of)
     unavailable: str = ""
-    """Why code can't run here, once some was tried; "" if it can."""
+    """Reason why code can't run here, set when some was tried; "" if it can."""
     late: bool = False
-    """True if the deadline prevented an evaluation."""
+    """True if the end of the turn prevented an evaluation."""
     tools: Tools = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tools = Tools(open_sandbox=self._open, endpoint=endpoint, corpus=file_of)
+        self.tools = Tools(open_sandbox=self._open, endpoint=self.find_endpoint, corpus=self.find_corpus)
 
     @property
     def over(self) -> bool:
@@ -65,14 +66,15 @@ class TrialTurn:
 
     def _open(self, preload: tuple[str, ...]) -> Sandbox:
         try:
-            return _TurnSandbox(self, shared(preload))
+            return _TurnSandbox(self, shared_sandbox(preload))
         except SandboxUnavailable as error:
             self.unavailable = str(error)
             raise
 
     @contextmanager
     def slice(self) -> Iterator[None]:
-        """Wait until a slice may be evaluated, and reserve its place during the block. Raises OutOfTime."""
+        """Wait until a slice may be evaluated, and reserve its place during the block. Raises OutOfTime if the turn's
+        time is over."""
         while not self.over:
             if _room.acquire(timeout=POLL_S):
                 try:
@@ -85,7 +87,7 @@ class TrialTurn:
 
 
 def turn(seconds: float, *, requester: str = "") -> TrialTurn:
-    """Begin a turn of `seconds`. `requester`: id of a client with repeated requests, whose next turn ends this one."""
+    """Begin a turn of `seconds`. If `requester`, the id of a client, begins another turn, this one ends."""
     if not requester:
         return TrialTurn(until=time.monotonic() + seconds)
     number = next(_numbers)
@@ -97,8 +99,9 @@ def turn(seconds: float, *, requester: str = "") -> TrialTurn:
     return TrialTurn(until=time.monotonic() + seconds, is_wanted=lambda: _newest.get(requester, number) == number)
 
 
-def shared(preload: tuple[str, ...]) -> Sandbox:
-    """Return the process's sandbox with these modules imported, opening it if necessary. Raises SandboxUnavailable."""
+def shared_sandbox(preload: tuple[str, ...]) -> Sandbox:
+    """Return the process's sandbox with these modules imported, opening it if necessary. Raises SandboxUnavailable if
+    it can't be started."""
     return _tools().sandbox(*preload)
 
 
@@ -146,6 +149,18 @@ def _tools() -> Tools:
 
             _open_tools.append(Tools(open_sandbox=sandbox, endpoint=endpoint, corpus=file_of))
         return _open_tools[0]
+
+
+def endpoint(name: str) -> Endpoint:
+    from controlplane.platform.accounts.vault import endpoint_for_trial  # noqa: PLC0415  children have no database
+
+    return endpoint_for_trial(name)
+
+
+def file_of(title: str) -> Path:
+    from controlplane.catalogue.datasets.corpora import queries  # noqa: PLC0415  children have no database
+
+    return queries.file_of(title)
 
 
 _lock = threading.Lock()

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import unified_diff
 from typing import Any
 
+from controlplane.catalogue.versioned import line_diff
 from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Version
 from controlplane.platform.templatetags.figures import setting
-
-MAX_LINES = 200
-"""Maximum number of diff lines shown for one parameter."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +26,9 @@ def part_differences(
     suffix: Callable[[Any], str] = lambda spec: "",
     settings: Callable[[Any, Any], list[Difference]] = lambda old_specs, new_specs: [],
 ) -> list[Difference]:
-    """Return the differences between parts of the same name; a part with another function is a different one.
+    """Return the added, removed, changed or reordered parts; a part with another function is a different one.
 
-    `suffix`: returns the text after a part's title. `settings`: returns changes other than to parameters.
+    `suffix` returns the text after a part's title. `settings` returns the changes other than to parameters.
     """
 
     def title(spec: Any) -> str:
@@ -68,7 +65,4 @@ def _param(name: str, old_value: Any, new_value: Any) -> Difference:
     old_text, new_text = (value if isinstance(value, str) else setting(value) for value in (old_value, new_value))
     if all("\n" not in value and len(value) <= 80 for value in (old_text, new_text)):
         return Difference(name, old_text, new_text)
-    lines = list(unified_diff(old_text.splitlines(), new_text.splitlines(), lineterm="", n=2))[2:]
-    if len(lines) > MAX_LINES:
-        lines = [*lines[:MAX_LINES], f" … {len(lines) - MAX_LINES} more lines"]
-    return Difference(name, lines=tuple(lines))
+    return Difference(name, lines=line_diff.between(old_text, new_text))

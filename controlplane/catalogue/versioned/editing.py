@@ -19,7 +19,7 @@ from workers.contract.wire.documents import ContractError, from_dict
 
 MAX_PARTS = 24
 _MAX_ROWS = 4 * MAX_PARTS
-"""Maximum number of rows to read; above MAX_PARTS, so that a user who has too many loses none with the error."""
+"""Maximum number of rows to read; above MAX_PARTS, so that users with too many rows lose none."""
 RowT = TypeVar("RowT", bound="PartForm")
 SpecT = TypeVar("SpecT")
 
@@ -65,14 +65,14 @@ class ItemEditor(Generic[RowT]):
     model: ClassVar[type[Version]]
 
     def is_valid(self) -> bool:
-        valid = [*(form.is_valid() for form in self.item_forms()), *(row.is_valid() for row in self.rows)]
+        are_valid = [*(form.is_valid() for form in self.item_forms()), *(row.is_valid() for row in self.rows)]
         self.check_names()
         if len(self.rows) > MAX_PARTS:
             parts = self.model.kind.parts
             self.problem = f"There are {len(self.rows)} {parts}; the limit is {MAX_PARTS}. Remove some."
         else:
-            self.problem = self.composition_problem(all(valid)) or self.problem
-        return all(valid) and not self.problem and not any(form.errors for form in self.rows)
+            self.problem = self.composition_problem(all(are_valid)) or self.problem
+        return all(are_valid) and not self.problem and not any(form.errors for form in self.rows)
 
     def item_forms(self) -> Sequence[forms.BaseForm]:
         return (self.form,)
@@ -82,7 +82,8 @@ class ItemEditor(Generic[RowT]):
         raise NotImplementedError
 
     def composition_problem(self, valid: bool) -> str:
-        """Explain why the rows can't be saved together; "" if they can. `valid`: whether each of them is valid."""
+        """Explain why the rows can't be saved together; return "" if they can. `valid` says whether each of them is
+        valid."""
         raise NotImplementedError
 
     def composition(self) -> Composition:
@@ -105,11 +106,11 @@ class ItemEditor(Generic[RowT]):
         return [(element_id, label, " ".join(map(str, errors))) for element_id, label, errors in mistakes]
 
     def rebase(self, number: int) -> None:
-        """Set the version that the next save is based on, once the user has been told about it."""
+        """Set the version on which the next save is based, once the user has been told about it."""
         self.form.data = {**dict(self.form.data.items()), "based_on": str(number)}
 
     def save(self, by: Any) -> tuple[Any, bool]:
-        """Save the item, and return the version with this content and whether this call created the version. Raises
+        """Save the item, and return the version with this content and whether this call created it. Raises
         IntegrityError if the name is taken."""
         item, note = self.form.save(commit=False), self.form.cleaned_data["note"]
         if item.pk is None:
@@ -122,7 +123,7 @@ class ItemEditor(Generic[RowT]):
 
 def rows_from(post: QueryDict, library: Mapping[str, Any], form: Callable[..., RowT]) -> list[RowT]:
     """Return the rows of a submitted form, without those of unknown functions."""
-    prefixes = [p for p in dict.fromkeys(post.getlist("row")) if PREFIX.fullmatch(p)]
+    prefixes = [prefix for prefix in dict.fromkeys(post.getlist("row")) if PREFIX.fullmatch(prefix)]
     return [
         form(library[key], post, prefix=prefix)
         for prefix in prefixes[:_MAX_ROWS]
@@ -132,15 +133,15 @@ def rows_from(post: QueryDict, library: Mapping[str, Any], form: Callable[..., R
 
 def rows_of(parts: Sequence[Any], spec: type[SpecT], row: Callable[[SpecT], RowT]) -> tuple[list[RowT], str]:
     """Return rows for a version's stored parts, and a sentence that names parts no longer in the library, or ""."""
-    rows, lost = [], []
+    rows, lost_names = [], []
     for part in parts:
         try:
             rows.append(row(from_dict(spec, part)))
         except (ContractError, KeyError):
-            lost.append(str(part.get("name") if isinstance(part, dict) else part))
-    return rows, f"No longer in the library and removed when you save: {', '.join(lost)}." if lost else ""
+            lost_names.append(str(part.get("name") if isinstance(part, dict) else part))
+    return rows, f"No longer in the library and removed when you save: {', '.join(lost_names)}." if lost_names else ""
 
 
-def unused_name(key: str, used: Collection[str]) -> str:
-    names = [key, *(f"{key}_{n}" for n in range(2, len(used) + 3))]
-    return next(name for name in names if name not in used)
+def unused_name(key: str, used_names: Collection[str]) -> str:
+    names = [key, *(f"{key}_{number}" for number in range(2, len(used_names) + 3))]
+    return next(name for name in names if name not in used_names)

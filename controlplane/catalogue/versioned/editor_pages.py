@@ -25,22 +25,23 @@ EditorT = TypeVar("EditorT", bound=ItemEditor[Any])
 class EditorPages(Generic[EditorT]):
     model: type[Version]
     editor_from: Callable[[QueryDict, Any], EditorT]
-    """Function that returns the editor of a submitted form, for the given item or, if it is None, a new one."""
+    """Function that returns the editor of a submitted form, for the given item or, if that is None, a new one."""
     editor_of: Callable[[Any], EditorT]
     """Function that returns the editor filled in from a version."""
     read: Callable[[bytes], EditorT]
-    """Function that returns the editor filled in from a document. Raises YamlRefused."""
+    """Function that returns the editor filled in from a document, or raises YamlRefused if it can't read the
+    document."""
     version_page: Callable[[HttpRequest, Any], HttpResponse]
     """View of a version's read-only page."""
     refusals: Callable[[HttpRequest, EditorT], Mapping[int, str]]
-    """Function that returns why this user may not save rows of a valid editor, by their index."""
+    """Function that returns the reasons why this user may not save rows of a valid editor, by their index."""
     context: Callable[[HttpRequest, EditorT], dict[str, Any]]
     """Function that returns additional values for the template."""
 
-    def new(self, request: HttpRequest, empty: Callable[[], EditorT]) -> HttpResponse:
+    def new(self, request: HttpRequest, new_editor: Callable[[], EditorT]) -> HttpResponse:
         if request.method == "POST":
             return self._save(request, self.editor_from(request.POST, None), None)
-        return self._page(request, empty(), None)
+        return self._page(request, new_editor(), None)
 
     def edit(self, request: HttpRequest, item_id: int) -> HttpResponse:
         """Show the editor to users who may edit an item, and save it on POST; show the read-only page to other users
@@ -65,7 +66,7 @@ class EditorPages(Generic[EditorT]):
             editor = self.read(safe_yaml.document(request, parts_yaml.MAX_BYTES))
         except safe_yaml.YamlRefused as error:
             return self._import_form(request, str(error))
-        return self._page(request, editor, None, status=422 if editor.problem or editor.wrong else 200, imported=True)
+        return self._page(request, editor, None, status=422 if editor.problem or editor.wrong else 200, is_import=True)
 
     def _save(self, request: HttpRequest, editor: EditorT, item: Item | None) -> HttpResponse:
         previous_name = item.name if item else ""
@@ -95,29 +96,29 @@ class EditorPages(Generic[EditorT]):
             editor.problem = f"This {self.model.kind.name} is archived. Unarchive it to change it."
             return False
         refusals = self.refusals(request, editor)
-        for index, reason in refusals.items():
-            editor.rows[index].refuse(reason)
+        for index, message in refusals.items():
+            editor.rows[index].refuse(message)
         if item and not refusals:
             newest, based_on = item.newest(), editor.form.cleaned_data["based_on"]
             if based_on is not None and based_on != newest.number:
-                by = newest.created_by.get_username() if newest.created_by else "Somebody"
+                author = newest.created_by.get_username() if newest.created_by else "Somebody"
                 editor.problem = (
-                    f"{by} has saved version {newest.number} since you opened version {based_on}. Save again to create "
-                    f"version {newest.number + 1} from this form; version {newest.number} is kept."
+                    f"{author} has saved version {newest.number} since you opened version {based_on}. Save again to "
+                    f"create version {newest.number + 1} from this form; version {newest.number} is kept."
                 )
                 editor.rebase(newest.number)
                 return False
         return not refusals
 
     def _page(
-        self, request: HttpRequest, editor: EditorT, item: Any, *, status: int = 200, imported: bool = False
+        self, request: HttpRequest, editor: EditorT, item: Any, *, status: int = 200, is_import: bool = False
     ) -> HttpResponse:
         context = {
             "editor": editor,
             "form": editor.form,
             "kind": self.model.kind,
             "item": item,
-            "imported": imported,
+            "imported": is_import,
             "version": item.newest() if item else None,
             **self.context(request, editor),
         }

@@ -11,7 +11,7 @@ from workers.rewards.reward import Reward
 
 @dataclass(frozen=True)
 class ItemKind:
-    """Names for one kind of item, and the composition of its versions."""
+    """Names of one kind of item, and the structure of its versions."""
 
     name: str
     """Singular noun for an item."""
@@ -20,14 +20,14 @@ class ItemKind:
     page: str
     """Title of the list of items."""
     route: str
-    """Name of an item's route, with which the names of its actions' routes begin."""
+    """Name of an item's route, and prefix of the names of its actions' routes."""
     version_route: str
     item: str
     """Column of a version that refers to its item."""
     parts: str
     """Column of a version with the list of its parts; also the plural noun for them."""
     spec: type[Any]
-    """Contract's class of a part: name, function, params."""
+    """The contract's class for a part, with name, function and params."""
     library: Mapping[str, Entry | Reward]
     """Functions by key."""
     entry: str

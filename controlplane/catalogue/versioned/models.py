@@ -16,7 +16,7 @@ class Item(Deletable):
     description = models.TextField(blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     archived_at = models.DateTimeField(null=True)
-    """When the item was archived; since then it isn't offered for new runs."""
+    """Time at which the item was archived; since then it isn't offered for new runs."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 from django import forms
 
 from controlplane.catalogue.datasets.models import CorpusVersion
+from controlplane.catalogue.versioned import checking
 from controlplane.platform.accounts.models import Secret
+from controlplane.platform.confined.limits import NotFinished
 from controlplane.platform.templatetags.figures import setting
 from workers.rewards.parameters import Described
 
@@ -28,21 +30,21 @@ Choices = list[tuple[str, str]]
 
 
 class TextField(forms.CharField):
-    """A field for strings whose line breaks are line feeds, whatever the browser sends."""
+    """Field for strings whose line breaks are line feeds, whatever the browser sends."""
 
     def to_python(self, value: Any) -> str:
         return str(super().to_python(value) or "").replace("\r\n", "\n").replace("\r", "\n")
 
 
 class ChoiceParamField(forms.ChoiceField):
-    """A choice field whose value is validated by the entry."""
+    """Choice field whose value the entry validates."""
 
     def valid_value(self, value: Any) -> bool:
         return True
 
 
 class StoredChoiceField(ChoiceParamField):
-    """A choice field for stored rows, by name; a deleted row stays selected until another is chosen."""
+    """Choice field for stored rows, by name; a deleted row stays selected until another is chosen."""
 
     def __init__(self, *, stored: Callable[[], Choices], **kwargs: Any) -> None:
         self._stored = stored
@@ -77,7 +79,7 @@ _REQUIRED = ("corpus",)
 
 
 class ParametersForm(forms.Form):
-    """The form of an entry's parameters, to which rows of an editor add their own fields."""
+    """Form of an entry's parameters, to which an editor's rows add their own fields."""
 
     def __init__(self, entry: Described, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -124,7 +126,12 @@ class ParametersForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
-        for problem in self.entry.check(params_of(fields)):
+        try:
+            problems = checking.problems(self.entry, params_of(fields))
+        except NotFinished as error:
+            self.add_error(None, str(error))
+            return fields
+        for problem in problems:
             name, message = split_problem(self.entry, problem)
             self.add_error(PARAM + name if name else None, sentence(message))
         return fields
@@ -142,7 +149,7 @@ def split_problem(entry: Described, problem: str) -> tuple[str, str]:
 
 
 def sentence(message: str) -> str:
-    """Return a message as a sentence, with only its first letter capitalised, since it may quote text."""
+    """Return a message with a capital first letter and a full stop; the rest may quote text and is unchanged."""
     return message[:1].upper() + message[1:].removesuffix(".") + "."
 
 
@@ -156,9 +163,9 @@ def params_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def label(name: str) -> str:
     """Return the label of a parameter, with its unit."""
-    for ending, unit in (("_mb", "MiB"), ("_s", "s")):
-        if name.endswith(ending):
-            name = f"{name.removesuffix(ending)} ({unit})"
+    for suffix, unit in (("_mb", "MiB"), ("_s", "s")):
+        if name.endswith(suffix):
+            name = f"{name.removesuffix(suffix)} ({unit})"
     return name[:1].upper() + name[1:].replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""Reader of documents whose parts are entries of a library (reward configs, environments) into a form's values."""
+"""Reading of documents whose parts are entries of a library (reward configs, environments) into a form's values."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -6,10 +6,12 @@ from typing import Any, TypeVar
 
 from django.http import QueryDict
 
+from controlplane.catalogue.versioned import checking
 from controlplane.catalogue.versioned.editing import MAX_PARTS, ItemEditor
 from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.parameter_forms import PARAM, split_problem
 from controlplane.platform import safe_yaml
+from controlplane.platform.confined.limits import NotFinished
 from controlplane.platform.safe_yaml import short
 from workers.rewards.parameters import Described
 
@@ -21,13 +23,13 @@ EditorT = TypeVar("EditorT", bound=ItemEditor[Any])
 
 @dataclass
 class DocumentReading:
-    """Values of a document, as the editor's form would send them, and its errors."""
+    """Values of a document in the format that the editor's form sends, and the document's errors."""
 
     sent: QueryDict = field(default_factory=lambda: QueryDict(mutable=True))
     problems: list[str] = field(default_factory=list)
     """Errors of the document as a whole."""
     wrong: list[tuple[str, str, str]] = field(default_factory=list)
-    """Errors as (the form's prefix, the field or "" for the whole form, the cause)."""
+    """Errors as (prefix of the form, field or "" for the whole form, message)."""
 
     def send(self, name: str, value: Any) -> None:
         if isinstance(value, bool):
@@ -80,7 +82,12 @@ class DocumentReading:
         values = params if isinstance(params, dict) else {}
         for name, default in entry.defaults().items():
             self.send(f"{prefix}-{PARAM}{name}", values.get(name, default))
-        for problem in entry.check({short(name): value for name, value in values.items()}):
+        try:
+            problems = checking.problems(entry, {short(name): value for name, value in values.items()})
+        except NotFinished as error:
+            self.wrong.append((prefix, "", f"{path}.params: {error}"))
+            return
+        for problem in problems:
             name, message = split_problem(entry, problem)
             where = f"{path}.params.{name}" if name else f"{path}.params"
             self.wrong.append((prefix, PARAM + name if name else "", f"{where}: {message}."))
@@ -100,8 +107,8 @@ class DocumentReading:
 def document_of(
     content: bytes, *, title: str, top: Sequence[str], texts: Sequence[str]
 ) -> tuple[dict[Any, Any], DocumentReading]:
-    """Parse a document with the keys `top`, and read the strings under its `texts` keys. Raises YamlRefused if it isn't
-    `title`, such as "a reward config"."""
+    """Parse a document with the top-level keys `top`, and read the strings under those in `texts`. Raises YamlRefused
+    if it isn't what `title` names, such as "a reward config"."""
     document = safe_yaml.load(content, MAX_BYTES)
     if not isinstance(document, dict) or not set(document) & set(top):
         raise safe_yaml.YamlRefused(f"This is not {title}, whose keys are {', '.join(top)}.")

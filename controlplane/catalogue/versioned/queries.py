@@ -1,12 +1,15 @@
 """Queries for items and their versions, through which all views access them."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
+from django.db import IntegrityError, transaction
 from django.db.models import Count, Exists, Model, OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest
 
 from controlplane.catalogue.versioned.models import Item, Version
 
+T = TypeVar("T")
 ItemT = TypeVar("ItemT", bound=Item)
 VersionT = TypeVar("VersionT", bound=Version)
 
@@ -38,15 +41,27 @@ def offered_versions(model: type[VersionT], chosen: object = None) -> QuerySet[V
     item is active."""
     digits = str(chosen or "")
     pk = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 18 else None
-    active = _by_name(model).filter(**{f"{model.kind.item}__archived_at": None})
-    return active.filter(Q(~Exists(_newer(model))) | Q(pk=pk))
+    active_versions = _by_name(model).filter(**{f"{model.kind.item}__archived_at": None})
+    return active_versions.filter(Q(~Exists(_newer(model))) | Q(pk=pk))
+
+
+def with_free_name(model: type[Model], name: str, save: Callable[[str], T]) -> T:
+    """Call `save` with the free name for `name`, in a transaction. If another user takes it first, try the next one."""
+    while True:
+        free = free_name(model, name)
+        try:
+            with transaction.atomic():
+                return save(free)
+        except IntegrityError:
+            if not model._default_manager.filter(name=free).exists():
+                raise  # a conflict other than the name
 
 
 def free_name(model: type[Model], name: str) -> str:
-    """Return `name` if no row has it, or else the first unused name with a number appended."""
+    """Return `name`, with the first free number appended if another row has it."""
     used_names = set(model._default_manager.values_list("name", flat=True))
     max_length = 80 - len(" 999")
-    names = [name, *(f"{name[:max_length]} {n}" for n in range(2, len(used_names) + 3))]
+    names = [name, *(f"{name[:max_length]} {number}" for number in range(2, len(used_names) + 3))]
     return next(name for name in names if name not in used_names)
 
 

@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self, TypeVar
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 
 from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.models import Item, Version
-from controlplane.catalogue.versioned.queries import existing_versions, free_name
+from controlplane.catalogue.versioned.queries import existing_versions, with_free_name
 from controlplane.platform import deletable
 from controlplane.platform.accounts.models import User
 
@@ -32,7 +32,7 @@ class Composition:
         raise NotImplementedError
 
     def same_as(self, composition: "Composition") -> bool:
-        """Return whether both mean the same to runs, for which missing fields and parameters have their defaults."""
+        """Return whether both are the same to runs, for which missing fields and parameters have their defaults."""
         return self._full() == composition._full()
 
     def _full(self) -> dict[str, Any]:
@@ -41,8 +41,8 @@ class Composition:
 
 
 def make(model: type[VersionT], name: str, content: Composition, **columns: Any) -> VersionT:
-    """Create an item with its first version, and return the version. `columns`: the item's owner and description, and
-    the version's note. Raises IntegrityError if the name is taken."""
+    """Create an item with its first version, and return the version. `columns` are the item's owner and description,
+    and the version's note. Raises IntegrityError if the name is taken."""
     note, owner = columns.pop("note", ""), columns.get("owner")
     with transaction.atomic():
         item = model.items()._default_manager.create(name=name, **columns)
@@ -52,8 +52,8 @@ def make(model: type[VersionT], name: str, content: Composition, **columns: Any)
 def save(
     model: type[VersionT], item: Item, content: Composition, *, by: Any = None, note: str = ""
 ) -> tuple[VersionT, bool]:
-    """Save content as the newest version, unless that version has it already. Return the version and whether this call
-    created it."""
+    """Save content as a new version unless the newest one has it. Return the version and whether this call created
+    it."""
     with transaction.atomic():
         # Locked, so that the second of two concurrent saves sees the first one's version.
         model.items()._default_manager.select_for_update().get(pk=item.pk)
@@ -64,17 +64,13 @@ def save(
 
 
 def clone(version: VersionT, content: Composition, owner: Any) -> VersionT:
-    """Create an item with a version's content under the next unused name, and return its version. If another user takes
-    that name first, try the next one."""
-    item, items = version.item, version.items()
-    while True:
-        name = free_name(items, f"{item.name[:75]} copy")
-        note = f"Cloned from {version}."
-        try:
-            return make(type(version), name, content, owner=owner, description=item.description, note=note)
-        except IntegrityError:
-            if not items._default_manager.filter(name=name).exists():
-                raise  # a conflict other than the name
+    """Create an item with a version's content under the next unused name, and return its version."""
+    item, note = version.item, f"Cloned from {version}."
+
+    def save(name: str) -> VersionT:
+        return make(type(version), name, content, owner=owner, description=item.description, note=note)
+
+    return with_free_name(version.items(), f"{item.name[:75]} copy", save)
 
 
 def set_archived(item: Item, archived: bool) -> bool:
@@ -88,13 +84,13 @@ def code_refused(model: type[Version]) -> str:
 
 
 def may_use_part(model: type[Version], user: User, spec: Any) -> bool:
-    """Return whether a user may save and try a part, both of which run its code; its name and weight don't matter."""
+    """Return whether a user may save and try a part (both run its code); its name and weight don't matter."""
     entry = model.kind.library.get(spec.function)
     return user.may_administer or entry is None or not entry.admin_only or is_saved(model, spec)
 
 
 def is_saved(model: type[Version], spec: Any) -> bool:
-    """Return whether any item's version has this function with the same parameters: an admin has saved it then."""
+    """Return whether any version has this function with the same parameters, so that an admin has saved it."""
     lists: Iterable[Any] = existing_versions(model).values_list(model.kind.parts, flat=True).iterator(chunk_size=200)
     parts = (part for parts in lists if isinstance(parts, list) for part in parts if isinstance(part, dict))
     same_function = (part for part in parts if part.get("function") == spec.function)

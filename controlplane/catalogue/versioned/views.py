@@ -104,13 +104,13 @@ def part_view(kind: ItemKind, spec: Any) -> PartView:
     entry = kind.library.get(spec.function)
     defaults = entry.defaults() if entry else {}
     params: list[tuple[str, Any]] = []
-    texts: list[tuple[str, str]] = []
+    long_params: list[tuple[str, str]] = []
     for name, value in spec.params.items():
         if name in defaults and defaults[name] == value:
             continue
         is_long = isinstance(value, str) and (len(value) > MAX_INLINE_LENGTH or "\n" in value)
-        (texts if is_long else params).append((name, value))
-    return PartView(spec, entry, params, texts)
+        (long_params if is_long else params).append((name, value))
+    return PartView(spec, entry, params, long_params)
 
 
 @operator_required

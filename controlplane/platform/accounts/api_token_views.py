@@ -1,4 +1,4 @@
-"""The API tokens page: create (shown once), list and revoke tokens. Admins also see and revoke others' tokens."""
+"""The API tokens page: create (shown once), list and revoke tokens. Admins also see and revoke those of others."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -22,9 +22,9 @@ def tokens(request: HttpRequest) -> HttpResponse:
     user = person(request)
     form = ApiTokenForm(user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
-        chosen = form.cleaned_data
+        fields = form.cleaned_data
         try:
-            _, plaintext = api_tokens.make(user, chosen["name"], chosen["scope"], days=chosen["days"])
+            _, plaintext = api_tokens.make(user, fields["name"], fields["scope"], days=fields["days"])
         except api_tokens.TooMany as error:
             form.add_error(None, str(error))
         else:

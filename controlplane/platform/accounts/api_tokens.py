@@ -24,7 +24,7 @@ MAX_ACTS = 1000
 FORGOTTEN_AFTER = timedelta(days=90)
 """Time after which expired and revoked tokens are deleted, with their acts."""
 MIN_USE_INTERVAL = timedelta(minutes=1)
-"""Minimum time between two writes of `used_at`, so that not every read request writes to the database."""
+"""Minimum time between updates of `used_at`, so that not every read request writes to the database."""
 SCOPES: dict[str, tuple[str, ...]] = {
     Role.VIEWER: (ApiScope.READ,),
     Role.OPERATOR: (ApiScope.READ, ApiScope.OPERATE),
@@ -38,7 +38,8 @@ class TooMany(Exception):
 
 
 def make(user: User, name: str, scope: str, *, days: int) -> tuple[ApiToken, str]:
-    """Create a token and return it with its plaintext, which is not stored. Raises TooMany."""
+    """Create a token and return it with its plaintext, which is not stored. Raises TooMany if the user has the maximum
+    number of valid tokens."""
     plaintext = PREFIX + secrets.token_urlsafe(32)
     now = timezone.now()
     with transaction.atomic():
@@ -53,7 +54,8 @@ def make(user: User, name: str, scope: str, *, days: int) -> tuple[ApiToken, str
 
 
 def find(plaintext: str) -> ApiToken | None:
-    """Find the valid token with this plaintext and record its use. Return it with its user, or None."""
+    """Find the valid token with this plaintext, record its use, and return it with its user, or None if there is
+    none."""
     if not plaintext.startswith(PREFIX):
         return None
     row = valid(ApiToken.objects.filter(token_hash=hashed(plaintext))).select_related("user").first()
@@ -73,8 +75,8 @@ def acting(token: ApiToken) -> User:
     """Return an unsaved copy of the token's user for one request, with a role no higher than the token's scope."""
     user = copy(token.user)
     roles = list(SCOPES)
-    lowest = next(role for role in roles if token.scope in SCOPES[role])
-    user.role = min(user.role, lowest, key=roles.index)
+    lowest_role = next(role for role in roles if token.scope in SCOPES[role])
+    user.role = min(user.role, lowest_role, key=roles.index)
     return user
 
 
@@ -83,13 +85,13 @@ def valid(tokens: QuerySet[ApiToken]) -> QuerySet[ApiToken]:
 
 
 def seen_by(user: User) -> QuerySet[ApiToken]:
-    """Return everybody's tokens for an admin, and only the user's own tokens for others."""
+    """Return the tokens that this user may see: all for an admin, otherwise the user's own ones."""
     tokens = ApiToken.objects.all()
     return tokens if user.may_administer else tokens.filter(user=user)
 
 
 def revoke(tokens: QuerySet[ApiToken], by: User) -> int:
-    """Revoke those of the tokens that aren't revoked yet, and return how many there were."""
+    """Revoke those of the tokens that aren't revoked yet, and return their number."""
     now = timezone.now()
     with transaction.atomic():
         rows = list(tokens.select_for_update().filter(revoked_at=None))
@@ -102,14 +104,14 @@ def revoke(tokens: QuerySet[ApiToken], by: User) -> int:
 
 def forget(now: datetime) -> None:
     """Delete tokens that expired or were revoked long ago, with their acts."""
-    before = now - FORGOTTEN_AFTER
-    ApiToken.objects.filter(Q(expires_at__lt=before) | Q(revoked_at__lt=before)).delete()
+    cutoff = now - FORGOTTEN_AFTER
+    ApiToken.objects.filter(Q(expires_at__lt=cutoff) | Q(revoked_at__lt=cutoff)).delete()
 
 
 def note(token: ApiToken, request: str, *, status: int, address: str) -> None:
-    """Record a change request made with this token, with the status of the response."""
+    """Record a request for a change that was made with this token, with its response's status."""
     ApiTokenAct.objects.create(
-        token=token, at=timezone.now(), by=token.user, what=request[:200], status=status, address=address[:64]
+        token=token, at=timezone.now(), by=token.user, what=request[:200], status=status, address=address
     )
     acts = ApiTokenAct.objects.filter(token=token).order_by("-pk")
     if (oldest := acts.values_list("pk", flat=True)[MAX_ACTS : MAX_ACTS + 1].first()) is not None:

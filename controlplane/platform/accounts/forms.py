@@ -1,4 +1,4 @@
-"""The forms of the sign-in, password and users pages."""
+"""The forms of the sign-in, password, users and API tokens pages."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ class SignInForm(forms.Form):
 
 
 class PasswordForm(forms.Form):
-    """A new password, entered twice, and the current one, except after a one-time link for people who forgot it."""
+    """Form of a new password, entered twice. It requires the current one, except after a one-time link."""
 
     current = _password("Current password", "current-password")
     new = _password(
@@ -102,13 +102,13 @@ class ApiTokenForm(forms.Form):
 
     def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        allowed = api_tokens.SCOPES[user.role]
+        allowed_scopes = api_tokens.SCOPES[user.role]
         labels = {
             ApiScope.READ: "Read",
             ApiScope.OPERATE: "Read, launch, stop and upload",
             ApiScope.ADMIN: "Everything an admin can do",
         }
-        self.fields["scope"].choices = [(scope, labels[scope]) for scope in ApiScope if scope in allowed]  # type: ignore[attr-defined]
+        self.fields["scope"].choices = [(scope, labels[scope]) for scope in ApiScope if scope in allowed_scopes]  # type: ignore[attr-defined]
 
     def clean_name(self) -> str:
         return " ".join(str(self.cleaned_data["name"]).split())

@@ -23,10 +23,9 @@ def set_role(user_id: int, role: str) -> User:
 
 
 def set_active(user_id: int, by: User, *, active: bool) -> User:
-    """Disable or enable an account, and return its user. Raises NotAllowed.
-
-    Disabling an account blocks the user's next requests and revokes their API tokens permanently.
-    """
+    """Disable or enable an account, and return its user. Disabling an account blocks the user's next requests and
+    revokes their API tokens permanently. Raises NotAllowed if it is the actor's own account or that of the last
+    admin."""
     with transaction.atomic():
         user = get_object_or_404(User, pk=user_id)
         if not active and user.pk == by.pk:

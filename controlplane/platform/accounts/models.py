@@ -12,7 +12,8 @@ from controlplane.platform import sealing
 
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105  # its name
 sign_in_changed = Signal()
-"""Signal with a `user_id`, sent after a password change, a sign-out or the disabling of an account is committed."""
+"""Signal with a `user_id`, sent once a password change, a sign-out, or an account's disabling or enabling is
+committed."""
 limits_raised = Signal()
 """Signal sent after changed run limits are committed, so that a queued run can start."""
 
@@ -30,7 +31,7 @@ class User(AbstractUser):
     max_queued = models.PositiveIntegerField(null=True, blank=True)
     """The user's limit on queued runs, with the same meaning of None and 0."""
     toured_at = models.DateTimeField(null=True, blank=True)
-    """When the tour of the run page ended or was skipped; None if the next run page is to show it."""
+    """Time at which the tour of the run page ended or was skipped; None if the next run page should show it."""
 
     @property
     def may_operate(self) -> bool:
@@ -42,12 +43,12 @@ class User(AbstractUser):
 
 
 class SignInLink(models.Model):
-    """A link that signs one user in, once. Only the token's hash is stored, so the table can't be used to sign in."""
+    """Link that signs one user in, once. Only the token's hash is stored, so the table can't be used to sign in."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sign_in_links")
     token_hash = models.CharField(max_length=64, unique=True)
     asks_first = models.BooleanField(default=False)
-    """True if opening the link only shows a button that uses it up: chat and mail previews also open links."""
+    """True if opening the link only shows a button that uses it up, since chat and mail previews open links, too."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
@@ -60,7 +61,7 @@ class ApiScope(models.TextChoices):
 
 
 class ApiToken(models.Model):
-    """A personal API token, stored as a hash. Its rules are in `api_tokens`."""
+    """Personal API token, stored as a hash. Its rules are in `api_tokens`."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=80)
@@ -79,13 +80,13 @@ class ApiToken(models.Model):
 
 
 class ApiTokenAct(models.Model):
-    """An entry of a token's history: made, revoked, or a request for a change."""
+    """Entry in a token's history: its creation, its revocation, or a request for a change."""
 
     token = models.ForeignKey(ApiToken, on_delete=models.CASCADE, related_name="acts")
     at = models.DateTimeField()
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     what = models.CharField(max_length=200)
-    """`made`, `revoked`, or a request: `POST /api/v1/runs`."""
+    """Act: `made`, `revoked`, or a request such as `POST /api/v1/runs`."""
     status = models.PositiveSmallIntegerField(null=True)
     address = models.CharField(max_length=64, blank=True)
 
@@ -97,7 +98,7 @@ class ApiTokenAct(models.Model):
 
 
 class FailedSignIn(models.Model):
-    """A failed sign-in, kept while it limits new attempts."""
+    """Failed sign-in or unknown join code, kept while it limits new attempts."""
 
     name = models.CharField(max_length=150)
     address = models.CharField(max_length=64)
@@ -105,7 +106,7 @@ class FailedSignIn(models.Model):
 
 
 class Secret(models.Model):
-    """A key that runs use and people must not see. Only `vault` decrypts secrets."""
+    """Key that runs use and people must not see. Only `vault` hands out decrypted secrets."""
 
     class Kind(models.TextChoices):
         ENDPOINT = "endpoint", "Endpoint (judge, player, W&B, MLflow)"
@@ -129,7 +130,7 @@ class Secret(models.Model):
     updated_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
     used_by = models.CharField(max_length=20, blank=True)
-    """Id of the run that last received the secret; "" after a trial on a config's page."""
+    """Id of the run that last received the secret; "" if the last use was for no run."""
 
     class Meta:
         ordering = ("name",)
@@ -141,7 +142,8 @@ class Secret(models.Model):
         self.sealed = sealing.seal(json.dumps({"address": self.address, "key": key}))
 
     def key(self) -> str:
-        """Return the decrypted key. Raises sealing.CannotOpen, also if the key was entered for another address."""
+        """Return the decrypted key. Raises sealing.CannotOpen if it can't be decrypted or was entered for another
+        address."""
         content = json.loads(sealing.unseal(self.sealed))
         if content["address"] != self.address:
             raise sealing.CannotOpen("It was entered for another address.")

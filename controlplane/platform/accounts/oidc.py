@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 _NOT_IN_NAMES = re.compile(r"[^\w.@+-]+")
 _MAX_NAME_LENGTH = 140
-"""Maximum number of characters of a name: the model's 150, minus room for a number."""
+"""Maximum length of a name: the model's 150 characters, minus room for a number."""
 
 
 @login_not_required
@@ -53,7 +53,7 @@ def begin(request: HttpRequest) -> HttpResponse:
         )
         return response
 
-    return _or_refusal(request, redirect_to_provider)
+    return _respond_or_refuse(request, redirect_to_provider)
 
 
 @login_not_required
@@ -61,7 +61,7 @@ def begin(request: HttpRequest) -> HttpResponse:
 @require_GET
 def callback(request: HttpRequest) -> HttpResponse:
     """Finish a sign-in when the provider sends the browser back."""
-    return _or_refusal(request, lambda: OAuth2CallbackView.adapter_view(_adapter(request))(request))
+    return _respond_or_refuse(request, lambda: OAuth2CallbackView.adapter_view(_adapter(request))(request))
 
 
 def refuse_password(user: User) -> None:
@@ -77,7 +77,7 @@ def safe_next(request: HttpRequest, target: str) -> str:
 
 
 class OidcSignIn(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
-    """allauth's hooks for the provider's response. allauth's own account forms are never reached."""
+    """Hooks that allauth calls for the provider's response. Allauth's own account forms are never reached."""
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> NoReturn:
         raise ImmediateHttpResponse(_sign_in(request, sociallogin))
@@ -103,7 +103,7 @@ def _adapter(request: HttpRequest) -> Adapter:
     return Adapter(request, IdentityProvider.id)
 
 
-def _or_refusal(request: HttpRequest, respond: Callable[[], HttpResponse]) -> HttpResponse:
+def _respond_or_refuse(request: HttpRequest, respond: Callable[[], HttpResponse]) -> HttpResponse:
     """Call `respond` and return its response, or an error page if the provider is down or breaks the protocol."""
     try:
         return respond()
@@ -148,11 +148,11 @@ def _create_user(signing_in: SocialLogin, role: str) -> User:
 
 
 def _unused_name(claims: dict[str, Any]) -> str:
-    wanted = claims.get("preferred_username") or claims.get("email") or claims["sub"]
-    name = _NOT_IN_NAMES.sub("-", str(wanted)).strip("-")[:_MAX_NAME_LENGTH] or "user"
-    taken = {*User.objects.filter(username__startswith=name).values_list("username", flat=True)}
+    claimed_name = claims.get("preferred_username") or claims.get("email") or claims["sub"]
+    name = _NOT_IN_NAMES.sub("-", str(claimed_name)).strip("-")[:_MAX_NAME_LENGTH] or "user"
+    used_names = {*User.objects.filter(username__startswith=name).values_list("username", flat=True)}
     number = 1
-    while (candidate := name if number == 1 else f"{name}-{number}") in taken:
+    while (candidate := name if number == 1 else f"{name}-{number}") in used_names:
         number += 1
     return candidate
 

@@ -18,8 +18,8 @@ INVITATION_VALID_FOR = timedelta(days=3)
 def make_link(
     user: User, base_url: str, *, valid_for: timedelta = VALID_FOR, asks_first: bool = False, to: str = ""
 ) -> str:
-    """Create a link below `base_url` (http://127.0.0.1:8000) that signs `user` in and leads to the page `to`. Return
-    the link; only the hash of its token is stored."""
+    """Create a link below `base_url` (http://127.0.0.1:8000) that signs `user` in and leads to the page `to`, and
+    return it. Only the hash of its token is stored."""
     now = timezone.now()
     SignInLink.objects.filter(Q(expires_at__lt=now) | Q(used_at__isnull=False)).delete()
     token = secrets.token_urlsafe(32)
@@ -40,9 +40,9 @@ def peek(token: str) -> SignInLink | None:
 
 
 def use(token: str) -> User | None:
-    """Use up the link and return its user; None if it is unknown, used or expired, or its user is disabled.
+    """Use up the link and return its user, or None if it is unknown, used or expired, or its user is disabled.
 
-    One conditional UPDATE decides between concurrent requests.
+    Of concurrent requests, one conditional UPDATE lets only the first succeed.
     """
     if not _usable(token).update(used_at=timezone.now()):
         return None

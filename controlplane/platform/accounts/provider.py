@@ -71,10 +71,10 @@ class Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # allauth has 
 
 
 def _key_of(keys: list[jwt.PyJWK], kid: str | None) -> jwt.PyJWK:
-    matching = [key for key in keys if key.key_id == kid] if kid else keys
-    if len(matching) != 1:
+    candidates = [key for key in keys if key.key_id == kid] if kid else keys
+    if len(candidates) != 1:
         raise OAuth2Error("It is unclear which of the provider's keys signed the ID token.")
-    return matching[0]
+    return candidates[0]
 
 
 class IdentityProvider(OpenIDConnectProvider):  # type: ignore[misc]  # as above

@@ -22,19 +22,19 @@ def person(request: HttpRequest) -> User:
 
 def operator_required(view: View[P]) -> View[P]:
     """Restrict a view to operators and admins: for launching, stopping, uploading and editing the catalogue."""
-    return _requiring(view, lambda user: user.may_operate, "This requires the operator role.")
+    return _restricted(view, lambda user: user.may_operate, "This requires the operator role.")
 
 
 def admin_required(view: View[P]) -> View[P]:
     """Restrict a view to admins: for users and secrets."""
-    return _requiring(view, lambda user: user.may_administer, "This requires the admin role.")
+    return _restricted(view, lambda user: user.may_administer, "This requires the admin role.")
 
 
-def _requiring(view: View[P], allowed: Callable[[User], bool], why: str) -> View[P]:
+def _restricted(view: View[P], is_allowed: Callable[[User], bool], message: str) -> View[P]:
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-        if not allowed(person(request)):
-            raise PermissionDenied(f"{why} Ask an admin of this installation for it.")
+        if not is_allowed(person(request)):
+            raise PermissionDenied(f"{message} Ask an admin of this installation for it.")
         return view(request, *args, **kwargs)
 
     return guarded

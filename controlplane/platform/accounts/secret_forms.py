@@ -13,21 +13,21 @@ from controlplane.platform.accounts.models import HUB_TOKEN, Secret, User
 from controlplane.platform.http.addresses import check_url, is_inside
 from workers.contract.wire.artifacts import STORE, store_of
 
-LONGEST_KEY = 4096
+MAX_KEY_LENGTH = 4096
 RESERVED = {HUB_TOKEN: "the model hub's token", STORE: "the store for checkpoints"}
 """Names reserved for secrets that aren't endpoints, with their purpose."""
 NAMES: dict[str, str] = {Secret.Kind.HUB: HUB_TOKEN, Secret.Kind.STORE: STORE}
-"""Name of the only secret of a kind that has just one."""
+"""Names by kind, for the kinds that have only one secret."""
 
 
 def _by_kind(*parts: tuple[str, str]) -> SafeString:
-    """Return a help text made of parts for certain kinds; the page shows only those for the chosen kind."""
+    """Build a help text from parts for certain kinds; the page shows only those for the chosen kind."""
     return format_html_join(" ", '<span data-kinds="{}">{}</span>', parts)
 
 
 class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
     key = forms.CharField(
-        max_length=LONGEST_KEY,
+        max_length=MAX_KEY_LENGTH,
         required=False,
         strip=True,
         help_text=_by_kind(
@@ -136,7 +136,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             self.add_error("key", "Enter the key again to send it to another address.")
 
     def ask_for_key_again(self) -> None:
-        """Ask for the key again in a form with other errors, because the key isn't sent back to the page."""
+        """Ask for the key again if the form has other errors, because the key isn't sent back to the page."""
         if self.is_bound and self.data.get("key") and not self.has_error("key"):
             self.add_error("key", "Enter the key again: it is not sent back to this page.")
 

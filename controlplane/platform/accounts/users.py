@@ -1,4 +1,4 @@
-"""The Users page, where admins invite users by one-time link, assign roles, and disable and enable accounts."""
+"""The Users page, where admins invite users by one-time link, assign roles and limits, and disable or enable them."""
 
 from django.conf import settings
 from django.contrib import messages
@@ -44,8 +44,8 @@ def edit(request: HttpRequest, user_id: int) -> HttpResponse:
     user = get_object_or_404(User, pk=user_id)
     form = UserForm(request.POST, instance=user)
     if not form.is_valid():
-        wrong = [f"{form[name].label}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
-        messages.error(request, f"{user.username} was not changed. {' '.join(wrong)}")
+        mistakes = [f"{form[name].label}: {' '.join(map(str, errors))}" for name, errors in form.errors.items()]
+        messages.error(request, f"{user.username} was not changed. {' '.join(mistakes)}")
         return redirect("users")
     try:
         with transaction.atomic():
@@ -66,8 +66,8 @@ def active(request: HttpRequest, user_id: int) -> HttpResponse:
     except managing.NotAllowed as error:
         messages.error(request, str(error))
     else:
-        now = "enabled and may sign in again" if user.is_active else "disabled and signed out everywhere"
-        messages.success(request, f"{user.username} is {now}.")
+        new_status = "enabled and may sign in again" if user.is_active else "disabled and signed out everywhere"
+        messages.success(request, f"{user.username} is {new_status}.")
     return redirect("users")
 
 

@@ -1,6 +1,6 @@
 """Access to secrets: those of a run's rewards and tools when it is claimed, and single endpoints for trials.
 
-Nothing else decrypts secrets. A decrypted secret goes into one response or one process and is not stored.
+Other modules only check secrets. A decrypted secret goes into one response or one process and is not stored.
 """
 
 import json
@@ -54,7 +54,8 @@ def engine_problem(name: str) -> str:
 
 
 def for_run(spec: RunSpec) -> dict[str, str]:
-    """Return the secrets that a run's spec names as environment variables, and record their use. Raises NotGiven."""
+    """Return the secrets that a run's spec needs, by environment variable, and record their use. Raises NotGiven if one
+    is missing or can't be decrypted."""
     if jobs.kind_of(spec.kind).pushes:
         _, token = _open(HUB_TOKEN, Secret.Kind.HUB)
         note_use([HUB_TOKEN], run=spec.run_id)
@@ -65,18 +66,19 @@ def for_run(spec: RunSpec) -> dict[str, str]:
         variables[sinks.SECRET_PREFIX + name] = _as_variable(*_open(name))
         names.append(name)
     # hub_models: a model or a reward model with a hub id. The download validates the token.
-    if hub_models(spec) and (stored := _secrets(HUB_TOKEN, Secret.Kind.HUB).first()):
-        variables[HUB_TOKEN] = _key(stored)
+    if hub_models(spec) and (hub_secret := _secrets(HUB_TOKEN, Secret.Kind.HUB).first()):
+        variables[HUB_TOKEN] = _key(hub_secret)
         names.append(HUB_TOKEN)
     note_use(names, run=spec.run_id)
     return variables
 
 
 def endpoint_for_trial(name: str) -> Endpoint:
-    """Return the endpoint with this name on the secrets page, and record its use. Raises Unavailable.
+    """Return the endpoint with this name on the secrets page, and record its use. Raises Unavailable if there is none,
+    or if its key can't be decrypted.
 
-    Its `refusal` checks the IP address at connection time: the web's network is not the trainer's, and users who try
-    out a reward see the server's responses.
+    Its `refusal` checks the IP address at connection time: the web is in another network than the trainer, and users
+    who try out a reward see the server's responses.
     """
     try:
         secret, key = _open(name)
@@ -96,7 +98,8 @@ def artifact_store_address() -> str:
 
 
 def artifact_store(*, run: str = "") -> Store | None:
-    """Return the artifact store with its keys, or None if no admin has added one. Raises NotGiven."""
+    """Return the artifact store with its keys, or None if no admin has added one. Raises NotGiven if its address or
+    keys can't be used."""
     secret = _secrets(STORE, Secret.Kind.STORE).first()
     if secret is None:
         return None
@@ -110,10 +113,11 @@ def artifact_store(*, run: str = "") -> Store | None:
 
 
 def engine(name: str) -> tuple[Secret, str]:
-    """Return the API server of a machine engine with its token, and record its use. Raises NotGiven."""
-    opened = _open(name, Secret.Kind.ENGINE)
+    """Return the API server of a machine engine with its token, and record its use. Raises NotGiven if there is none,
+    or if the token can't be decrypted."""
+    secret_and_token = _open(name, Secret.Kind.ENGINE)
     note_use([name])
-    return opened
+    return secret_and_token
 
 
 def engines() -> dict[str, str]:

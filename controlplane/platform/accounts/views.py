@@ -16,6 +16,7 @@ from controlplane.platform.accounts import api_tokens, oidc, onetime, throttle
 from controlplane.platform.accounts.forms import PasswordForm, SignInForm
 from controlplane.platform.accounts.models import User, sign_in_changed
 from controlplane.platform.accounts.roles import person
+from controlplane.platform.http import addresses
 from controlplane.platform.http.form_pages import form_page
 
 BY_LINK_AT = "signed_in_by_link_at"
@@ -48,7 +49,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
     """Return the user. On failure return None and add a form error that doesn't reveal whether the name or the
     password was wrong."""
-    name, address = form.cleaned_data["username"], request.META.get("REMOTE_ADDR", "")
+    name, address = form.cleaned_data["username"], addresses.of_client(request)
     if throttle.begin_try(name, address) is None:
         form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
         return None
@@ -94,7 +95,7 @@ def password(request: HttpRequest) -> HttpResponse:
     API tokens, which somebody who knew the old password may have created."""
     user = person(request)
     oidc.refuse_password(user)
-    address = request.META.get("REMOTE_ADDR", "")
+    address = addresses.of_client(request)
     # Signed in by link recently: an older open browser is not enough to set a new password.
     by_link = time.time() - float(request.session.get(BY_LINK_AT, 0)) < LINK_PROVES_FOR_S
     form = PasswordForm(user, request.POST or None, proved_by_link=by_link)
@@ -106,10 +107,10 @@ def password(request: HttpRequest) -> HttpResponse:
         throttle.forget(user.username, address)
         request.session.pop(BY_LINK_AT, None)
         user.sign_in_links.all().delete()
-        revoked = api_tokens.revoke(user.api_tokens.all(), user)
+        revoked_count = api_tokens.revoke(user.api_tokens.all(), user)
         update_session_auth_hash(request, user)
         sign_in_changed.send(User, user_id=user.pk)
-        note = " Your API tokens were revoked." if revoked else ""
+        note = " Your API tokens were revoked." if revoked_count else ""
         messages.success(request, f"Your password is set. You were signed out everywhere else.{note}")
         return redirect("settings" if "current" in form.fields else "home")
     elif attempt is not None and not form.has_error("current", "wrong"):

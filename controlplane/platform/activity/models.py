@@ -1,4 +1,4 @@
-"""People's acts in this installation, shown by the Events page and the API, and the kinds of their objects."""
+"""People's acts in this installation, which the Events page and the API show, and the kinds of their objects."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from django.utils import timezone
 class RecordedKind:
     label: str
     model: str
-    """`app.Model`"""
+    """Label of the model, such as `runs.Run`."""
     route: str
     own_page: bool = True
     """True if the route takes a primary key; False if it leads to a page of all objects of the kind."""
@@ -42,7 +42,7 @@ _BY_MODEL = {kind.model: name for name, kind in reversed(KINDS.items())}  # of t
 
 
 class Act(models.Model):
-    """A person's act. It is kept after the person or the object is deleted, under the names that they had."""
+    """Act of a person. It outlives the person and the object, under the names that they had."""
 
     at = models.DateTimeField(default=timezone.now)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")

@@ -15,7 +15,7 @@ from controlplane.platform.activity.models import FOR_ADMINS, KINDS, Act
 
 @dataclass(frozen=True)
 class ActFilter:
-    """The filters of a list of acts, all of which must match; "" and None match everything."""
+    """Filters of a list of acts, all of which must match; "" and None match everything."""
 
     q: str = ""
     """Words that must occur in the object's name or in what was done."""
@@ -28,7 +28,7 @@ class ActFilter:
 
 @dataclass(frozen=True)
 class ShownAct:
-    """An act with the label of its kind and the address of its object, "" if this person has no page for it."""
+    """Act with the label of its kind and the address of its object, or "" if this person can't open a page of it."""
 
     act: Act
     label: str
@@ -42,8 +42,8 @@ def acts_for(user: User) -> QuerySet[Act]:
 
 
 def matching(acts: QuerySet[Act], filters: ActFilter) -> QuerySet[Act]:
-    exact = {"by_name": filters.by, "kind": filters.kind, "key": filters.key}
-    acts = acts.filter(**{column: value for column, value in exact.items() if value})
+    exact_filters = {"by_name": filters.by, "kind": filters.kind, "key": filters.key}
+    acts = acts.filter(**{column: value for column, value in exact_filters.items() if value})
     for word in filters.q.split():
         acts = acts.filter(Q(name__icontains=word) | Q(what__icontains=word))
     if filters.since:
@@ -53,15 +53,15 @@ def matching(acts: QuerySet[Act], filters: ActFilter) -> QuerySet[Act]:
     return acts
 
 
-def shown(acts: Iterable[Act], user: User) -> list[ShownAct]:
-    """Return the acts with the addresses of objects that still exist, found with one query per kind."""
+def with_addresses(acts: Iterable[Act], user: User) -> list[ShownAct]:
+    """Return the acts with the addresses of their objects, if they still exist; one query per kind finds them."""
     acts = list(acts)
     keys = defaultdict(set)
     for act in acts:
         kind = KINDS.get(act.kind)
         if kind is not None and act.key and (user.may_administer or not kind.for_admins):
             keys[act.kind].add(act.key)
-    existing = {
+    existing_objects = {
         (name, str(pk))
         for name, pks in keys.items()
         for pk in apps.get_model(KINDS[name].model)._default_manager.filter(pk__in=pks).values_list("pk", flat=True)
@@ -70,7 +70,7 @@ def shown(acts: Iterable[Act], user: User) -> list[ShownAct]:
     for act in acts:
         kind = KINDS.get(act.kind)  # None for a kind of a newer version
         address = ""
-        if kind is not None and (act.kind, act.key) in existing:
+        if kind is not None and (act.kind, act.key) in existing_objects:
             address = reverse(kind.route, args=[act.key] if kind.own_page else [])
         rows.append(ShownAct(act, kind.label if kind else act.kind, address))
     return rows

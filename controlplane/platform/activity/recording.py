@@ -19,28 +19,29 @@ from django.utils import timezone
 
 from controlplane.platform.accounts.models import ApiToken, User
 from controlplane.platform.activity.models import Act, kind_of
+from controlplane.platform.http import addresses
 
 FAILURE_WINDOW = timedelta(minutes=10)
 MAX_FAILED = 20
-"""Maximum number of failed sign-ins recorded in FAILURE_WINDOW, one per name, so that guesses can't flood events."""
+"""Maximum number of failed sign-ins recorded in FAILURE_WINDOW, one per name, so that guesses can't flood the list."""
 
 _request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 Phrase = str | Callable[[Any, Any], str]
-"""What to record for a changed field: a phrase, or a function that returns one for the old and new values."""
+"""Phrase to record for a changed field, or a function that returns one for the old and new values."""
 
 
-class RemembersRequest:
+class ActsAttribution:
     """Middleware that attributes every save during a request to its user."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        before = _request.set(request)
+        token = _request.set(request)
         try:
             return self.get_response(request)
         finally:
-            _request.reset(before)
+            _request.reset(token)
 
 
 def acting() -> User | None:
@@ -57,7 +58,7 @@ def record(row: Model, phrase: str) -> None:
 
 
 def recorded(changed: int, row: Model, phrase: str) -> bool:
-    """Record an act if an UPDATE changed any rows, and return whether it did."""
+    """Record an act if an UPDATE `changed` any rows, and return whether it did."""
     if changed:
         record(row, phrase)
     return bool(changed)
@@ -78,7 +79,7 @@ def _record(user: User, kind: str, key: str, name: str, phrase: str) -> None:
 
 @dataclass(frozen=True)
 class Watched:
-    """The phrases to record when a person creates, changes or deletes a row; nothing is recorded for an empty one."""
+    """Phrases to record when a person creates, changes or deletes a row; nothing is recorded for an empty one."""
 
     kind: str
     created: Phrase = ""
@@ -87,7 +88,7 @@ class Watched:
     changed: Mapping[str, Phrase] = field(default_factory=dict)
     """Phrases for changes to columns, by column."""
     of: Callable[[Any], tuple[Any, str]] = lambda row: (row.pk, str(row))
-    """Function that returns the key and name of a row's object, which for a version is the item that it belongs to."""
+    """Function that returns the key and name of a row's object, such as the item of a version."""
 
 
 def renamed(old: str, new: str) -> str:
@@ -108,12 +109,12 @@ class _Listener:
         self.watched = watched
 
     def before(self, sender: type[Model], instance: Any, update_fields: Any, **signal: Any) -> None:
-        """Store the values that may change on the instance, for `saved`."""
+        """Store on the instance the values that may change, for `saved`."""
         instance._before_change = {}
         names = [name for name in self.watched.changed if update_fields is None or name in update_fields]
         if names and not instance._state.adding and acting() is not None:
-            old = sender._base_manager.filter(pk=instance.pk).values(*names).first()
-            instance._before_change = old or {}
+            old_values = sender._base_manager.filter(pk=instance.pk).values(*names).first()
+            instance._before_change = old_values or {}
 
     def saved(self, instance: Any, created: bool, raw: bool = False, **signal: Any) -> None:
         if raw or acting() is None:
@@ -136,11 +137,11 @@ class _Listener:
 
     def _record(self, row: Any, phrases: list[str]) -> None:
         user = acting()
-        text = ", ".join(dict.fromkeys(phrase[:1].lower() + phrase[1:] for phrase in phrases if phrase))
-        if user is None or not text:
+        sentence = ", ".join(dict.fromkeys(phrase[:1].lower() + phrase[1:] for phrase in phrases if phrase))
+        if user is None or not sentence:
             return
         key, name = self.watched.of(row)
-        _record(user, self.watched.kind, str(key), name, text[:1].upper() + text[1:])
+        _record(user, self.watched.kind, str(key), name, sentence[:1].upper() + sentence[1:])
 
 
 def _resolve(phrase: Phrase, old: Any, new: Any) -> str:
@@ -155,7 +156,7 @@ def watch_sign_ins() -> None:
 
 
 def _record_sign_in(request: HttpRequest, user: User, **signal: Any) -> None:
-    address = request.META.get("REMOTE_ADDR", "")
+    address = addresses.of_client(request)
     _record(user, "session", str(user.pk), user.get_username(), f"Signed in from {address}" if address else "Signed in")
 
 
@@ -165,7 +166,7 @@ def _record_failed_sign_in(credentials: Mapping[str, Any], request: HttpRequest 
     names = list(recent.values_list("name", flat=True)[:MAX_FAILED])
     if name in names or len(names) >= MAX_FAILED:
         return
-    address = request.META.get("REMOTE_ADDR", "") if request else ""
+    address = addresses.of_client(request) if request else ""
     phrase = f"Failed to sign in{f' from {address}' if address else ''}"
     if len(names) == MAX_FAILED - 1:
         phrase += "; further names within ten minutes are not listed"

@@ -23,20 +23,20 @@ HEADINGS = ("at", "by", "token", "kind", "id", "name", "what")
 def events(request: HttpRequest) -> HttpResponse:
     user = person(request)
     form = ActivityFilterForm(user, request.GET)
-    matching = queries.matching(queries.acts_for(user), form.filters())
+    matching_acts = queries.matching(queries.acts_for(user), form.filters())
     cursor = request.GET.get("cursor", "")[:300]
     try:
-        acts, older = keyset.page(matching, cursor, PER_PAGE, by="at")
+        acts, older_cursor = keyset.page(matching_acts, cursor, PER_PAGE, by="at")
     except keyset.BadCursor:  # a truncated address: start with the newest
-        acts, older = keyset.page(matching, "", PER_PAGE, by="at")
+        acts, older_cursor = keyset.page(matching_acts, "", PER_PAGE, by="at")
     query = request.GET.copy()
     query.pop("cursor", None)
     context = {
         "form": form,
-        "events": queries.shown(acts, user),
+        "events": queries.with_addresses(acts, user),
         "filtered": any(query.values()),
         "query": query.urlencode(),
-        "older": older,
+        "older": older_cursor,
         "newest": not cursor,
     }
     return render(request, "platform/activity/events.html", context)
@@ -46,13 +46,13 @@ def events(request: HttpRequest) -> HttpResponse:
 def events_csv(request: HttpRequest) -> HttpResponse:
     """Download all acts that match the page's filters, not only those of one page."""
     user = person(request)
-    matching = queries.matching(queries.acts_for(user), ActivityFilterForm(user, request.GET).filters())
+    acts = queries.matching(queries.acts_for(user), ActivityFilterForm(user, request.GET).filters())
     target = io.StringIO()
     writer = csv.writer(target)
     writer.writerow(HEADINGS)
     columns = ("at", "by_name", "token", "kind", "key", "name", "what")
-    for at, *cells in matching.values_list(*columns)[:MAX_IN_CSV].iterator():
-        writer.writerow([at.isoformat(), *map(csv_cell, cells)])
+    for time, *cells in acts.values_list(*columns)[:MAX_IN_CSV].iterator():
+        writer.writerow([time.isoformat(), *map(csv_cell, cells)])
     response = HttpResponse(target.getvalue(), content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = 'attachment; filename="events.csv"'
     return response

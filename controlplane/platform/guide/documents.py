@@ -1,4 +1,4 @@
-"""The documentation and the glossary as pages of the installation, and the end of a person's tour."""
+"""Pages with the documentation and the glossary, and the record that a person has seen the tour."""
 
 import posixpath
 import re
@@ -93,15 +93,15 @@ class Rendered:
 
 @require_safe
 def glossary(request: HttpRequest) -> HttpResponse:
-    return render(request, "platform/guide/glossary.html", {"terms": terms().values(), "others": listed()})
+    return render(request, "platform/guide/glossary.html", {"terms": terms().values(), "others": links()})
 
 
 @require_safe
 def document(request: HttpRequest, document: str = "") -> HttpResponse:
-    chosen = find(document)
-    if chosen is None:
+    guide_document = find(document)
+    if guide_document is None:
         raise Http404("There is no such document here.")
-    context = {"document": chosen, "others": listed(), "rendered": rendered(chosen)}
+    context = {"document": guide_document, "others": links(), "rendered": render_document(guide_document)}
     return render(request, "platform/guide/document.html", context)
 
 
@@ -114,40 +114,40 @@ def tour_seen(request: HttpRequest) -> HttpResponse:
     return HttpResponse(status=204)
 
 
-def present() -> list[GuideDocument]:
+def installed_documents() -> list[GuideDocument]:
     """Return the documents that are installed: images leave out those in tests/."""
     return [document for document in DOCUMENTS if (ROOT / document.path).is_file()]
 
 
-def listed() -> list[tuple[GuideDocument, str]]:
+def links() -> list[tuple[GuideDocument, str]]:
     """Return the documents with their addresses, for the list in the sidebar."""
-    return [(document, address(document)) for document in present()]
+    return [(document, address(document)) for document in installed_documents()]
 
 
 def find(slug: str) -> GuideDocument | None:
-    return next((document for document in present() if document.slug == slug), None)
+    return next((document for document in installed_documents() if document.slug == slug), None)
 
 
 @cache
-def rendered(document: GuideDocument) -> Rendered:
+def render_document(document: GuideDocument) -> Rendered:
     """Render a document as HTML. The documents are our own, so the HTML is safe; tags in them are shown as text."""
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse((ROOT / document.path).read_text())
     sections = []
-    for token, text in pairwise(tokens):
+    for token, content in pairwise(tokens):
         if token.type == "heading_open":
             # As GitHub does, so that links within the documents work.
-            anchor = re.sub(r"[^\w\- ]", "", text.content.lower()).strip().replace(" ", "-")
+            anchor = re.sub(r"[^\w\- ]", "", content.content.lower()).strip().replace(" ", "-")
             token.attrSet("id", anchor)
             if token.tag == "h2":
-                sections.append(GuideSection(anchor, text.content.replace("`", "")))
+                sections.append(GuideSection(anchor, content.content.replace("`", "")))
             # The page has its own h1, the document's title.
-            token.hidden = text.hidden = token.tag == "h1"
-        for part in text.children or ():
+            token.hidden = content.hidden = token.tag == "h1"
+        for part in content.children or ():
             _set_address(part, document)
     # Without the title, which the page shows as its heading.
-    shown = tokens[3:] if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1" else tokens
-    html = parser.renderer.render(shown, parser.options, {})
+    body_tokens = tokens[3:] if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1" else tokens
+    html = parser.renderer.render(body_tokens, parser.options, {})
     return Rendered(mark_safe(html), sections)  # noqa: S308  our own documents
 
 
@@ -162,9 +162,9 @@ def _set_address(part: Token, document: GuideDocument) -> None:
         return
     path, _, anchor = target.partition("#")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(document.path), path))
-    linked = next((row for row in present() if row.path == path), None)
-    if linked is not None:
-        part.attrSet(name, address(linked) + (f"#{anchor}" if anchor else ""))
+    linked_document = next((row for row in installed_documents() if row.path == path), None)
+    if linked_document is not None:
+        part.attrSet(name, address(linked_document) + (f"#{anchor}" if anchor else ""))
     elif path.startswith(STATIC):
         part.attrSet(name, static(path.removeprefix(STATIC)))
     else:  # a file that isn't served: its name alone

@@ -1,18 +1,22 @@
-"""Rules for the IP addresses of outgoing requests: public ones are allowed, private ones if an admin allows them.
+"""The addresses of clients, and rules for those of outgoing requests: public ones are allowed, private ones if an admin
+allows them.
 
 The rules apply to the address of the connection, so neither DNS changes nor unusual notations can bypass them.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
+from django.http import HttpRequest
 
 from workers import outbound
 from workers.contract.run.spec import METADATA
 
 Address = IPv4Address | IPv6Address
+MAX_CLIENT_CHARACTERS = 64
+"""Length of the columns that store a client's address, which may be any text that a trusted proxy passes on."""
 
 PRIVATE = tuple(
     ip_network(network)
@@ -24,8 +28,13 @@ PRIVATE = tuple(
 SPECIAL = tuple(
     ip_network(network) for network in ("192.0.0.0/24", "192.88.99.0/24", "2002::/16", "2001::/23", "64:ff9b:1::/48")
 )
-"""Networks of tunnels and protocol assignments, some of which the standard library classifies as global."""
+"""Networks of tunnels and protocol assignments; the standard library classifies some of them as global."""
 NAT64 = ip_network("64:ff9b::/96")
+
+
+def of_client(request: HttpRequest) -> str:
+    """Return the address of the client, cut to MAX_CLIENT_CHARACTERS, or "" if it is unknown."""
+    return str(request.META.get("REMOTE_ADDR", ""))[:MAX_CLIENT_CHARACTERS]
 
 
 def refusal(ip: str, *, private_too: bool) -> str | None:
@@ -40,22 +49,28 @@ def refusal(ip: str, *, private_too: bool) -> str | None:
     return f"{ip} can't be a server's address"
 
 
-def rule_for(url: str, *, private_too: bool) -> Callable[[str], str | None]:
-    """Return a rule for workers.outbound: a function that says why an IP address of this URL may not be contacted, or
-    None if it may."""
-    plain_http = urlsplit(url).scheme == "http"
+@dataclass(frozen=True)
+class AddressRule:
+    """A rule for workers.outbound. Called with an IP address, it returns why that may not be contacted, or None."""
 
-    def why(ip: str) -> str | None:
-        refused = refusal(ip, private_too=private_too)
-        if refused is None and plain_http and not is_private(ip):
+    private_too: bool
+    plain_http: bool
+    """True if the requests are unencrypted, so that public addresses are refused."""
+
+    def __call__(self, ip: str) -> str | None:
+        reason = refusal(ip, private_too=self.private_too)
+        if reason is None and self.plain_http and not is_private(ip):
             return f"{ip} is a public address, which requires https: http is unencrypted"
-        return refused
+        return reason
 
-    return why
+
+def rule_for(url: str, *, private_too: bool) -> AddressRule:
+    """Return the rule for the addresses of this URL's server."""
+    return AddressRule(private_too, plain_http=urlsplit(url).scheme == "http")
 
 
 def check_url(address: str, *, private_too: bool) -> None:
-    """Raise ValidationError if a URL is malformed or must not be private. Its IP address is checked at each request."""
+    """Raise ValidationError if a URL is malformed or, without `private_too`, if it is private or lacks https."""
     if problem := outbound.problem(address):
         raise ValidationError(problem)
     if is_inside(address) and not private_too:

@@ -20,7 +20,7 @@ PATH = "/api/v1/"
 SHARED = "/shared/"
 """Path prefix of the pages of shared runs, which need no account."""
 BURST_S = 5
-"""Capacity of a bucket, in seconds of requests at the rate limit."""
+"""Capacity of a bucket, as seconds of requests at the rate limit."""
 MAX_BUCKETS = 10_000
 """Maximum number of buckets; beyond it the least recently used one is dropped."""
 
@@ -47,8 +47,8 @@ class Buckets:
             return max(0.0, (1 - self._level(key)) / self.per_s)
 
     def _level(self, key: str) -> float:
-        level, at = self._levels.get(key, (self.full, self.now()))
-        return min(self.full, level + (self.now() - at) * self.per_s)
+        level, updated_at = self._levels.get(key, (self.full, self.now()))
+        return min(self.full, level + (self.now() - updated_at) * self.per_s)
 
     def _put(self, key: str, level: float) -> None:
         self._levels[key] = level, self.now()
@@ -76,11 +76,11 @@ class ApiThrottle:
         await self.app(scope, receive, send)
 
     def _wait(self, scope: Message) -> float:
-        sent = next((value for name, value in scope.get("headers", ()) if name == b"authorization"), b"")
+        authorization = next((value for name, value in scope.get("headers", ()) if name == b"authorization"), b"")
         address = f"from {(scope.get('client') or ('',))[0]}"
-        if not sent or scope["path"].startswith(SHARED):  # where tokens don't matter
+        if not authorization or scope["path"].startswith(SHARED):  # where tokens don't matter
             return self.buckets.take(address)
-        return self.buckets.wait(address) or self.buckets.take(hashlib.sha256(sent).hexdigest())
+        return self.buckets.wait(address) or self.buckets.take(hashlib.sha256(authorization).hexdigest())
 
 
 async def _refuse(send: Send, wait: float, *, to_people: bool) -> None:

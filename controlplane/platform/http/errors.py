@@ -12,6 +12,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
+from controlplane.platform.confined.limits import Busy, NotFinished
 from controlplane.platform.http import outage
 
 RETRY_S = 5
@@ -32,7 +33,7 @@ AWAY = "The database can't be reached. Runs keep training and send their results
 
 
 class Deleted(Http404):
-    """Error for a deleted object that can still be restored. `restore`: the address that restores it, by POST."""
+    """Error for a deleted object that can still be restored, by a POST to the address `restore`."""
 
     def __init__(self, message: str, fix: str, restore: str) -> None:
         super().__init__(message)
@@ -102,12 +103,21 @@ def server_error(request: HttpRequest) -> HttpResponse:
     fix = f"If it happens again, tell the administrator: the cause is in web.log at {now:%H:%M:%S} UTC."
     if wants_json(request):
         return error_json(500, message, fix=fix)
-    again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
-    return error_page(500, "Server error", message, fix=fix, again=again, links=_links(request))
+    retry_address = request.get_full_path() if request.method in ("GET", "HEAD") else ""
+    return error_page(500, "Server error", message, fix=fix, again=retry_address, links=_links(request))
+
+
+def not_finished(request: HttpRequest, error: NotFinished) -> HttpResponse:
+    """Return a 503 response if the server is busy, or a 422 response if this input exceeds a limit."""
+    if not isinstance(error, Busy):
+        return _error(request, 422, "Stopped at a limit", str(error))
+    response = _error(request, 503, "The server is busy", str(error))
+    response.headers["Retry-After"] = str(RETRY_S)
+    return response
 
 
 def database_away(request: HttpRequest) -> HttpResponse:
-    """Answer 503. Clients retry: supervisors with back-off, pages by the Refresh header, sockets by their feed."""
+    """Return a 503 response. Supervisors and websockets retry by themselves, pages through the Refresh header."""
     if wants_json(request):
         response: HttpResponse = error_json(503, AWAY, where="database", fix="Send the same request again.")
     elif request.method == "GET" and not request.headers.get("HX-Request"):
@@ -124,8 +134,8 @@ def database_away(request: HttpRequest) -> HttpResponse:
 def error_page(status: int, title: str, message: str, **context: Any) -> HttpResponse:
     """Render an error page without the request, whose context processors (database, session) may be broken.
 
-    `context`: "fix", a sentence; "again", an address to retry; "back", the address of the previous page; "links", as
-    (address, label).
+    `context` may have "fix", a sentence; "again", an address to retry; "back", the address of the previous page; and
+    "links", as (address, label).
     """
     page = render_to_string("error.html", {"status": status, "title": title, "message": message, **context})
     return HttpResponse(page, status=status)

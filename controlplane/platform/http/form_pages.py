@@ -1,4 +1,4 @@
-"""Pages around a form, and strings that such a page shows once after its redirect.
+"""Pages with a form, and strings that are shown once, after the redirect that follows.
 
 The strings are kept in the session, encrypted, so that the session table reveals no token; a message would put it in a
 cookie.
@@ -35,7 +35,7 @@ def import_page(
 def wrong_fields(form: BaseForm, names: Mapping[str, str] | None = None) -> list[tuple[str, str, str]]:
     """Return (id on the page, label, errors) of each field with an error, for components/wrong_fields.html.
 
-    `names`: labels by field, which replace the form's own.
+    `names` are labels by field, which replace those of the form.
     """
     return [
         (field.id_for_label, (names or {}).get(field.name, str(field.label)), " ".join(map(str, field.errors)))

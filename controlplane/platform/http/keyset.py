@@ -1,4 +1,4 @@
-"""Pagination by cursor, newest first, without skipped or repeated rows while rows are added; other query parameters."""
+"""Pagination by cursor, newest first, without skipped or repeated rows while rows are added; parsing of parameters."""
 
 import base64
 import json
@@ -19,27 +19,28 @@ class BadCursor(ValueError):
 def page(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[list[M], str]:
     """Return at most `limit` rows after `cursor`, and the cursor of the next page or "" if there is none.
 
-    `by`: a column with a time; rows with the same time are ordered by key. Raises BadCursor.
+    `by` is a column with a time; rows with the same time are ordered by key. Raises BadCursor if `cursor` can't be
+    read.
     """
     if cursor:
         rows = rows.filter(_after(cursor, by))
     order = [f"-{by}", "-pk"] if by else ["-pk"]
-    first = list(rows.order_by(*order)[: limit + 1])
-    if len(first) <= limit:
-        return first, ""
-    last = first[limit - 1]
-    key = [getattr(last, by).isoformat(), last.pk] if by else [last.pk]
-    return first[:limit], base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
+    found = list(rows.order_by(*order)[: limit + 1])
+    if len(found) <= limit:
+        return found, ""
+    last_row = found[limit - 1]
+    key = [getattr(last_row, by).isoformat(), last_row.pk] if by else [last_row.pk]
+    return found[:limit], base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
 
 
 def _after(cursor: str, by: str) -> Q:
     try:
         key: list[Any] = json.loads(base64.urlsafe_b64decode(cursor.encode()))
         if by:
-            at, pk = datetime.fromisoformat(key[0]), str(key[1])
-            if at.tzinfo is None or "\0" in pk:
+            time, pk = datetime.fromisoformat(key[0]), str(key[1])
+            if time.tzinfo is None or "\0" in pk:
                 raise ValueError
-            return Q(**{f"{by}__lt": at}) | Q(**{by: at, "pk__lt": pk})
+            return Q(**{f"{by}__lt": time}) | Q(**{by: time, "pk__lt": pk})
         [number] = key
         if type(number) is not int or abs(number) >= 2**62:
             raise ValueError
@@ -56,6 +57,6 @@ def whole(request: HttpRequest, name: str, default: int, lowest: int, highest: i
         return default
 
 
-def listed(value: str) -> list[str]:
-    """Return the members of a list that urlstate.js wrote into one value, with commas and percent signs escaped."""
+def split_list(value: str) -> list[str]:
+    """Return the distinct items of a list that urlstate.js wrote into one value, escaping commas and percent signs."""
     return list(dict.fromkeys(unquote(part) for part in value.split(",") if part))

@@ -1,4 +1,4 @@
-"""Middleware: protective headers, pages for refused methods, refusal of NUL, and the sign-in requirement."""
+"""Middleware for protective headers, refused methods, unfinished work, NUL characters, and the sign-in requirement."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import resolve_url
 from django.utils.cache import patch_vary_headers
 
-from controlplane.platform.http.errors import bad_request, error_json, method_not_allowed, wants_json
+from controlplane.platform.confined.limits import NotFinished
+from controlplane.platform.http.errors import bad_request, error_json, method_not_allowed, not_finished, wants_json
 
 STOP_POLLING = 286
 """htmx's status for “swap, then stop polling”."""
@@ -47,7 +48,7 @@ class ProtectiveHeaders:
         return response
 
 
-class RefusedMethodsInWords:
+class RefusedMethodPages:
     """Middleware that shows a page for a refused method, because people open the addresses of forms. Django's response
     is empty."""
 
@@ -77,12 +78,26 @@ class NoNul:
         return self.get_response(request)
 
 
-def _has_nul(sent: QueryDict) -> bool:
-    return any("\0" in value for _, values in sent.lists() for value in values)
+def _has_nul(parameters: QueryDict) -> bool:
+    return any("\0" in value for _, values in parameters.lists() for value in values)
+
+
+class UnfinishedWork:
+    """Middleware that shows the reason when a child process didn't finish a request's work, unless the view shows it
+    where it belongs."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self.get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        return not_finished(request, exception) if isinstance(exception, NotFinished) else None
 
 
 class SignInRequired(LoginRequiredMiddleware):
-    """Django's sign-in requirement. Scripts get 401, because a redirect would put the sign-in page into a fragment."""
+    """Sign-in requirement. Scripts get 401, because a redirect would put the sign-in page into a fragment."""
 
     def handle_no_permission(  # type: ignore[override]  # django-stubs narrows it to the redirect
         self, request: HttpRequest, view_func: Callable[..., HttpResponseBase]

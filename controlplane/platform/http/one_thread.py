@@ -2,8 +2,8 @@
 
 Our code is synchronous. Django's handler runs every middleware that can be async as async, switches threads for each
 half of it, and starts a thread with a new database connection per request: several times the cost of a supervisor's
-sync, all of it under the GIL. Here a request switches threads once, and threads keep their connections for
-CONN_MAX_AGE. The module is async because it is an ASGI application; it does no other work.
+sync, all under the GIL. Here a request switches threads once, and threads keep their connections for CONN_MAX_AGE. The
+module is async because it is an ASGI application; it does no other work.
 """
 
 import asyncio
@@ -21,12 +21,15 @@ from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
 from controlplane.platform.http.body_limit import Message
+from controlplane.platform.http.form_fields import FormRequest
 
 THREADS = 64
 """Number of threads; most of them wait for a database lock or for an unavailable database."""
 
 
 class OneThread(ASGIHandler):
+    request_class = FormRequest
+
     def __init__(self, threads: int = THREADS) -> None:
         super().__init__()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="request")
@@ -64,18 +67,18 @@ class OneThread(ASGIHandler):
         return response
 
     async def _stream(self, response: HttpResponseBase, receive: Any, send: Any) -> None:
-        sending = asyncio.create_task(self.send_response(response, send))
-        leaving = asyncio.create_task(self.listen_for_disconnect(receive))
+        send_task = asyncio.create_task(self.send_response(response, send))
+        disconnect_task = asyncio.create_task(self.listen_for_disconnect(receive))
         try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                sending.result()
+            await asyncio.wait((send_task, disconnect_task), return_when=asyncio.FIRST_COMPLETED)
+            if send_task.done():
+                send_task.result()
         finally:
-            for task in (sending, leaving):
+            for task in (send_task, disconnect_task):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, RequestAborted):
                     await task
 
-    async def _in_thread(self, call: Any, *arguments: Any) -> Any:
+    async def _in_thread(self, function: Any, *arguments: Any) -> Any:
         # sync_to_async, because some views use the event loop (static files).
-        return await sync_to_async(call, thread_sensitive=False, executor=self._threads)(*arguments)
+        return await sync_to_async(function, thread_sensitive=False, executor=self._threads)(*arguments)

@@ -19,9 +19,9 @@ _TEMPORARY_CODES = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""SQLite's codes of temporary errors; missing tables and wrong statements raise the same exception class."""
+"""Codes of SQLite's temporary errors; missing tables and wrong statements raise the same exception class."""
 _TEMPORARY_STATES = frozenset({"25006", "25P03"})
-"""SQLSTATEs of a server that became read-only (a failover), and of an idle transaction that the server ended."""
+"""SQLSTATEs for a server that became read-only (a failover), and for an idle transaction that the server ended."""
 
 
 def is_away(error: BaseException | None) -> bool:
@@ -45,7 +45,7 @@ class OncePerOutage(logging.Filter):
             return True
         now = time.monotonic()
         with self._lock:
-            first = now - OncePerOutage._last > QUIET_S
+            is_first = now - OncePerOutage._last > QUIET_S
             OncePerOutage._last = now
         message = " ".join(str(error).split())
         record.msg, record.args = (
@@ -54,4 +54,4 @@ class OncePerOutage(logging.Filter):
         )
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         record.exc_info, record.exc_text = None, None
-        return first
+        return is_first

@@ -3,13 +3,24 @@
 import json
 import re
 import zlib
-from typing import TypeVar
+from contextlib import suppress
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from django.http import HttpRequest
 
+from controlplane.platform.confined.messages import MAX_VALUES, has_too_many_values
+
 T = TypeVar("T")
-_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+TEXT_LIMIT = 4 * 2**20
+"""Limit of bodies with rows, documents, completions or row numbers that operators type, paste or send as JSON."""
+FORM_OVERHEAD_BYTES = 2**20
+"""Room in a body for the other fields of a form with a file."""
+PIECE_BYTES = 2**18
+"""Size of a body up to which all its lines are decoded together, while every other thread waits."""
+MAX_LINES_VALUES = 4 * MAX_VALUES
+"""Maximum number of values in all lines of a body."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class BadBody(Exception):
@@ -27,14 +38,16 @@ def bearer(request: HttpRequest) -> str:
 
 
 def body_of(request: HttpRequest, limit: int) -> bytes:
-    """Return the decompressed body of a request. Raises BadBody above `limit` bytes."""
+    """Return the decompressed body of a request. Raises BadBody if it can't be decompressed or exceeds `limit`
+    bytes."""
     if int(request.headers.get("Content-Length") or 0) > limit:
         raise _too_large(limit)
-    return unpacked(request.body, request.headers.get("Content-Encoding", "identity"), limit)
+    return decompress(request.body, request.headers.get("Content-Encoding", "identity"), limit)
 
 
-def unpacked(body: bytes, coding: str, limit: int) -> bytes:
-    """Return the decompressed body. `coding`: the Content-Encoding header. Raises BadBody above `limit` bytes."""
+def decompress(body: bytes, coding: str, limit: int) -> bytes:
+    """Return the decompressed body, whose Content-Encoding is `coding`. Raises BadBody if it can't be decompressed or
+    exceeds `limit` bytes."""
     if coding == "gzip":
         decompressor = zlib.decompressobj(wbits=31)
         try:
@@ -54,11 +67,24 @@ def _too_large(limit: int) -> BadBody:
     return BadBody(413, f"The body is larger than {limit} bytes.", fix="Send less at a time.")
 
 
+def decode_exact(body: bytes, kind: type[T]) -> T:
+    """Decode JSON whose strings name things, so that none may be changed. Raises BadBody, with status 422 for NUL and
+    unpaired surrogates."""
+    try:
+        text = json.dumps(json.loads(body.decode("utf-8-sig", "surrogatepass")), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        text = ""  # `decode` says what is wrong
+    if _SURROGATE.search(text) or _without_nul(body) != body:
+        what = "The body contains a NUL character or an unpaired surrogate, which no name or path may contain."
+        raise BadBody(422, what, fix="Send valid Unicode text without NUL.")
+    return decode(body, kind)
+
+
 def decode(body: bytes, kind: type[T]) -> T:
-    """Decode JSON as a `kind`. Raises BadBody with the place of the error, such as `$.lines[3].seq`."""
-    if b"\\u0000" in body:
-        # PostgreSQL can't store NUL in text, and completions may contain one.
-        body = _NUL.sub(rb"\1\\ufffd", body)
+    """Decode JSON as a `kind`, with U+FFFD for NUL and "?" for unpaired surrogates. Raises BadBody with the place of
+    the error, such as `$.lines[3].seq`, and with status 413 for more than MAX_VALUES values."""
+    _refuse_many(body, MAX_VALUES)
+    body = _without_nul(body)
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
@@ -68,11 +94,68 @@ def decode(body: bytes, kind: type[T]) -> T:
         return _decode_lax(body, kind)
 
 
-def _decode_lax(body: bytes, kind: type[T]) -> T:
-    """Decode JSON with NaN or unpaired surrogates, which Python may write, because such a line must not block the lines
-    after it."""
+def decode_lines(body: bytes, kind: type[T]) -> T:
+    """Decode as `decode` does, but the list `lines` of a large body line by line, so that other threads run in
+    between. Only the text of each line is looked at in one piece, which is fast."""
+    if len(body) <= PIECE_BYTES:
+        return decode(body, kind)
+    _refuse_many(body, MAX_LINES_VALUES)
     try:
-        value = json.loads(body, parse_constant=lambda name: None)
+        fields, lines = _split(body)
+    except msgspec.DecodeError:
+        try:
+            fields, lines = _split(_NOT_JSON.sub(_as_json, body))
+        except msgspec.DecodeError as error:
+            raise BadBody(400, f"The body is not JSON: {error}.") from None
+    document: Any = decode(msgspec.json.encode(fields | {"lines": []}), kind)
+    [line_kind] = get_args(get_type_hints(kind)["lines"])
+    for index, line in enumerate(lines):
+        try:
+            document.lines.append(decode(bytes(line), line_kind))
+        except BadBody as error:
+            error.where = f"$.lines[{index}]{error.where.removeprefix('body').removeprefix('$')}"
+            raise
+    result: T = document
+    return result
+
+
+_NOT_JSON = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?(?:NaN|Infinity)|[^"NI-]{1,65536}+', re.DOTALL)
+"""Strings, and Python's words for numbers that JSON lacks. It also matches all else, in pieces, between which other
+threads run."""
+
+
+def _as_json(match: re.Match[bytes]) -> bytes:
+    piece = match[0]
+    if piece[:1] == b'"' and b"\\ud" in piece.lower():  # perhaps an unpaired surrogate
+        with suppress(ValueError):
+            return json.dumps(json.loads(piece), ensure_ascii=False).encode("utf-8", "replace")
+    return b"null" if piece in (b"NaN", b"Infinity", b"-Infinity") else piece
+
+
+def _split(body: bytes) -> tuple[dict[str, msgspec.Raw], list[msgspec.Raw]]:
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    return fields, msgspec.json.decode(fields.get("lines", b"[]"), type=list[msgspec.Raw])
+
+
+def _refuse_many(body: bytes, limit: int) -> None:
+    if has_too_many_values(body, limit):
+        raise BadBody(413, f"The body has more than {limit:,} values.", fix="Send less at a time.")
+
+
+def _without_nul(body: bytes) -> bytes:
+    """Replace escaped NULs, which PostgreSQL can't store in text, and which completions may contain."""
+    if b"\\u0000" not in body or b"\0" in body:
+        return body  # a plain NUL is no JSON
+    # A plain NUL stands for an escaped backslash meanwhile. A pattern would take seconds for a million escapes.
+    return body.replace(b"\\\\", b"\0").replace(b"\\u0000", b"\\ufffd").replace(b"\0", b"\\\\")
+
+
+def _decode_lax(body: bytes, kind: type[T]) -> T:
+    """Decode JSON that may contain NaN or unpaired surrogates, which Python writes, because a reported line that has
+    them must not block later ones."""
+    try:
+        # Not bytes, of which the parser would guess the encoding.
+        value = json.loads(body.decode("utf-8-sig", "surrogatepass"), parse_constant=lambda name: None)
     except (ValueError, RecursionError) as error:
         raise BadBody(400, f"The body is not JSON: {error}.") from None
     cleaned = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

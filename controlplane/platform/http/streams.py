@@ -27,27 +27,27 @@ def yaml_download(text: str, name: str) -> HttpResponse:
     return response
 
 
-def file_answer(request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str = "") -> HttpResponseBase:
+def file_response(request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str = "") -> HttpResponseBase:
     """Return a response with the rest of an open file. The response closes the file."""
     if not isinstance(request, ASGIRequest):
         return FileResponse(file, as_attachment=bool(save_as), filename=save_as, content_type=content_type)
     return _streamed(request, file, os.fstat(file.fileno()).st_size - file.tell(), content_type, save_as)
 
 
-def resumable_answer(
+def resumable_response(
     request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str, etag: str
 ) -> HttpResponseBase:
     """Return a response with a file, or with the range that a Range header requests, so that interrupted downloads can
     be resumed.
 
-    `etag`: a quoted string that identifies exactly these bytes.
+    `etag` is a quoted string that identifies exactly these bytes.
     """
     size = os.fstat(file.fileno()).st_size
-    part = _range_of(request, size, etag)
-    if part is None:
+    byte_range = _range_of(request, size, etag)
+    if byte_range is None:
         file.close()
         return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})
-    start, end = part
+    start, end = byte_range
     file.seek(start)
     response = _streamed(request, file, end - start, content_type, save_as)
     response.headers["Accept-Ranges"] = "bytes"
@@ -63,10 +63,10 @@ def _range_of(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | N
 
     A header with several ranges, or for another version of the file, is ignored.
     """
-    requested = _RANGE.fullmatch(request.headers.get("Range", ""))
-    if requested is None or request.headers.get("If-Range", etag) != etag:
+    match = _RANGE.fullmatch(request.headers.get("Range", ""))
+    if match is None or request.headers.get("If-Range", etag) != etag:
         return 0, size
-    first, last = requested.groups()
+    first, last = match.groups()
     if first:
         start, end = int(first), min(int(last) + 1, size) if last else size
     else:

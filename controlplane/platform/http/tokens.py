@@ -1,5 +1,5 @@
-"""Tokens of attempts and keys of runs, derived as HMACs with the server's key: nothing is stored, and a repeated
-request gets the same one.
+"""Tokens of attempts and keys of runs, derived as HMACs with the server's key: nothing is stored, and repeated requests
+get the same token.
 
 Random tokens, which people's programs and hosts use, are stored `hashed`.
 """
@@ -32,7 +32,7 @@ def attempt_token_fits(attempt_id: str, presented: str) -> bool:
 
 
 def hashed(secret: str) -> str:
-    """Return the hash under which a random secret is stored. With 256 random bits, a plain hash is enough."""
+    """Return the hash under which a random secret is stored. With 160 random bits or more, a plain hash is enough."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 

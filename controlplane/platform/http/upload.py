@@ -15,13 +15,11 @@ PROBLEM = "controlplane.upload_problem"
 
 
 class StoredUpload(TemporaryUploadedFile):
-    """An upload stored on disk."""
-
     sha256 = ""
 
 
 class LimitedUpload(FileUploadHandler):
-    """Django's handler for files on disk, with a size limit and a file name that doesn't depend on the browser's."""
+    """Handler for files on disk, like Django's, with a size limit and a file name independent of the browser's."""
 
     file: StoredUpload
 
@@ -66,9 +64,9 @@ class LimitedUpload(FileUploadHandler):
             with suppress(OSError):  # closing flushes again, and the disk may be full
                 self.file.close()
 
-    def _stop(self, why: str) -> None:
+    def _stop(self, reason: str) -> None:
         if self.request is not None:
-            self.request.META[PROBLEM] = why
+            self.request.META[PROBLEM] = reason
         raise StopUpload(connection_reset=False)
 
 

@@ -1,4 +1,4 @@
-"""A process's pool of PostgreSQL connections: each is lent to one thread at a time, up to the configured number.
+"""Pool of a process's PostgreSQL connections, up to the configured number, each lent to one thread at a time.
 
 Under ASGI each request has its own thread, so Django's thread-bound connections would serve one request each. psycopg's
 pool makes requests wait while the server refuses, hides the cause, and after a restart pauses between one dead
@@ -18,11 +18,11 @@ from psycopg.pq import TransactionStatus
 
 POOL_OPTIONS = ("most", "wait_s")
 MAX_IDLE_S = 60.0
-"""Seconds after which an idle connection is closed, once another one is returned."""
+"""Seconds after which an idle connection is closed, when another one is returned."""
 
 
 class Pool:
-    """A process's idle connections to a database, and the slots that limit how many may be in use."""
+    """Idle connections of a process to a database, and the slots that limit how many may be in use."""
 
     def __init__(self, limit: int) -> None:
         self._slots = threading.BoundedSemaphore(limit)
@@ -63,8 +63,8 @@ class Pool:
 
     def clear(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
-        for _, connection in idle:
+            connections, self._idle = self._idle, []
+        for _, connection in connections:
             connection.close()
 
     def _release_lost(self) -> None:
@@ -77,7 +77,7 @@ class Pool:
 
 
 class Slot:
-    """A connection slot, released once: by `end`, or when its thread ends without calling that."""
+    """Slot of a connection, released once: by `end`, or when its thread ends without calling that."""
 
     def __init__(self, pool: Pool, wait_s: float) -> None:
         self._pool: Pool | None = None
@@ -126,9 +126,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def _pool_of_process(self) -> Pool:
         # A connection made before a fork belongs to the parent.
-        where = [self.settings_dict[name] for name in ("HOST", "PORT", "NAME", "USER")]
+        database = [self.settings_dict[name] for name in ("HOST", "PORT", "NAME", "USER")]
         with _pools_lock:
-            return _pools.setdefault((os.getpid(), *where), Pool(self.settings_dict["OPTIONS"]["most"]))
+            return _pools.setdefault((os.getpid(), *database), Pool(self.settings_dict["OPTIONS"]["most"]))
 
     def _close(self) -> None:
         connection, slot = self.connection, self._slot
@@ -149,7 +149,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
 
 def _has_ended(connection: Connection[Any]) -> bool:
-    """Return whether the server has closed the connection: otherwise it sends nothing unasked."""
+    """Return whether the server has closed the connection: if it hasn't, there is nothing to read."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))

@@ -1,4 +1,4 @@
-"""Checkpoints in a separate thread, which copy committed changes from SQLite's log into the database file.
+"""Thread whose checkpoints copy committed changes from SQLite's log into the database file.
 
 By default SQLite does this within the commit that makes the log a thousand pages long. With a thousand live runs that
 happens several times a second, while every writer waits for the disk. Here a commit only wakes the thread, whose
@@ -19,7 +19,7 @@ MAX_CHANGES = 1000
 
 
 class Checkpointer:
-    """Checkpoints of one database in one process. `turn`: the lock that the process's writers share."""
+    """Checkpoints of one database in one process. `turn` is the lock that the process's writers share."""
 
     def __init__(self, turn: threading.Lock) -> None:
         self._turn = turn
@@ -60,6 +60,6 @@ class Checkpointer:
 
 
 def _pages(connection: sqlite3.Connection) -> int:
-    """Copy what can be copied without blocking, and return the length of the log."""
+    """Copy what can be copied without blocking, and return the number of pages in the log."""
     _busy, pages, _copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return int(pages)

@@ -1,4 +1,4 @@
-"""Template filters that format numbers, times and sizes: few digits, small grey units, a dash for a missing value."""
+"""Template filters that format numbers, times and sizes, with few digits, small grey units, and a dash for no value."""
 
 import json
 import math
@@ -26,39 +26,39 @@ def _number(value: Any) -> float | None:
         return None
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
 
 
 def significant(number: float, digits: int = 3) -> str:
-    """Format a number with three significant digits: 0.713, 41.2, 1,204, 2.1e-6. Round halves up, as the scripts do."""
+    """Format a number with `digits` significant digits: 0.713, 41.2, 1,204, 2.1e-6. Halves round up, as in scripts."""
     if number == 0:
         return "0"
     if not math.isfinite(number):
         return NOTHING
     size = abs(number)
-    exact = Decimal(number)
+    decimal = Decimal(number)
     with localcontext(rounding=ROUND_HALF_UP):
         if size >= 1e7 or size < 1e-4:
-            mantissa, _, exponent = f"{exact:.{digits - 1}e}".partition("e")
-            text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+            mantissa, _, exponent = f"{decimal:.{digits - 1}e}".partition("e")
+            formatted = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
         elif float(number).is_integer() or size >= 10 ** (digits - 1):
-            text = f"{exact:,.0f}"
+            formatted = f"{decimal:,.0f}"
         else:
-            text = f"{exact:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
-    return text.replace("-", MINUS, 1) if number < 0 else text
+            formatted = f"{decimal:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+    return formatted.replace("-", MINUS, 1) if number < 0 else formatted
 
 
-def figure(write: Callable[Concatenate[float, P], str]) -> Callable[Concatenate[Any, P], str]:
-    """Register a filter that formats finite numbers with `write`, and shows a dash for any other value."""
+def figure(format_number: Callable[Concatenate[float, P], str]) -> Callable[Concatenate[Any, P], str]:
+    """Register a filter that formats finite numbers with `format_number`, and any other value as a dash."""
 
-    @wraps(write)
+    @wraps(format_number)
     def formatted(value: Any, /, *args: P.args, **kwargs: P.kwargs) -> str:
         number = _number(value)
-        return NOTHING if number is None else write(number, *args, **kwargs)
+        return NOTHING if number is None else format_number(number, *args, **kwargs)
 
-    register.filter(write.__name__, formatted)
+    register.filter(format_number.__name__, formatted)
     return formatted
 
 
@@ -191,7 +191,7 @@ def computing_time(seconds: Any) -> str | SafeString:
 
 @register.filter
 def in_format(value: Any, form: str) -> str | SafeString:
-    """Format a metric's value as on its tile or chart."""
+    """Format a metric's value in the format of its tile and chart."""
     if form in ("percent", "mib"):
         return percent(value) if form == "percent" else mib(value)
     unit = SafeString('<span class="unit">tok</span>') if form == "tokens" and value is not None else ""
@@ -200,7 +200,7 @@ def in_format(value: Any, form: str) -> str | SafeString:
 
 @figure
 def about(number: float) -> str:
-    """Format an estimated duration in seconds, rounded as coarsely as such an estimate is accurate."""
+    """Format an estimated duration in seconds, rounded to the accuracy of such an estimate."""
     step = next(step for above, step in ((36000, 3600), (5400, 600), (90, 60), (-math.inf, 5)) if number >= above)
     return duration(max(step, round(number / step) * step))
 
@@ -211,9 +211,9 @@ def since(value: datetime | None) -> str:
     if value is None:
         return NOTHING
     seconds = max(0, int((timezone.now() - value).total_seconds()))
-    for above, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= above:
-            return f"{seconds // above} {unit}"
+    for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit_s:
+            return f"{seconds // unit_s} {unit}"
     return f"{seconds} s"
 
 
@@ -236,15 +236,15 @@ CLOCKS = {"clock": "%H:%M:%S UTC", "day": "%Y-%m-%d", "short": "%Y-%m-%d %H:%M:%
 
 @register.simple_tag
 def clock(value: datetime | None, form: str = "short") -> str:
-    """Show a moment: the time of day ("clock"), the date ("day"), or both, but only the time if it is today ("short").
+    """Show a moment: the time of day ("clock"), the date ("day"), or "short": both, or only the time if it is today.
 
     times.js replaces it with the person's local time.
     """
     if value is None:
         return NOTHING
-    shown = "clock" if form == "short" and value.date() == timezone.now().date() else form
+    name = "clock" if form == "short" and value.date() == timezone.now().date() else form
     attribute = format_html(' data-form="{}"', form) if form != "short" else ""
-    return format_html('<time datetime="{}"{}>{}</time>', value.isoformat(), attribute, value.strftime(CLOCKS[shown]))
+    return format_html('<time datetime="{}"{}>{}</time>', value.isoformat(), attribute, value.strftime(CLOCKS[name]))
 
 
 @register.filter
@@ -255,7 +255,7 @@ def colour(index: Any) -> str:
 
 @register.filter
 def at(mapping: Mapping[str, Any], key: str) -> Any:
-    """Return a mapping's value for a key, which may be a template variable; "" if there is none."""
+    """Return a mapping's value for a key, which may be a template variable, or "" if there is none."""
     return mapping.get(key, "")
 
 
@@ -266,11 +266,11 @@ def as_json(value: Any) -> str:
 
 @register.filter
 def ends(name: str | Sequence[tuple[str, str]], tail: int = 18, whole: int = 12) -> Sequence[tuple[str, str]]:
-    """Split a long name into two parts, of which narrow cells truncate the first, because names differ at their ends.
+    """Split a long name into two parts. Narrow cells truncate the first one, because names differ at their ends.
 
     Return a name that is already split unchanged.
     """
     if not isinstance(name, str):
         return name
-    shown = min(tail, len(name) // 2)
-    return [(name[:-shown], name[-shown:])] if len(name) > whole else [(name, "")]
+    tail_length = min(tail, len(name) // 2)
+    return [(name[:-tail_length], name[-tail_length:])] if len(name) > whole else [(name, "")]

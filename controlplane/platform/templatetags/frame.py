@@ -21,8 +21,8 @@ def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -
     """Show a navigation link, marked as current if the page's address is below that of the link or of a route in
     `also`.
 
-    `but_not`: a route whose pages belong to another item. A page whose address would mark the wrong item sets `section`
-    to the right item's route.
+    `but_not` is a route whose pages belong to another item. A page whose address would mark the wrong item sets
+    `section` to the right item's route.
     """
     try:
         address = reverse(name)
@@ -30,8 +30,8 @@ def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -
         address = ""
     path = context["request"].path if "request" in context else ""
     excluded = extra.get("but_not")
-    below = [address, *map(reverse, extra.get("also", "").split())]
-    current = bool(address) and path.startswith(tuple(below)) and not (excluded and path.startswith(reverse(excluded)))
+    paths = [address, *map(reverse, extra.get("also", "").split())]
+    current = bool(address) and path.startswith(tuple(paths)) and not (excluded and path.startswith(reverse(excluded)))
     if section := context.get("section"):
         current = name == section
     return {"name": name, "icon": icon, "label": label, "address": address, "current": current, **extra}
@@ -67,7 +67,7 @@ SHAPES = {
     **dict.fromkeys(("succeeded", "ready", "good"), TICK),
     **dict.fromkeys(("failed", "invalid", "bad"), CROSS),
 }
-"""Drawing within the chip of each status; other statuses have an exclamation mark."""
+"""Drawing in the chip of each status; other statuses have an exclamation mark."""
 
 
 @register.simple_tag
@@ -77,7 +77,7 @@ def status_shape(status: str) -> SafeString:
 
 LEVEL_ICONS = {"good": "circle-check", "warn": "triangle-alert", "bad": "circle-x"}
 TONES = {"watch": "warn", "warning": "warn", "stop": "bad", "error": "bad"}
-"""Levels of hints, findings and problems that are shown like another level, with that level."""
+"""Levels of hints, findings and problems -> the tones in which their icons are shown."""
 
 
 @register.simple_tag
@@ -91,17 +91,17 @@ def level_icon(level: str, *, size: int = 16, toned: bool = False) -> SafeString
 @register.simple_tag
 def sparkline(values: Iterable[float | None], width: int = 88, height: int = 20) -> str | SafeString:
     """Draw values as a line in inline SVG."""
-    points = [float(v) for v in values if v is not None]
+    points = [float(value) for value in values if value is not None]
     if len(points) < 2:
         return ""
     low, high = min(points), max(points)
     spread = (high - low) or 1.0
     step = (width - 4) / (len(points) - 1)
     path = " ".join(
-        f"{2 + i * step:.1f},{height - 2 - (v - low) / spread * (height - 4) if high > low else height / 2:.1f}"
-        for i, v in enumerate(points)
+        f"{2 + index * step:.1f},{height - 2 - (value - low) / spread * (height - 4) if high > low else height / 2:.1f}"
+        for index, value in enumerate(points)
     )
-    last = path.rsplit(" ", 1)[-1].split(",")
+    end_point = path.rsplit(" ", 1)[-1].split(",")
     return format_html(
         '<svg class="spark" width="{w}" height="{h}" viewBox="0 0 {w} {h}" aria-hidden="true">'
         '<polyline points="{p}" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linejoin="round"/>'
@@ -109,8 +109,8 @@ def sparkline(values: Iterable[float | None], width: int = 88, height: int = 20)
         w=width,
         h=height,
         p=path,
-        x=last[0],
-        y=last[1],
+        x=end_point[0],
+        y=end_point[1],
     )
 
 
@@ -120,12 +120,12 @@ def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", k
 
     Widths are SVG attributes, because the page's policy forbids inline styles.
     """
-    drawn, offset = [], 0.0
+    segments, offset = [], 0.0
     for part in parts:
         share = 100 * max(0.0, float(part["value"])) / total if total else 0.0
-        drawn.append({**part, "x": round(offset, 2), "width": round(min(share, 100 - offset), 2)})
+        segments.append({**part, "x": round(offset, 2), "width": round(min(share, 100 - offset), 2)})
         offset = min(100.0, offset + share)
-    return {"parts": drawn, "total": total, "unit": unit, "key": key}
+    return {"parts": segments, "total": total, "unit": unit, "key": key}
 
 
 @register.simple_tag
@@ -151,7 +151,7 @@ def spread_bar(spread: Any, low: float, high: float) -> str | SafeString:
 
 @register.simple_tag
 def advantage(value: float | None, widest: float | None = None) -> SafeString:
-    """Show an advantage with its sign, in a color for positive or negative.
+    """Show an advantage with its sign, in the color for positive or negative ones.
 
     With `widest`, the largest absolute value on the scale, add a bar that extends from the middle to the right if the
     advantage is positive and to the left if it is negative.
@@ -165,14 +165,14 @@ def advantage(value: float | None, widest: float | None = None) -> SafeString:
 
 def _centered_bar(share: float) -> SafeString:
     width = 64
-    half = width / 2
-    length = min(1.0, abs(share)) * (half - 2)
+    middle = width / 2
+    length = min(1.0, abs(share)) * (middle - 2)
     return format_html(
         '<svg width="{w}" height="10" viewBox="0 0 {w} 10" aria-hidden="true">'
         '<rect x="{x}" y="1" width="{length}" height="8"/>'
         '<line x1="{half}" x2="{half}" y1="0" y2="10"/></svg>',
         w=width,
-        x=f"{half if share >= 0 else half - length:.1f}",
+        x=f"{middle if share >= 0 else middle - length:.1f}",
         length=f"{max(length, 0.5):.1f}",
-        half=half,
+        half=middle,
     )

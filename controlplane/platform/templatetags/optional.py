@@ -16,7 +16,7 @@ DASH = SafeString(f'<span class="muted">{NOTHING}</span>')
 
 @register.filter
 def into(value: Any, pattern: str) -> str | SafeString:
-    """Insert a value into a pattern, which may contain markup. Return "" if there is no value or if it is a dash."""
+    """Insert a value into a pattern, which may contain markup; return "" if there is no value or it is a dash."""
     return "" if value in (None, "", NOTHING) or not value else format_html(pattern, value)
 
 
@@ -34,7 +34,7 @@ def nonzero(value: Any) -> Any:
 
 @register.filter
 def count(number: int | None, nouns: str) -> str:
-    """Return a number with its noun, given as "row,rows"; "" for zero or None."""
+    """Return a number with its noun, given as "row,rows", or "" for zero or None."""
     singular, _, plural = nouns.partition(",")
     return f"{sig(number, 12)} {singular if number == 1 else plural or singular}" if number else ""
 
@@ -58,8 +58,7 @@ _ANY = object()
 def flag(
     name: str, value: Any = True, *, unless: Any = None, equals: Any = _ANY, among: Any = _ANY
 ) -> SafeString | str:
-    """Write a boolean HTML attribute if `value` is true, equals `equals`, or is in `among`, except if `unless` is
-    true."""
+    """Write a boolean HTML attribute if `value` is true, equals `equals` or is in `among`, unless `unless` is true."""
     if equals is not _ANY:
         value = value == equals
     if among is not _ANY:
@@ -70,8 +69,8 @@ def flag(
 @register.simple_tag
 def aria(name: str, value: Any = True, *, equals: Any = _ANY) -> SafeString:
     """Write an ARIA state with the value "true" or "false"."""
-    on = value == equals if equals is not _ANY else bool(value)
-    return format_html(' aria-{}="{}"', name, "true" if on else "false")
+    is_on = value == equals if equals is not _ANY else bool(value)
+    return format_html(' aria-{}="{}"', name, "true" if is_on else "false")
 
 
 @register.simple_tag

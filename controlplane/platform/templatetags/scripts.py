@@ -37,8 +37,7 @@ def ace_src(name: str = packagefinder.ACE) -> str:
 def preload_modules(name: str) -> SafeString:
     """Write a preload link for every module that `name` imports, directly or indirectly.
 
-    Without the links a browser finds each module only after loading the one that imports it, which takes a round trip
-    per level.
+    Without the links, a browser finds each module only after loading the one that imports it: a round trip per level.
     """
     links = ((static(module),) for module in imported(name))
     return format_html_join("\n  ", '<link rel="modulepreload" href="{}">', links)
@@ -54,6 +53,6 @@ def imported(name: str) -> tuple[str, ...]:
             raise LookupError(f"There is no static file {module}.")
         folder = module.rpartition("/")[0]
         paths = dict.fromkeys(_IMPORT.findall(Path(path).read_text("utf-8")))
-        found = dict.fromkeys(posixpath.normpath(f"{folder}/{relative}") for relative in paths)
-        modules += [module for module in found if module not in modules]
+        imports = dict.fromkeys(posixpath.normpath(f"{folder}/{relative}") for relative in paths)
+        modules += [module for module in imports if module not in modules]
     return tuple(modules[1:])

@@ -1,7 +1,7 @@
 """Set-up of the right Python environment for manage.py on a bare machine, using only the standard library.
 
 With nothing but python3 and pip, the package builds `.venv` (control plane and hosts), `.venv-train` (the trainer) and
-`.venv-test` from the committed locks, and re-executes manage.py in the environment that the command needs. An activated
+`.venv-test` from the committed locks, and re-executes manage.py in the environment that the command needs. An active
 environment that has the required packages is used unchanged. With CONTROLPLANE_BOOTSTRAP=off, for images and machines
 without network access, any interpreter is used unchanged.
 """
@@ -18,7 +18,7 @@ from controlplane.setup.bootstrap.environments import BASE, TEST, TRAINER, build
 WITH_TEST_TOOLS = frozenset({"test", "bench"})
 """Commands that need the test environment; benchmarks use the tests' browser and helpers."""
 WITH_TRAINER = frozenset({"up", "test", "bench"})
-"""Commands before which the trainer is installed; `demo` installs it later, while its page shows the progress."""
+"""Commands that install the trainer first; `demo` installs it later, while its page shows the progress."""
 OPTIONAL_TRAINER = frozenset({"up"})
 
 TRAINER_PYTHON = TRAINER.python
@@ -35,11 +35,11 @@ def ensure(argv: list[str]) -> None:
         _set_trainer_python()
         return
     environment = TEST if command in WITH_TEST_TOOLS else BASE
-    begin = time.monotonic()
+    started_at = time.monotonic()
     try:
         with interruptible():
-            inside = sys.prefix != sys.base_prefix
-            is_suitable = inside and all(find_spec(module) is not None for module in environment.needs)
+            is_virtual = sys.prefix != sys.base_prefix
+            is_suitable = is_virtual and all(find_spec(module) is not None for module in environment.needs)
             if not is_suitable:
                 build(environment)
             if command in WITH_TRAINER and "GRPO_TRAINER_PYTHON" not in os.environ:
@@ -48,7 +48,7 @@ def ensure(argv: list[str]) -> None:
         sys.exit(str(error))
     except KeyboardInterrupt:
         _interrupted()
-    os.environ[INSTALL_SECONDS] = repr(time.monotonic() - begin)
+    os.environ[INSTALL_SECONDS] = repr(time.monotonic() - started_at)
     _set_trainer_python()
     if not is_suitable:
         os.environ[_INSIDE] = str(environment.folder)

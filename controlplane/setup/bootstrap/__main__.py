@@ -26,8 +26,8 @@ def main() -> None:
         constraint.write_text(f"torch=={CPU.torch}\n")
         full_lock = Path(folder) / "full.lock"
         _compile(["--group", "train", "--constraint", str(constraint)], full_lock)
-        excluded = sorted({name for name in locked(full_lock) if NOT_LOCKED.match(name)})
-        flags = [f"--no-emit-package={name}" for name in excluded]
+        excluded_packages = sorted({name for name in locked(full_lock) if NOT_LOCKED.match(name)})
+        flags = [f"--no-emit-package={name}" for name in excluded_packages]
         _compile(["--group", "train", "--constraint", str(constraint), *flags], TRAINER.lock)
         gpu = Path(folder) / "gpu"
         gpu.write_text("\n".join(GPU.requirements))

@@ -1,4 +1,4 @@
-"""Messages to the waiting user, and the programs that an installation runs."""
+"""Messages to the waiting user, and execution of an installation's programs."""
 
 import contextlib
 import signal
@@ -31,8 +31,8 @@ def interruptible() -> Iterator[None]:
 
 
 def run(argv: list[str], env: dict[str, str] | None = None) -> int:
-    """Run a program that shows its own progress, and return its exit code. The program is ended even if an interrupt
-    stops the wait."""
+    """Run a program that shows its own progress, and return its exit code. If an interrupt stops the wait, the program
+    is stopped, too."""
     process = subprocess.Popen(argv, env=env, stdout=sys.stderr, stdin=subprocess.DEVNULL)
     try:
         return process.wait()
@@ -49,7 +49,7 @@ def run(argv: list[str], env: dict[str, str] | None = None) -> int:
 def ask(argv: list[str], env: dict[str, str] | None = None) -> str | None:
     """Run a program and return its standard output, or None if it can't be run or fails."""
     try:
-        completed = subprocess.run(argv, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+        result = subprocess.run(argv, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return completed.stdout if completed.returncode == 0 else None
+    return result.stdout if result.returncode == 0 else None

@@ -1,4 +1,4 @@
-"""The Python environments and their locks, which are built so that an interruption leaves nothing broken.
+"""The Python environments and their locks. Environments are built so that an interruption leaves nothing broken.
 
 A finished environment has a stamp file with the hash of its lock, an unfinished one a marker file; both change only
 under a file lock. A marker, or a stamp with another hash, triggers a rebuild, which is quick because downloads are
@@ -87,7 +87,8 @@ ON_DEMAND = {
 
 
 def build(environment: PythonEnvironment) -> None:
-    """Build an environment unless it is up to date. Raises Failed."""
+    """Build an environment unless it is up to date. Raises Failed if it can't be built, or if it is someone else's and
+    lacks modules."""
     if environment.is_built():
         return
     if environment.is_foreign():

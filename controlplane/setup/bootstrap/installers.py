@@ -1,4 +1,4 @@
-"""The installers: uv if available (on PATH, fetched before, or installable with pip), otherwise pip with venv."""
+"""The installers: uv if available (on PATH, fetched earlier, or installable with pip), otherwise pip with venv."""
 
 import os
 import shutil
@@ -21,8 +21,8 @@ NO_PIP = (
 
 
 class Installer:
-    """The pip that runs this program, used for an environment without a pip: Debian's python3 has the venv module
-    without ensurepip, and its pip refuses to install into its own environment."""
+    """The pip of this interpreter, used for environments without a pip: Debian's python3 has the venv module without
+    ensurepip, and its pip refuses to install into its own environment."""
 
     def make_environment(self, folder: Path) -> None:
         if run([sys.executable, "-m", "venv", "--without-pip", str(folder)]):
@@ -69,16 +69,16 @@ class Uv(Installer):
 
 def choose_installer(tools: Path) -> Installer:
     """Return the best installer that this machine has or can fetch. Raises Failed if there is none."""
-    fetched = tools / "bin" / "uv"
-    for program in (shutil.which("uv"), str(fetched)):
+    fetched_uv = tools / "bin" / "uv"
+    for program in (shutil.which("uv"), str(fetched_uv)):
         if program and _runs(program):
             return Uv(program)
     if ask([sys.executable, "-m", "pip", "--version"]) is None:
         raise Failed(NO_PIP)
     say("Fetching the installer uv …")
     run([sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", str(tools), UV])
-    if _runs(str(fetched)):
-        return Uv(str(fetched))
+    if _runs(str(fetched_uv)):
+        return Uv(str(fetched_uv))
     say("uv isn't available here; using pip instead, which takes a little longer.")
     return Installer()
 
@@ -113,9 +113,9 @@ def uv_environment(pip: dict[str, str]) -> dict[str, str]:
 def pip_settings() -> dict[str, str]:
     """Return pip's configuration from its files, overridden by PIP_* variables."""
     settings: dict[str, str] = {}
-    listing = ask([sys.executable, "-m", "pip", "config", "list"]) or ""
+    config_lines = ask([sys.executable, "-m", "pip", "config", "list"]) or ""
     environment: dict[str, str] = {}
-    for line in listing.splitlines():
+    for line in config_lines.splitlines():
         key, _, value = line.partition("=")
         section, _, name = key.rpartition(".")
         target = environment if section == ":env:" else settings

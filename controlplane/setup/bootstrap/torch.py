@@ -20,7 +20,7 @@ raise SystemExit(cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or
 
 
 def has_gpu() -> bool:
-    """Return whether a driver and a GPU respond, as checked in separate processes, which may create CUDA contexts."""
+    """Return whether a driver and a GPU respond. This is checked in other processes, which may create CUDA contexts."""
     smi = shutil.which("nvidia-smi")
     if smi and (ask([smi, "-L"]) or "").startswith("GPU "):
         return True

@@ -1,4 +1,4 @@
-"""Running one program of the control plane in the foreground, for containers and services that watch each program."""
+"""Execution of one program of the control plane in the foreground, for containers and services that watch each one."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from controlplane.setup.serving.processes import BASE_DIR, ServedProgram
 
 
 def prepare(report: Callable[[str], None]) -> None:
-    """Prepare the data folder, the database and the static files. Run before the other programs and after an update."""
+    """Prepare the data folder, the database and the static files. It runs before other programs and after updates."""
     data = Path(settings.DATA_DIR)
     os.umask(0o077)
     with data_folder_lock(data, "serve prepare"):

@@ -15,7 +15,7 @@ DEFAULT_PORT = 8000
 MAX_PORTS = 50
 MIN_FREE_MIB = 200
 LEFT_OVER_S = 30.0
-"""Seconds to wait for the children of a killed `up` to end: longer than they take."""
+"""Maximum number of seconds to wait for the children of a killed `up`, which end sooner."""
 
 
 class ServingRefused(Exception):
@@ -25,7 +25,7 @@ class ServingRefused(Exception):
 @contextlib.contextmanager
 def data_folder_lock(data: Path, command: str) -> "Iterator[DataFolderLock]":
     """Lock the data folder, and yield the lock. A dead process doesn't block others, because the kernel releases its
-    lock. Raises ServingRefused."""
+    lock. Raises ServingRefused if another process serves the folder."""
     handle = os.open(data / "serving.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
@@ -70,17 +70,18 @@ def children_lock(data: Path, report: Callable[[str], None], deadline_s: float =
     """Acquire a lock that our children inherit, so that it is held as long as one of them is alive. Yield its handle.
 
     The children of a killed `up` end soon, but not at once, and a Valkey that ends removes the socket even if another
-    one has created it. So the next `up` waits for them. Raises ServingRefused.
+    one has created it. The next `up` therefore waits for them. Raises ServingRefused if they haven't ended after
+    `deadline_s`.
     """
     handle = os.open(data / "children.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        end = time.monotonic() + deadline_s
-        reported = False
+        deadline = time.monotonic() + deadline_s
+        has_reported = False
         while not _try_lock(handle):
-            if not reported:
+            if not has_reported:
                 report("Waiting for the processes of an earlier start to end …")
-                reported = True
-            if time.monotonic() > end:
+                has_reported = True
+            if time.monotonic() > deadline:
                 raise ServingRefused(
                     f"Processes of an earlier start on {data} aren't ending: see `fuser {data}/children.lock`."
                 )
@@ -122,7 +123,8 @@ def refuse_full_disk(data: Path, needed_mib: int = MIN_FREE_MIB) -> None:
 
 
 def open_listener(bind: str, port: int | None) -> socket.socket:
-    """Open a listening socket on `port`, by default on the first free port from 8000 on. Raises ServingRefused."""
+    """Open a listening socket on `port`, by default on the first free port from 8000 on. Raises ServingRefused if the
+    port is in use or not allowed, or the address can't be used."""
     candidates = [port] if port is not None else range(DEFAULT_PORT, DEFAULT_PORT + MAX_PORTS)
     for candidate in candidates:
         try:
@@ -142,7 +144,8 @@ def open_listener(bind: str, port: int | None) -> socket.socket:
 
 
 def listen(bind: str, port: int) -> socket.socket:
-    """Open a listening socket for the web; port 0 means any free one. Raises OSError or OverflowError."""
+    """Open a listening socket for the web; port 0 means any free one. Raises OSError if it can't be opened, and
+    OverflowError if there is no such port."""
     family = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0][0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

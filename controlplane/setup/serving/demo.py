@@ -42,7 +42,7 @@ class DemoFailed(Exception):
 
 
 class Demo:
-    """The set-up of the demo in an installation. Each step reuses what an earlier demo has created."""
+    """Set-up of the demo in an installation. Each step reuses what an earlier demo has created."""
 
     def __init__(self, serving: RunningServices, user: User, report: Callable[[str], None], *, quick: bool) -> None:
         self.quick = quick
@@ -52,7 +52,8 @@ class Demo:
         self.installation = serving.installation
 
     def launch(self, steps: int | None) -> Run:
-        """Return the demo run: an earlier one that is still active, or else a new one. Raises DemoFailed."""
+        """Return the demo run: an earlier one that is still active, or else a new one. Raises DemoFailed if what it
+        needs can't be installed or prepared."""
         try:
             self._install()
             return self._launch(steps)
@@ -66,21 +67,21 @@ class Demo:
                     "There is no trainer environment: set GRPO_TRAINER_PYTHON to an interpreter that has trl."
                 )
             self._say("Installing the trainer, which takes a few minutes once; the page shows it …")
-            began = time.monotonic()
+            started_at = time.monotonic()
             self._run_to_end("trainer-install", INSTALLER, Stage.INSTALL, INSTALL_DEADLINE_S)
-            elapsed = time.monotonic() - began
+            elapsed = time.monotonic() - started_at
             os.environ[INSTALL_SECONDS] = repr(float(os.environ.get(INSTALL_SECONDS, "0")) + elapsed)
             self.serving.use_trainer(TRAINER_PYTHON)
             self.installation = self.serving.installation
         self.python = str(self.installation.trainer_python)
 
     def _launch(self, steps: int | None) -> Run:
-        active = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
-        if active is not None:
+        active_run = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
+        if active_run is not None:
             self._say("A demo run from an earlier start is still active; continuing with it.")
-            return active
+            return active_run
         demo.report(Stage.DATA)
-        config: dict[str, Any] = json.loads(self._tiny("--demo-config"))
+        config: dict[str, Any] = json.loads(self._run_tiny("--demo-config"))
         version, rewards = self._dataset(config["dataset"]), self._rewards(config["rewards"])
         model = self._model()
         host = self._host()
@@ -102,16 +103,16 @@ class Demo:
         )
 
     def _dataset(self, config: dict[str, Any]) -> DatasetVersion:
-        ready = DatasetVersion.objects.filter(
+        ready_versions = DatasetVersion.objects.filter(
             dataset__name=config["name"],
             dataset__deleted_at=None,
             status=DatasetVersion.READY,
             validation_rows__gte=config["eval_rows"],
         )
-        if existing := ready.order_by("number").last():
-            return existing
+        if ready_version := ready_versions.order_by("number").last():
+            return ready_version
         problems = self.installation.data / "demo-problems.jsonl"
-        self._tiny("--problems", str(problems))
+        self._run_tiny("--problems", str(problems))
         with problems.open("rb") as file:
             version = actions.create_from_upload(self.user, config["name"], file, problems.name)
         mapping = ColumnMapping(prompt=config["prompt_column"], answer=config["answer_column"])
@@ -147,8 +148,8 @@ class Demo:
         return HardwareProfile.objects.get_or_create(name=NAME, defaults=defaults)[0]
 
     def _model(self) -> Path:
-        """Return the model's folder, and create it if it is missing: under another name, then renamed, so that it is
-        always complete."""
+        """Return the model's folder, which is created if it is missing. It is renamed into place, so that it is always
+        complete."""
         name = f"{MODEL}-quick" if self.quick else MODEL
         model = self.installation.models_dir / name
         if model.exists():
@@ -168,10 +169,10 @@ class Demo:
         log.unlink(missing_ok=True)
         process = spawn(ServedProgram(name=name, argv=list(argv), env=self.installation.environment(), log=log))
         try:
-            ended = self.serving.watch_until(self._progress_until_ended(process, log, stage), deadline_s)
+            has_completed = self.serving.watch_until(self._progress_until_ended(process, log, stage), deadline_s)
         finally:
             code = kill_and_reap(process)
-        if not ended or code:
+        if not has_completed or code:
             raise DemoFailed(f"“{stage}” failed; the end of {log}:\n{tail(log)}")
 
     def _progress_until_ended(self, process: subprocess.Popen[bytes], log: Path, stage: Stage) -> Callable[[], bool]:
@@ -190,15 +191,15 @@ class Demo:
 
     def _host(self) -> Host:
         hosts = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
-        announced = hosts.exclude(inventory__trainer="missing")
+        ready_hosts = hosts.exclude(inventory__trainer="missing")
         demo.report(Stage.HOST)
-        if not self.serving.watch_until(announced.exists, HOST_DEADLINE_S):
+        if not self.serving.watch_until(ready_hosts.exists, HOST_DEADLINE_S):
             raise DemoFailed(f"This machine's worker hasn't announced itself. See {self.installation.data}/host.log.")
-        return announced.get()
+        return ready_hosts.get()
 
-    def _tiny(self, *arguments: str) -> str:
+    def _run_tiny(self, *arguments: str) -> str:
         argv = [self.python, "-m", "workers.trainer.tiny", *arguments]
-        completed = subprocess.run(argv, cwd=BASE_DIR, capture_output=True, text=True)
-        if completed.returncode:
-            raise DemoFailed(f"The trainer's interpreter failed:\n{completed.stderr}")
-        return completed.stdout
+        result = subprocess.run(argv, cwd=BASE_DIR, capture_output=True, text=True)
+        if result.returncode:
+            raise DemoFailed(f"The trainer's interpreter failed:\n{result.stderr}")
+        return result.stdout

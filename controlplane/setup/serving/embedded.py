@@ -13,10 +13,13 @@ from controlplane.setup.serving.processes import ServedProgram
 from workers.contract.wire.joining import celery_worker, host_worker
 from workers.contract.wire.processes import niceness
 
+MAX_FRAME_BYTES = 64 * 2**10
+"""Maximum size of a websocket frame from a browser, which sends only short JSON objects."""
+
 
 @dataclass(frozen=True)
 class Installation:
-    """The settings of an installation that its processes need."""
+    """Settings of an installation that its processes need."""
 
     data: Path
     port: int
@@ -68,24 +71,25 @@ class Installation:
         if self.trainer_python is not None:
             defaults["GRPO_TRAINER_PYTHON"] = str(self.trainer_python)
         allowed = [*os.environ.get("CONTROLPLANE_HOSTS", "").split(","), *([] if self._binds_all else [self._host])]
-        fixed = {
+        variables = {
             # The address that we listen on is also a valid Host header.
             "CONTROLPLANE_HOSTS": ",".join(dict.fromkeys(name for name in allowed if name)),
             "CONTROLPLANE_DATA": str(self.data),
             "REDIS_URL": self.redis_url,
             "GRPO_CONTROL_URL": self.control_url,
         }
-        return {**defaults, **os.environ, **fixed}
+        return {**defaults, **os.environ, **variables}
 
     def web(self, listener: socket.socket) -> ServedProgram:
-        """Return the web server, which listens on a socket that we have opened, so that a busy port gives a clear
-        message, and connections wait instead of being refused while the server restarts."""
+        """Return the web server, which listens on a socket that we have opened. A busy port thus gives a clear message,
+        and connections wait, instead of being refused, while the server restarts."""
         argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
         argv += ["--workers", str(self.web_workers), "--lifespan", "off", "--no-access-log", "--log-level", "warning"]
-        argv += ["--http", "controlplane.setup.serving.header_deadline:HeaderDeadline"]
+        argv += ["--http", "controlplane.setup.serving.client_deadlines:ClientDeadlines"]
         argv += ["--timeout-graceful-shutdown", "3", "--no-server-header"]
         proxies = os.environ.get("CONTROLPLANE_PROXIES", "")
         argv += ["--proxy-headers", "--forwarded-allow-ips", proxies] if proxies else ["--no-proxy-headers"]
+        argv += ["--ws-max-size", str(MAX_FRAME_BYTES)]
         # A frame is encoded once for all viewers; compressing it again for each of 200 would cost more than sending it.
         argv += ["--ws-per-message-deflate", "false"]
         # Request bodies are buffered in TMPDIR before any upload handler sees them, and /tmp may be memory.
@@ -117,9 +121,9 @@ class Installation:
         size = log.stat().st_size if log.exists() else 0
 
         def ready() -> bool:
-            with log.open("rb") as f:
-                f.seek(size)
-                return b" ready." in f.read()
+            with log.open("rb") as log_file:
+                log_file.seek(size)
+                return b" ready." in log_file.read()
 
         return ServedProgram(name=name, argv=argv, env=self.environment(), log=log, ready=ready)
 

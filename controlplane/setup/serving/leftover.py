@@ -1,4 +1,4 @@
-"""What happens to runs at the end of `up` or `demo`: they are counted and left training, or stopped."""
+"""Handling of runs at the end of `up` or `demo`: they are counted and left training, or stopped."""
 
 import fcntl
 from collections.abc import Callable
@@ -29,18 +29,18 @@ def stop_all(serving: RunningServices, user: User, report: Callable[[str], None]
     """Stop all runs, and wait for their receipts and for this machine's last uploads. Return whether all have ended."""
     from runs.engine.scheduling.stopping import request_stop
 
-    active = Attempt.objects.filter(status__in=ACTIVE)
-    attempts = list(active.all())
+    active_attempts = Attempt.objects.filter(status__in=ACTIVE)
+    attempts = list(active_attempts.all())
     if not attempts:
         return True
     report(f"Stopping {plural(len(attempts), 'run')} …")
     for attempt in attempts:
         request_stop(attempt, StopMode.NOW, user)
-    if serving.watch_until(lambda: not active.exists(), STOP_DEADLINE_S):
+    if serving.watch_until(lambda: not active_attempts.exists(), STOP_DEADLINE_S):
         folders = [serving.installation.runs_dir / attempt.run_id / str(attempt.number) for attempt in attempts]
         serving.watch_until(lambda: not any(map(_is_supervised, folders)), HAND_OVER_DEADLINE_S)
         return True
-    remaining = ", ".join(active.values_list("pk", flat=True))
+    remaining = ", ".join(active_attempts.values_list("pk", flat=True))
     report(f"Not stopped after {STOP_DEADLINE_S:.0f} s: {remaining}. See their folders under runs/.")
     return False
 

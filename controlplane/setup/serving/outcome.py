@@ -15,12 +15,12 @@ from workers.contract.wire.names import FileName
 
 EVERY_POINT = 1_000_000
 EDGE_STEPS = 10
-"""Number of steps at the beginning and at the end whose mean rewards are compared. Not every step has a reward if a
-batch is used several times."""
+"""Number of steps at the start and at the end whose mean rewards are compared; not all have a reward if a batch is used
+several times."""
 
 
 def outcome(run: Run, page_at: float, runs_dir: Path) -> dict[str, Any]:
-    """Return the outcome of a run that has ended. `page_at`: when the page first responded, as a Unix timestamp."""
+    """Return the outcome of a run that has ended. `page_at` is the Unix timestamp at which the page first responded."""
     attempt = run.attempts.get(number=run.attempts.count())
     reward = series_of(run, ["reward"], EVERY_POINT)["series"].get("reward")
     points = list(zip(reward["step"], reward["value"], strict=True)) if reward else []
@@ -48,7 +48,7 @@ def rows_written(attempt: Attempt, runs_dir: Path) -> int:
 
 
 def rows_stored(attempt: Attempt) -> int:
-    """Return the number of the attempt's lines in the database: raw, folded, as events or as a step's phases."""
+    """Return the number of the attempt's lines in the database: raw lines, folded ones, events and phases of steps."""
     first = attempt.first_seq or 1
     # With the run, because rows of metrics have no index by attempt.
     of_attempt = {"run": attempt.run_id, "attempt": attempt}

@@ -1,17 +1,17 @@
-"""Preparation of the data folder before the web starts: database, static files and the host's token. It is quick if all
-are up to date."""
+"""Preparation of the data folder before the web starts: database, static files and the host's token. It is quick if
+everything is up to date."""
 
 import logging
 import os
 import resource
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from django.core.management import call_command
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
@@ -26,7 +26,7 @@ from controlplane.setup.serving.embedded import Installation
 MAX_OPEN_FILES = 65_536
 log = logging.getLogger(__name__)
 COPY = "before-the-last-update.sqlite3"
-"""The copy of SQLite's database that an update makes, in its folder."""
+"""Name of the copy of SQLite's database that an update makes, in the same folder."""
 
 
 def prepare(installation: Installation, report: Callable[[str], None]) -> None:
@@ -53,9 +53,10 @@ def raise_file_limit() -> None:
 
 
 def _migrate(report: Callable[[str], None]) -> None:
-    _refuse_half_old_tables()
+    _refuse_unusable_database()
     executor = MigrationExecutor(connection)
     if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        _end_killed_update()
         return
     report("Bringing the database up to date …")
     has_rows = bool(executor.loader.applied_migrations)
@@ -65,9 +66,9 @@ def _migrate(report: Callable[[str], None]) -> None:
 
 @contextmanager
 def _unchanged_on_failure() -> Iterator[None]:
-    """Leave the database as it was if the block fails or is interrupted; a failure raises DataFolderUnusable.
-    PostgreSQL changes all tables in one transaction. SQLite can't, so its file is copied first; the copy stays until
-    the next update."""
+    """Restore the database if the block fails or is interrupted; a failure raises DataFolderUnusable. PostgreSQL
+    changes all tables in one transaction. SQLite can't, so its file is copied first; the copy stays until the next
+    update."""
     try:
         if connection.vendor == "sqlite":
             with _restored_from_copy(Path(connection.settings_dict["NAME"])):
@@ -87,29 +88,49 @@ def _unchanged_on_failure() -> Iterator[None]:
 
 @contextmanager
 def _restored_from_copy(database: Path) -> Iterator[None]:
-    """Copy SQLite's database, and restore the copy if the block fails or is interrupted. A copy that a killed update
-    left is kept: the database may have been half updated since."""
-    copy, unfinished = database.with_name(COPY), database.with_name(f"{COPY}.unfinished")
-    if not unfinished.exists():
+    """Copy SQLite's database, and restore the copy if the block fails or is interrupted. A killed update's copy is kept
+    if the database is still half updated, but not if a backup has since replaced the database."""
+    copy, unfinished_copy = database.with_name(COPY), database.with_name(f"{COPY}.unfinished")
+    if not (unfinished_copy.exists() and _applied(unfinished_copy) < _applied(database)):
         draft = database.with_name(f"{COPY}.draft")
         draft.unlink(missing_ok=True)
         _copy(database, draft)
-        draft.rename(unfinished)
+        draft.rename(unfinished_copy)
     try:
         yield
     except BaseException:
         connection.close()
-        _copy(unfinished, database)
-        unfinished.unlink()
+        _copy(unfinished_copy, database)
+        unfinished_copy.unlink()
         raise
-    unfinished.replace(copy)
+    unfinished_copy.replace(copy)
+
+
+def _end_killed_update() -> None:
+    """Mark the copy left by a killed update as that of a finished one, because this version uses the database as it is,
+    and a later update must not restore an older state."""
+    if connection.vendor == "sqlite":
+        database = Path(connection.settings_dict["NAME"])
+        with suppress(FileNotFoundError):
+            database.with_name(f"{COPY}.unfinished").replace(database.with_name(COPY))
+
+
+def _applied(database: Path) -> set[tuple[str, str]]:
+    """Return the migrations that are applied in an SQLite file."""
+    try:
+        with closing(sqlite3.connect(database)) as connection:
+            return set(connection.execute("SELECT app, name FROM django_migrations"))
+    except sqlite3.Error as error:
+        raise DataFolderUnusable(
+            f"{database} can't be read, which an update of the database needs: {error}."
+        ) from error
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a database of SQLite in one transaction, with what is still in its write-ahead log."""
+    """Copy an SQLite database in one transaction, including what is still in its write-ahead log."""
     try:
-        with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(target)) as written:
-            read.backup(written)
+        with closing(sqlite3.connect(source)) as source_database, closing(sqlite3.connect(target)) as target_database:
+            source_database.backup(target_database)
     except sqlite3.Error as error:
         raise DataFolderUnusable(
             f"{source} can't be copied to {target}, which an update of the database needs: {error}. The disk may be "
@@ -118,15 +139,31 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _check_constraints_first(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
-    """Check what earlier statements left to the end of the transaction: PostgreSQL changes no table before that."""
+    """Check deferred constraints at once before a table is changed, which PostgreSQL refuses while checks are
+    pending."""
     if sql.startswith(("ALTER", "CREATE", "DROP")):
         execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED", None, *rest[1:])
     return execute(sql, *rest)
 
 
-def _refuse_half_old_tables() -> None:
-    applied = MigrationRecorder(connection).applied_migrations()
-    for migration in MigrationLoader(None).disk_migrations.values():
+def _refuse_unusable_database() -> None:
+    """Raise DataFolderUnusable if the database is damaged, or was used by a version that this one can't follow."""
+    try:
+        applied = MigrationRecorder(connection).applied_migrations()
+    except DatabaseError as error:
+        if is_away(error):
+            raise
+        message = f"The database can't be read: {error}. Restore a backup of it. Nothing was changed."
+        raise DataFolderUnusable(message) from error
+    migrations = MigrationLoader(None).disk_migrations
+    known = migrations.keys() | {tuple(name) for migration in migrations.values() for name in migration.replaces}
+    apps = {app for app, _ in migrations}
+    if newer := sorted(f"{app}.{name}" for app, name in applied if app in apps and (app, name) not in known):
+        raise DataFolderUnusable(
+            f"The database was brought up to date by a newer version, with {newer[0]}. Start that version, or restore "
+            "a backup from before that update. Nothing was changed."
+        )
+    for migration in migrations.values():
         applied_count = sum(tuple(name) in applied for name in migration.replaces)
         if 0 < applied_count < len(migration.replaces):
             raise DataFolderUnusable(
@@ -137,7 +174,7 @@ def _refuse_half_old_tables() -> None:
 
 def _write_host_token(installation: Installation) -> None:
     """Write a token for this machine's host worker unless it has a valid one. The file is renamed into place, so that
-    it is never half-written. Raises ServingRefused."""
+    it is never half-written. Raises ServingRefused if another machine has joined under the host's name."""
     from controlplane.catalogue.joining import credentials
 
     path = installation.host_token_file
@@ -149,6 +186,6 @@ def _write_host_token(installation: Installation) -> None:
         return
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-        f.write(token)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token)
     draft.rename(path)

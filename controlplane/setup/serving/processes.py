@@ -19,13 +19,13 @@ MAX_BACKOFF_S = 30.0
 LOG_LIMIT = 20_000_000
 """Size in bytes above which a log is rotated at the program's next start."""
 SICK_AFTER = 3
-"""Number of deaths in a row after which the end of the log is shown, not only its path."""
+"""Number of successive deaths after which the end of the log is shown, not only its path."""
 STEADY_AFTER_S = 60.0
 
 
 @dataclass(frozen=True)
 class ServedProgram:
-    """A program to run as a child process: its command, and a function that returns whether it is ready."""
+    """Program to run as a child process: its command, and a function that returns whether it is ready."""
 
     name: str
     argv: list[str]
@@ -56,8 +56,8 @@ class _Child:
 
 @dataclass
 class Fleet:
-    """The children of an `up`. Use it only from the main thread: the children's death signal depends on the *thread*
-    that spawned them."""
+    """Child processes of an `up`. Use it only from the main thread: children die with the *thread* that spawned
+    them."""
 
     report: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
@@ -72,13 +72,13 @@ class Fleet:
 
     def wait_ready(self, names: Iterable[str], deadline_s: float = 120.0) -> None:
         """Wait until every named child is ready. Raises NotReady if one dies or takes too long."""
-        end = self.clock() + deadline_s
+        deadline = self.clock() + deadline_s
         for name in names:
             child = self._children[name]
-            ready = child.program.ready or (lambda: True)
-            while not ready():
+            is_ready = child.program.ready or (lambda: True)
+            while not is_ready():
                 reason = f"exited with code {kill_and_reap(child.process)}" if has_ended(child.process) else ""
-                if not reason and self.clock() > end:
+                if not reason and self.clock() > deadline:
                     reason = f"isn't responding after {deadline_s:.0f} s"
                 if reason:
                     raise NotReady(f"{name} {reason}; the end of {child.program.log}:\n{tail(child.program.log)}")
@@ -115,22 +115,22 @@ class Fleet:
         return {name: child.program for name, child in self._children.items()}
 
     def stop(self, names: Iterable[str] | None = None) -> None:
-        """Stop children in parallel, and last those that the others need to the end. Send SIGTERM, and after the grace
-        period SIGKILL to the whole process group."""
-        chosen = set(self._children if names is None else names)
-        needed = {name for name in chosen if self._children[name].program.needed_to_the_end}
-        for ending in (chosen - needed, needed):
-            for name in ending:
+        """Stop children in parallel, those that others need to the end last. Send SIGTERM and, after the grace period,
+        SIGKILL to the whole process group."""
+        stopped_names = set(self._children if names is None else names)
+        needed_names = {name for name in stopped_names if self._children[name].program.needed_to_the_end}
+        for group in (stopped_names - needed_names, needed_names):
+            for name in group:
                 _terminate(self._children[name])
             terminated_at = time.monotonic()
-            for name in ending:
+            for name in group:
                 child = self._children[name]
                 if child.restart_at is not None:
                     continue
                 while not has_ended(child.process) and time.monotonic() - terminated_at < child.program.grace_s:
                     time.sleep(0.02)
                 kill_and_reap(child.process)
-            for name in ending:
+            for name in group:
                 del self._children[name]
 
 
@@ -181,7 +181,7 @@ def spawn(program: ServedProgram) -> subprocess.Popen[bytes]:
 
 def tail(path: Path, lines: int = 12) -> str:
     try:
-        text = path.read_text(errors="replace")
+        content = path.read_text(errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(content.splitlines()[-lines:])

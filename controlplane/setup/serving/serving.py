@@ -51,9 +51,9 @@ class RunningServices:
 
     def watch_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
         """Watch the children until a condition holds. Return False if it didn't within `deadline_s` seconds."""
-        end = time.monotonic() + deadline_s
+        deadline = time.monotonic() + deadline_s
         while not _holds(condition):
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 return False
             self.fleet.tick()
             time.sleep(TICK_S)
@@ -87,7 +87,8 @@ def _holds(condition: Callable[[], bool]) -> bool:
 
 @contextlib.contextmanager
 def served(options: Options, report: Callable[[str], None]) -> Iterator[RunningServices]:
-    """Serve while the block runs, and end everything after it in any case. Raises ServingRefused and NotReady."""
+    """Serve while the block runs, and stop everything afterwards in any case. Raises ServingRefused if this machine
+    can't serve as configured, and NotReady if a program doesn't start."""
     data = Path(settings.DATA_DIR)
     # The data folder may be readable by others, but files that we and our children write in it must not be.
     os.umask(0o077)
@@ -192,9 +193,9 @@ def uninterrupted(report: Callable[[str], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signal_handler(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in signals}
+    previous_handlers = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
-        for number, previous in before.items():
+        for number, previous in previous_handlers.items():
             signal.signal(number, previous)

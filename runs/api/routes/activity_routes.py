@@ -34,16 +34,16 @@ def events(request: HttpRequest, filters: Query[EventFilter], cursor: Cursor = "
     if filters.kind and filters.kind not in KINDS:
         raise Problem(422, "There is no such kind of object.", where="kind", fix=f"Use one of: {', '.join(KINDS)}.")
     user = person(request)
-    matching = queries.matching(queries.acts_for(user), ActFilter(**filters.dict()))
-    acts, after = shapes.rows_after(matching, cursor, limit, by="at")
-    return {"items": [_event(event) for event in queries.shown(acts, user)], "next_cursor": after}
+    matching_acts = queries.matching(queries.acts_for(user), ActFilter(**filters.dict()))
+    acts, next_cursor = shapes.rows_after(matching_acts, cursor, limit, by="at")
+    return {"items": [_event(event) for event in queries.with_addresses(acts, user)], "next_cursor": next_cursor}
 
 
-def _event(shown: ShownAct) -> dict[str, Any]:
-    act = shown.act
+def _event(activity: ShownAct) -> dict[str, Any]:
+    act = activity.act
     return {
         "id": act.pk,
         "by": act.by_name,
         **shapes.columns(act, "at", "token", "kind", "key", "name", "what"),
-        "page": shown.address,
+        "page": activity.address,
     }

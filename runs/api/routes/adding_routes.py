@@ -69,23 +69,23 @@ class TasksDatasetBody(NamedDatasetBody):
 @router.post("datasets/upload", response={201: ItemResponse})
 def new_dataset(request: HttpRequest, file: File[UploadedFile], name: Annotated[str, Form(max_length=80)] = "") -> Any:
     """Upload a dataset. The file is checked in the background; then the version waits for its mapping."""
-    return Status(201, {"item": _uploaded(request, None)})
+    return Status(201, {"item": _upload(request, None)})
 
 
 @router.post("datasets/{int:dataset_id}/upload", response={201: ItemResponse})
 def new_version(request: HttpRequest, dataset_id: Id, file: File[UploadedFile]) -> Any:
     """Upload a new version of a dataset."""
-    return Status(201, {"item": _uploaded(request, dataset_queries.dataset_for(request, dataset_id))})
+    return Status(201, {"item": _upload(request, dataset_queries.dataset_for(request, dataset_id))})
 
 
-def _uploaded(request: HttpRequest, dataset: Dataset | None) -> dict[str, Any]:
-    if stopped := upload.problem(request):
-        raise Problem(413, stopped, where="file")
+def _upload(request: HttpRequest, dataset: Dataset | None) -> dict[str, Any]:
+    if problem := upload.problem(request):
+        raise Problem(413, problem, where="file")
     form = form_values.validate(UploadForm(request.POST, request.FILES, dataset=dataset))
-    return _created(request, form, dataset, where="file")
+    return _create_version(request, form, dataset, where="file")
 
 
-def _added(
+def _add(
     request: HttpRequest, dataset_id: int | None, form_class: type[SourceForm], payload: RequestBody
 ) -> Status[dict[str, Any]]:
     dataset = dataset_queries.dataset_for(request, dataset_id) if dataset_id is not None else None
@@ -94,23 +94,23 @@ def _added(
         raise Problem(422, "A version has its dataset's name.", where="name", fix="Omit the name.")
     bound: Callable[..., SourceForm] = partial(form_class, dataset=dataset)
     form = form_values.fill(bound, values)
-    return Status(201, {"item": _created(request, form, dataset, where="source")})
+    return Status(201, {"item": _create_version(request, form, dataset, where="source")})
 
 
-def _created(request: HttpRequest, form: AddingForm, dataset: Dataset | None, *, where: str) -> dict[str, Any]:
+def _create_version(request: HttpRequest, form: AddingForm, dataset: Dataset | None, *, where: str) -> dict[str, Any]:
     name = dataset.name if dataset else form.cleaned_data["name"]
     with refusing(DatasetError, where=where), refusing(NameTaken, where="name"):
-        version = form.create(person(request), name, new=dataset is None)
+        version = form.create(person(request), name, must_be_new=dataset is None)
     return shapes.dataset_version(version)
 
 
 def _add_routes(path: str, form: type[SourceForm], body: type[NamedDatasetBody], source: str, about: str) -> None:
 
     def dataset(request: HttpRequest, payload: body) -> Any:  # type: ignore[valid-type]  # ninja reads it
-        return _added(request, None, form, payload)
+        return _add(request, None, form, payload)
 
     def version(request: HttpRequest, dataset_id: Id, payload: body) -> Any:  # type: ignore[valid-type]
-        return _added(request, dataset_id, form, payload)
+        return _add(request, dataset_id, form, payload)
 
     dataset.__name__, version.__name__ = f"{path}_dataset", f"{path}_version"
     dataset.__doc__ = f"Add a dataset {source}. {about}"

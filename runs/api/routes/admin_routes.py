@@ -11,14 +11,14 @@ from controlplane.platform.accounts import managing, onetime
 from controlplane.platform.accounts.forms import NewUserForm
 from controlplane.platform.accounts.models import Secret, User
 from controlplane.platform.accounts.roles import person
-from controlplane.platform.accounts.secret_forms import LONGEST_KEY, SecretForm
+from controlplane.platform.accounts.secret_forms import MAX_KEY_LENGTH, SecretForm
 from runs.api import form_values, shapes
 from runs.api.access import ADMIN, Problem, Router, refusing, row_or_404
 from runs.api.shapes import Cursor, Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody
 from runs.engine.alerts import delivery
 from runs.engine.alerts.forms import MAX_ADDRESS_CHARS, TargetForm
 from runs.engine.alerts.models import AlertDelivery, AlertTarget, installations
-from runs.engine.alerts.tasks import soon
+from runs.engine.alerts.tasks import queue_delivery
 from runs.pages.secrets import uses
 
 router = Router(tags=["administration"])
@@ -53,14 +53,14 @@ class NewSecret(RequestBody):
     kind: Literal["endpoint", "hub", "store"] = "endpoint"
     address: str = Field("", max_length=500, description="The only address that the key is sent to.")
     private_too: bool = Field(False, description="If true, the address may be inside the private network.")
-    key: str = Field("", max_length=LONGEST_KEY, description="Stored encrypted; never part of a response.")
+    key: str = Field("", max_length=MAX_KEY_LENGTH, description="Stored encrypted; never part of a response.")
 
 
 class SecretChange(RequestBody):
     name: str | None = Field(None, max_length=40)
     address: str | None = Field(None, max_length=500, description="To change the address, send the key again.")
     private_too: bool | None = None
-    key: str = Field("", max_length=LONGEST_KEY, description="If empty, the stored key is kept.")
+    key: str = Field("", max_length=MAX_KEY_LENGTH, description="If empty, the stored key is kept.")
 
 
 Wants = list[Literal["bad", "warning", "failed", "succeeded", "stopped"]]
@@ -132,7 +132,7 @@ def link(request: HttpRequest, user_id: Id) -> Any:
 @router.get("secrets", auth=ADMIN, response=PageResponse)
 def secrets(request: HttpRequest) -> Any:
     """List secrets with their uses, but without keys."""
-    return {"items": [_secret(view) for view in uses.shown()], "next_cursor": ""}
+    return {"items": [_secret(view) for view in uses.secret_views()], "next_cursor": ""}
 
 
 @router.post("secrets", auth=ADMIN, response={201: ItemResponse})
@@ -191,9 +191,9 @@ def delete_target(request: HttpRequest, target_id: Id) -> Any:
 @router.post("alerts/{int:target_id}/test", auth=ADMIN, response={202: ItemResponse})
 def test(request: HttpRequest, target_id: Id) -> Any:
     """Send a test alert to a target. The response is the delivery; GET /alerts/deliveries shows its later state."""
-    queued = delivery.queue_test(_target_for(target_id))
-    soon()
-    return Status(202, {"item": _delivery(queued)})
+    queued_delivery = delivery.queue_test(_target_for(target_id))
+    queue_delivery()
+    return Status(202, {"item": _delivery(queued_delivery)})
 
 
 @router.get("alerts/deliveries", auth=ADMIN, response=PageResponse)
@@ -208,7 +208,7 @@ def again(request: HttpRequest, delivery_id: Id) -> Any:
     row = row_or_404(AlertDelivery.objects.select_related("target", "event"), delivery_id, "There is no delivery")
     if not delivery.retry(row):
         raise Problem(409, "The delivery has not been given up, so it can't be retried.", where="delivery")
-    soon()
+    queue_delivery()
     row.refresh_from_db()
     return {"item": _delivery(row)}
 
@@ -235,7 +235,7 @@ def _user(user: User) -> dict[str, Any]:
 
 
 def _secret_of(pk: int) -> dict[str, Any]:
-    return next(_secret(view) for view in uses.shown() if view.row.pk == pk)
+    return next(_secret(view) for view in uses.secret_views() if view.row.pk == pk)
 
 
 def _secret(view: uses.SecretView) -> dict[str, Any]:

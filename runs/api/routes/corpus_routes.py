@@ -40,7 +40,9 @@ class NewCorpus(RequestBody):
 
 class NewText(RequestBody):
     name: str = Field(max_length=NAME_LENGTH, description="An existing corpus of this name gets a new version.")
-    text: str = Field(max_length=2**23, description="Paragraphs separated by blank lines. Each one becomes a document.")
+    text: str = Field(
+        max_length=plain_text.MAX_BYTES, description="Paragraphs separated by blank lines. Each one becomes a document."
+    )
     markdown: bool = Field(False, description="If true, a paragraph's title is the heading above it.")
     about: str = Field("", max_length=200, description="A description of the documents, shown to the model.")
 
@@ -127,8 +129,8 @@ def check(request: HttpRequest, check_id: Id) -> Any:
 @router.get("reference-checks/{int:check_id}/failures", response=PageResponse)
 def failures(request: HttpRequest, check_id: Id, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List the reference answers that failed a check."""
-    failing = check_for(request, check_id).failures.all()
-    return shapes.page(failing, _failure, cursor, limit)
+    failing_rows = check_for(request, check_id).failures.all()
+    return shapes.page(failing_rows, _failure, cursor, limit)
 
 
 @router.post("reference-checks/{int:check_id}/stop", response=ItemResponse)

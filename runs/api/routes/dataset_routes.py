@@ -19,11 +19,11 @@ from controlplane.catalogue.datasets import (
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages import browse_views
-from controlplane.catalogue.datasets.pages.filter_forms import MAX_ROWS as MAX_CHOSEN
 from controlplane.catalogue.datasets.pages.filter_forms import DeriveForm, FilterForm
 from controlplane.catalogue.datasets.pages.forms import NAME_LENGTH, name_problem
 from controlplane.catalogue.datasets.pages.mapping_forms import MappingForm
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
+from controlplane.catalogue.datasets.reader.versions.row_numbers import MAX_ROWS as MAX_CHOSEN
 from controlplane.platform.accounts.roles import person
 from runs.api import form_values, shapes
 from runs.api.access import Problem, Router, refusing
@@ -90,12 +90,12 @@ class CancelResponse(ResponseBody):
 @router.get("datasets", response=PageResponse)
 def datasets(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List datasets, each with its newest version."""
-    rows, after = shapes.rows_after(dataset_queries.datasets_for(request), cursor, limit)
+    rows, next_cursor = shapes.rows_after(dataset_queries.datasets_for(request), cursor, limit)
     versions = DatasetVersion.objects.filter(dataset__in=rows).select_related("dataset").order_by("number")
-    newest = {version.dataset_id: version for version in versions.defer("report")}
+    newest_versions = {version.dataset_id: version for version in versions.defer("report")}
     return {
-        "items": [shapes.dataset_version(newest[row.pk]) for row in rows if row.pk in newest],
-        "next_cursor": after,
+        "items": [shapes.dataset_version(newest_versions[row.pk]) for row in rows if row.pk in newest_versions],
+        "next_cursor": next_cursor,
     }
 
 
@@ -121,10 +121,10 @@ def rows(
     limit: Annotated[int, Query(20, ge=1, le=100, description="Maximum number of rows per page.")] = 20,
 ) -> Any:
     """Read the rows of a ready version in order, with long texts truncated."""
-    after = shapes.parse_row_cursor(cursor) or 0
+    after_row = shapes.parse_row_cursor(cursor) or 0
     version = dataset_queries.version_for(request, dataset_id, number)
     with refusing(DatasetError, where="version"):
-        page = browsing.page(version, after=after, limit=limit)
+        page = browsing.page(version, start=after_row, limit=limit)
     return {"items": page["rows"], "next_cursor": "" if page["next"] is None else str(page["next"])}
 
 
@@ -136,8 +136,8 @@ def mapping(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     version, user = dataset_queries.version_for(request, dataset_id, number), person(request)
     if version.status != DatasetVersion.NEEDS_MAPPING:
         raise Problem(409, f"{version} is not waiting for a mapping: it is {version.status}.", where="version")
-    first = MappingForm(version, initial=MappingForm.initial_of(version), user=user)
-    form = form_values.fill(partial(MappingForm, version, user=user), payload.values, where="values", first=first)
+    base_form = MappingForm(version, initial=MappingForm.initial_of(version), user=user)
+    form = form_values.fill(partial(MappingForm, version, user=user), payload.values, where="values", first=base_form)
     fields = form.cleaned_data
     actions.request_import(
         version,
@@ -157,7 +157,8 @@ def preview(request: HttpRequest, dataset_id: Id, number: Id, payload: Mapping) 
     A row with several turns can yield several rows."""
     version, user = dataset_queries.version_for(request, dataset_id, number), person(request)
     form_class = partial(MappingForm, version, user=user, preview=True)
-    form = form_values.fill(form_class, payload.values, where="values", first=MappingForm(version, user=user))
+    base_form = MappingForm(version, initial=MappingForm.initial_of(version), user=user)
+    form = form_values.fill(form_class, payload.values, where="values", first=base_form)
     with refusing(DatasetError, where="version"):
         example = browsing.render_example(version, form.mapping(leave_out=False), form.cleaned_data["tokenizer"])
     return {"items": [{"rows": mapped} for mapped in example["rows"]], "next_cursor": ""}
@@ -214,14 +215,14 @@ def derive(request: HttpRequest, dataset_id: Id, number: Id, payload: Derive) ->
     form = form_values.fill(partial(DeriveForm, version), values)
     filters = form_values.fill(partial(FilterForm, version), filter_values, where="filter")
     with refusing(DatasetError, where="version"):
-        derived = deriving.derive(
+        derived_version = deriving.derive(
             person(request),
             version,
             browse_views.filter_of(form, filters),
             name=payload.name,
             tokenizer=browse_views.tokenizer_of(form),
         )
-    return Status(201, {"item": shapes.dataset_version(derived)})
+    return Status(201, {"item": shapes.dataset_version(derived_version)})
 
 
 @router.post("datasets/{int:dataset_id}/{int:number}/cancel", response=CancelResponse)

@@ -70,8 +70,8 @@ def evaluations(request: HttpRequest, run_id: str) -> Any:
     """List a run's evaluations, grouped by setup, starting model first.
 
     `gain` compares a checkpoint with the starting model, prompt by prompt."""
-    evaluated = results.of_run(queries.run_for(request, run_id))
-    return {"items": [_evaluation(result) for result in evaluated], "next_cursor": ""}
+    evaluation_results = results.of_run(queries.run_for(request, run_id))
+    return {"items": [_evaluation(result) for result in evaluation_results], "next_cursor": ""}
 
 
 @router.post("runs/{slug:run_id}/evaluations", response={200: EvaluationResponse, 201: EvaluationResponse})
@@ -82,8 +82,8 @@ def evaluate(request: HttpRequest, run_id: str, payload: Evaluate) -> Any:
     run = queries.run_for(request, run_id)
     form = form_values.fill(partial(EvaluationForm, request, run), payload.dict(exclude_none=True))
     with refusing(ContractError, QueueFull, where="run", message="This can't be evaluated: {}."):
-        started = starting.start(run, form.chosen(), form.setup(), person(request))
-    runs = [shapes.run(queries.run_for(request, run.pk)) for run in started]
+        new_runs = starting.start(run, form.chosen(), form.setup(), person(request))
+    runs = [shapes.run(queries.run_for(request, run.pk)) for run in new_runs]
     return Status(201 if runs else 200, {"started": runs})
 
 
@@ -102,10 +102,10 @@ def new_trial(request: HttpRequest, payload: NewTrial, idempotency_key: Key = ""
     form = form_values.fill(TrialForm, payload.dict(exclude_none=True))
     user, profiles = person(request), form.cleaned_data["profiles"]
     with refusing_full_queue():
-        trial, fresh = trials.start(form.setup(), profiles, user, key_of_api(user, idempotency_key))
-    if not fresh and not trials.is_of(trial, form.setup(), profiles):
+        trial, is_new = trials.start(form.setup(), profiles, user, key_of_api(user, idempotency_key))
+    if not is_new and not trials.is_of(trial, form.setup(), profiles):
         raise key_conflict("trial")
-    return Status(201 if fresh else 200, {"item": _trial(trial)})
+    return Status(201 if is_new else 200, {"item": _trial(trial)})
 
 
 @router.get("trials/{int:trial_id}", response=ItemResponse)

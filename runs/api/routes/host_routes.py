@@ -173,16 +173,16 @@ def revoke(request: HttpRequest, host_id: Id) -> Any:
     host = known_host_for(request, host_id)
     if credentials.active(host.name) is None:
         raise Problem(409, f"{host.name} has no credentials.", where="host")
-    ended, note = actions.revoke(host, person(request))
-    return {"ended": ended, "note": note}
+    ended_count, note = actions.revoke(host, person(request))
+    return {"ended": ended_count, "note": note}
 
 
 @router.post("hosts/{int:host_id}/release", response=ReleaseResponse)
 def release(request: HttpRequest, host_id: Id, payload: Release) -> Any:
     """Release quarantined resources. First check on the host that nothing is using them."""
     leases = Lease.objects.filter(host=host_for(request, host_id), state=Lease.QUARANTINED)
-    chosen = [lease for lease in leases.select_related("host", "attempt__run") if lease.resource in payload.resources]
-    return {"released": actions.release(chosen, person(request))}
+    matches = [lease for lease in leases.select_related("host", "attempt__run") if lease.resource in payload.resources]
+    return {"released": actions.release(matches, person(request))}
 
 
 @router.post("hosts/{int:host_id}/give-up", response=GiveUpResponse)
@@ -191,8 +191,8 @@ def give_up(request: HttpRequest, host_id: Id, payload: GiveUp) -> Any:
     host = host_for(request, host_id)
     if host.is_fresh(timezone.now()):
         raise Problem(409, f"{host.name} is reachable. Stop its runs instead.", where="host")
-    ended, released = actions.give_up(host, person(request), free=payload.free)
-    return {"ended": ended, "released": released}
+    ended_count, released_count = actions.give_up(host, person(request), free=payload.free)
+    return {"ended": ended_count, "released": released_count}
 
 
 @router.delete("hosts/{int:host_id}", response={204: None})
@@ -206,8 +206,8 @@ def remove(request: HttpRequest, host_id: Id) -> Any:
 @router.get("queue", response=ListResponse)
 def queue(request: HttpRequest) -> Any:
     """List the queued runs in order."""
-    queued_attempts = gpu_queue.waiting().select_related("run__owner", "machine", "waits_on__owner")
-    return {"items": [_queued(attempt, position) for position, attempt in enumerate(queued_attempts, start=1)]}
+    queued_attempts = gpu_queue.queued_attempts().select_related("run__owner", "machine", "waits_on__owner")
+    return {"items": [_queue_item(attempt, position) for position, attempt in enumerate(queued_attempts, start=1)]}
 
 
 @router.post("queue/{slug:run_id}/move", response=ListResponse)
@@ -271,7 +271,7 @@ def _code(row: JoinCode) -> dict[str, Any]:
     return {"id": row.pk, "name": row.host_name, "command": "", **columns}
 
 
-def _queued(attempt: Attempt, position: int) -> dict[str, Any]:
+def _queue_item(attempt: Attempt, position: int) -> dict[str, Any]:
     return {
         "place": position,
         "run": attempt.run_id,

@@ -65,15 +65,15 @@ class Deletion(ResponseBody):
 
 @router.get("models", response=PageResponse)
 def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """List saved models: the usable checkpoints of all runs, newest first."""
-    saved = RunEvent.objects.filter(
+    """List saved models: the usable checkpoints of unarchived runs, newest first."""
+    saved_events = RunEvent.objects.filter(
         kind=EventKind.CHECKPOINT, run__archived_at=None, run__deleted_at=None
     ).select_related("run")
-    events, after = shapes.rows_after(saved, cursor, limit)
+    events, next_cursor = shapes.rows_after(saved_events, cursor, limit)
     by_run = {event.run_id: {row.event.pk: row for row in checkpoints.of_run(event.run)} for event in events}
     saved_models = [by_run[event.run_id].get(event.pk) for event in events]
     items = [shapes.checkpoint(model) for model in saved_models if model and model.usable]
-    return {"items": items, "next_cursor": after}
+    return {"items": items, "next_cursor": next_cursor}
 
 
 @router.get("models/bases", response=PageResponse)
@@ -130,8 +130,8 @@ def model_card(request: HttpRequest, event_id: Id) -> HttpResponse:
 def push(request: HttpRequest, event_id: Id, payload: Push) -> Any:
     """Push a model to the hub. Starts a job that uses the stored token. Admins only."""
     checkpoint = catalogue.model_for(request, event_id).checkpoint
-    first = action_views.PushForm(initial={"card": card.text(checkpoint)})
-    form = form_values.fill(action_views.PushForm, payload.dict(exclude_none=True), first=first)
+    initial_form = action_views.PushForm(initial={"card": card.text(checkpoint)})
+    form = form_values.fill(action_views.PushForm, payload.dict(exclude_none=True), first=initial_form)
     settings = PushSettings(base=card.base_name(checkpoint), **form.cleaned_data)
     return _job(request, event_id, lambda model: model_jobs.push(model, person(request), settings))
 

@@ -1,8 +1,6 @@
 """The playground: rewards on completions, replays of stored completions, environments' tools and episodes."""
 
 import dataclasses
-import time
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
@@ -21,12 +19,12 @@ from runs.api.access import Problem, Router, refusing
 from runs.api.shapes import Id, RequestBody, ResponseBody
 from runs.engine import queries
 from runs.insight.scoring import rows, scoring
-from runs.pages.playground import completions_source, episode_play, episode_scoring, model_turn, rescoring
+from runs.pages.playground import completions_source, confined_play, episode_play, episode_scoring, rescoring
 from runs.pages.playground.episode_play import MAX_CALLS, MAX_MOVES, MAX_TEXT_CHARS, SECONDS, Play, WrittenMove
-from runs.pages.playground.model_turn import PlayerForm
+from runs.pages.playground.episode_views import PlayerForm
+from runs.pages.playground.model_turn import ModelPlayer
 from workers.contract.run.spec import RewardSpec
 from workers.environments.executor import Call, EnvironmentAnswer, Unusable
-from workers.rewards.tools import Tools
 
 router = Router(tags=["playground"])
 
@@ -120,7 +118,9 @@ def try_rewards(request: HttpRequest, payload: TryRewards) -> Any:
     specs, aggregation = _specs(request, payload)
     example = _row(request, payload.row)
     turn = turns.turn(scoring.ASKING_SECONDS if payload.ask else scoring.SECONDS)
-    trial = scoring.try_on(specs, example.row, payload.completions, aggregation=aggregation, own=turn, ask=payload.ask)
+    trial = scoring.try_on(
+        specs, example.row, payload.completions, aggregation=aggregation, trial_turn=turn, ask=payload.ask
+    )
     return {
         "components": [
             {
@@ -147,7 +147,7 @@ def replay(request: HttpRequest, payload: ReplaySettings) -> Any:
 
     Compares the order of the completions within each group. No GPUs are used."""
     specs, aggregation = _specs(request, payload)
-    result = rescoring.rescored(
+    result = rescoring.rescore(
         queries.run_for(request, payload.run),
         specs,
         aggregation=aggregation,
@@ -165,9 +165,8 @@ def replay(request: HttpRequest, payload: ReplaySettings) -> Any:
 def call(request: HttpRequest, environment_id: Id, number: Id, payload: ToolCall) -> Any:
     """Call a tool of an environment in a new episode. The response is what the model would read."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
-    until = time.monotonic() + SECONDS
     with refusing(Unusable, where="environment"):
-        response, is_truncated = episode_play.call(version, turns.turn(SECONDS).tools, _call(payload), until)
+        response, is_truncated = confined_play.call(version.specs, version.episode_limits, _call(payload))
     return {"item": _tool_response(response) | {"cut": is_truncated}}
 
 
@@ -187,8 +186,8 @@ def model(request: HttpRequest, environment_id: Id, number: Id, payload: PlayedB
 
     The turn follows the moves sent. `not_written` says why the model wrote no turn."""
     version = versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
-    chosen = form_values.fill(PlayerForm, payload.player.dict(), where="player").player()
-    return {"item": _play(request, version, payload, chosen)}
+    player = form_values.fill(PlayerForm, payload.player.dict(), where="player").player()
+    return {"item": _play(request, version, payload, player)}
 
 
 @router.post("environments/{int:environment_id}/{int:number}/scores", response=shapes.ItemResponse)
@@ -197,7 +196,7 @@ def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score)
     versioned_queries.version_for(EnvironmentVersion, request, environment_id, number)
     version = _reward_version(payload.reward_version)
     with refusing(ValueError, where="messages", status=422):
-        messages = episode_scoring.checked(payload.messages)
+        messages = episode_scoring.check_messages(payload.messages)
     scored = episode_scoring.score(version.specs, messages, _row(request, payload.row).row, turns.turn(SECONDS))
     components = [
         {"name": part.spec.name, **shapes.columns(part, "value", "turns", "note", "failed")}
@@ -215,9 +214,9 @@ def _specs(request: HttpRequest, payload: RewardSource) -> tuple[list[RewardSpec
         editor = config_yaml.read(payload.document.encode(errors="replace"))
     # A taken name doesn't affect scoring.
     mistakes = [mistake for mistake in editor.wrong if mistake[0] != editor.form["name"].id_for_label]
-    wrong = next((f"{label}: {errors}" if label else str(errors) for _, label, errors in mistakes), "")
-    if wrong or not editor.rows:
-        raise Problem(422, wrong or str(editor.problem) or "The config has no components.", where="document")
+    first_mistake = next((f"{label}: {errors}" if label else str(errors) for _, label, errors in mistakes), "")
+    if first_mistake or not editor.rows:
+        raise Problem(422, first_mistake or str(editor.problem) or "The config has no components.", where="document")
     specs = [form.spec() for form in editor.rows]
     if not all(saving.may_use_part(RewardVersion, person(request), spec) for spec in specs):
         raise Problem(403, saving.code_refused(RewardVersion), where="document")
@@ -242,33 +241,24 @@ def _row(request: HttpRequest, payload: PlaygroundRow) -> rows.RowPlace:
     return rows.RowPlace(row)
 
 
-def _play(
-    request: HttpRequest, version: EnvironmentVersion, payload: EpisodeMoves, player: model_turn.ModelPlayer | None
-) -> Any:
+def _play(request: HttpRequest, version: EnvironmentVersion, payload: EpisodeMoves, player: ModelPlayer | None) -> Any:
     moves = [WrittenMove(move.text, tuple(map(_call, move.calls))) for move in payload.moves]
-    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
     row = _row(request, payload.row).row
-
-    write = partial(_written, player, row["prompt"], tools, until) if player else None
-    result = episode_play.play(version, tools, row, payload.seed, moves, until, write)
+    result = confined_play.play(version.specs, version.episode_limits, row, payload.seed, moves, player)
     if result.problem:
         raise Problem(409, result.problem, where="environment")
-    return _played(result)
-
-
-def _written(player: model_turn.ModelPlayer, prompt: Any, tools: Tools, until: float, so_far: Play) -> WrittenMove:
-    return model_turn.write(player, prompt, so_far, tools, until - time.monotonic())
+    return _play_fields(result)
 
 
 def _call(payload: ToolCall) -> Call:
-    return Call(payload.tool, episode_play.storable(payload.arguments))
+    return Call(payload.tool, episode_play.utf8_safe(payload.arguments))
 
 
 def _tool_response(response: EnvironmentAnswer) -> dict[str, Any]:
     return {**shapes.columns(response, "text", "seconds", "reward", "done", "failed"), "error": str(response.error)}
 
 
-def _played(result: Play) -> dict[str, Any]:
+def _play_fields(result: Play) -> dict[str, Any]:
     return {
         "tools": [tool.as_dict() for tool in result.tools],
         **shapes.columns(result, "opening", "messages"),

@@ -57,16 +57,16 @@ def profiles(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> An
 @router.post("profiles", response={201: ItemResponse})
 def new_profile(request: HttpRequest, payload: NewProfile) -> Any:
     """Create a hardware profile from YAML, fields or both. Other fields have the page's initial values."""
-    first, values = ProfileForm(), dict(payload.values)
+    initial_form, values = ProfileForm(), dict(payload.values)
     if payload.document:
         with refusing(YamlRefused, where="document", status=422):
             imported = profile_import.read(payload.document.encode(errors="replace")).form
         if set(imported.errors) - set(values):
             form_values.validate(imported, where="document")
-        values = {name: imported.data.get(name) for name in first.fields if name in imported.data} | values
-        first = ProfileForm(initial=dict.fromkeys(first.fields, False))
-    form = form_values.fill(ProfileForm, values, where="values", first=first)
-    return Status(201, {"item": _profile(_saved(form, HardwareProfile(owner=person(request))))})
+        values = {name: imported.data.get(name) for name in initial_form.fields if name in imported.data} | values
+        initial_form = ProfileForm(initial=dict.fromkeys(initial_form.fields, False))
+    form = form_values.fill(ProfileForm, values, where="values", first=initial_form)
+    return Status(201, {"item": _profile(_save(form, HardwareProfile(owner=person(request))))})
 
 
 @router.get("profiles/{int:profile_id}", response=ItemResponse)
@@ -101,7 +101,7 @@ def memory_of(
     estimate = profile_memory.on_page(profile_for(request, profile_id), model, card)
     if estimate is None:
         sentence = "There is no estimate: the profile uses no GPU or can't be read."
-        unknown: dict[str, Any] = {
+        empty_estimate: dict[str, Any] = {
             "models": [],
             "model": "",
             "card_gib": None,
@@ -109,7 +109,7 @@ def memory_of(
             "use_the_memory": None,
             "guide": {},
         }
-        return {"item": {"says": sentence, **unknown}}
+        return {"item": {"says": sentence, **empty_estimate}}
     room = estimate.room
     gains = room and {"gain": round(room.gain, 3), "says": room.text, "values": room.values}
     figures = shapes.columns(estimate, "models", "model", "card_gib", "divided_for")
@@ -120,7 +120,7 @@ def memory_of(
 def change_profile(request: HttpRequest, profile_id: Id, payload: ProfileChange) -> Any:
     """Change a hardware profile. Fields that aren't sent keep their values. Runs keep the copies that they have."""
     row = profile_for(request, profile_id)
-    row = _saved(form_values.fill(partial(ProfileForm, profile=row), payload.values, where="values"), row)
+    row = _save(form_values.fill(partial(ProfileForm, profile=row), payload.values, where="values"), row)
     if payload.archived is not None:
         archive(row, archived=payload.archived)
     return {"item": _profile(row)}
@@ -158,8 +158,8 @@ def change_preset(request: HttpRequest, preset_id: Id, payload: PresetChange) ->
     if payload.values:
         if row.slug is not None:
             raise Problem(409, "Built-in presets can't be changed.", where="preset", fix="Clone it: POST …/copy.")
-        first = PresetForm(None, preset=row)
-        form_values.fill(partial(PresetForm, preset=row), payload.values, where="values", first=first).save()
+        initial_form = PresetForm(None, preset=row)
+        form_values.fill(partial(PresetForm, preset=row), payload.values, where="values", first=initial_form).save()
     if payload.default:
         presets.make_default(row)
     return {"item": _preset(_preset_for(preset_id))}
@@ -175,7 +175,7 @@ def delete_preset(request: HttpRequest, preset_id: Id) -> Any:
     return Status(204, None)
 
 
-def _saved(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
+def _save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
     try:
         with transaction.atomic():
             return save(form, row)

@@ -15,7 +15,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent, SampleRow
 from runs.insight.completions.groups import POLICY
 from runs.insight.completions.groups import completions as stored
-from runs.insight.completions.reading import CompletionReader, valid
+from runs.insight.completions.reading import CompletionReader, valid_groups
 from runs.insight.completions.solving import Solving
 from runs.insight.metrics import series as numbers
 from runs.insight.metrics import waterfall as steps
@@ -94,7 +94,8 @@ class RunHealth(ResponseBody):
     at: str | None
     """When the run was last assessed. null if it has not been."""
     findings: list[dict[str, Any]]
-    """Broken rules and notes, each with `rule`, `level`, the values and what to do."""
+    """Broken rules and notes, each with `rule`, `level`, the values and what to do. Findings about gamed rewards have
+    `examples`: the `group` and number (`completion`) of stored completions that show them."""
     checks: list[dict[str, Any]]
     """All rules with their results, including those that hold and those that could not be checked."""
 
@@ -155,7 +156,7 @@ def series(
 ) -> Any:
     """Read the points of metrics."""
     run = queries.run_for(request, run_id)
-    names = numbers.reported(run) if metrics == "*" else [name for name in metrics.split(",") if name]
+    names = numbers.reported_metrics(run) if metrics == "*" else [name for name in metrics.split(",") if name]
     if any("\0" in name for name in names) or (len(names) > MAX_METRICS and metrics != "*"):
         raise Problem(422, f"At most {MAX_METRICS} metrics can be named in one request.", where="metrics")
     return numbers.series(run, names, points, Window("" if x == "step" else x, low, high))
@@ -196,7 +197,7 @@ def completions(
     Old groups may have lost their texts but keep their numbers. For a group that was generated one step ahead, `policy`
     is the step whose weights generated it."""
     run = queries.run_for(request, run_id)
-    rows = valid(run) if step is None else valid(run).filter(step=step)
+    rows = valid_groups(run) if step is None else valid_groups(run).filter(step=step)
     shape = partial(_group, solving=CompletionReader(run).solving)
     return shapes.page(rows.filter(mode=mode) if mode else rows, shape, cursor, limit)
 
@@ -211,15 +212,16 @@ def events(request: HttpRequest, run_id: str, cursor: Cursor = "", limit: Limit 
 @router.get("runs/{slug:run_id}/health", response=RunHealth)
 def health(request: HttpRequest, run_id: str) -> Any:
     """Read a run's health."""
-    unknown = {"verdict": "unknown", "step": 0, "at": None, "findings": [], "checks": []}
-    return unknown | queries.run_for(request, run_id).health
+    not_assessed = {"verdict": "unknown", "step": 0, "at": None, "findings": [], "checks": []}
+    return not_assessed | queries.run_for(request, run_id).health
 
 
 @router.get("runs/{slug:run_id}/receipts", response=ListResponse)
 def receipts(request: HttpRequest, run_id: str) -> Any:
-    """List how a run's attempts ended, with their kill receipts.
+    """List how a run's attempts ended, with their kill receipts and, for failed ones, a diagnosis.
 
-    A kill receipt states the time until every process had ended, and each GPU's memory before and after."""
+    `diagnosis` has the likely `causes`, each with its fix and evidence, and the `first_errors` of the logs. A kill
+    receipt states the time until every process had ended, and each GPU's memory before and after."""
     attempts = sorted(queries.run_for(request, run_id).attempts.all(), key=lambda attempt: -attempt.number)
     return {"items": [shapes.receipt(attempt) for attempt in attempts]}
 
@@ -241,7 +243,7 @@ def _group(row: SampleRow, solving: Solving) -> dict[str, Any]:
         "completions": [
             {
                 **shapes.columns(completion, "text", "turns", "tokens", "end", "reward", "rewards", "advantage"),
-                "solved": solving.solved(completion.rewards),
+                "solved": solving.is_solved(completion.rewards),
             }
             for completion in stored(row.data)
         ],

@@ -52,7 +52,7 @@ class GroupLaunchResponse(ResponseBody):
 
 class Preflight(ResponseBody):
     launchable: bool
-    """false if a finding, an invalid setting or a note stops the launch."""
+    """false if a finding of grade `stop` would make POST /runs or /run-groups refuse the launch."""
     findings: list[dict[str, Any]]
     """Preflight findings: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
     notes: list[dict[str, str]]
@@ -128,9 +128,9 @@ def list_runs(request: HttpRequest, filters: Query[RunFilter], cursor: Cursor = 
     for name, choices in CHOICES.items():
         if values[name] and values[name] not in choices:
             raise Problem(422, f"{values[name][:40]} is not a valid {name}.", where=name, fix=_one_of(choices))
-    matching = RunListQuery.of(values).matching(queries.runs_for(request))
+    matching_runs = RunListQuery.of(values).matching(queries.runs_for(request))
     shape = partial(shapes.run, places=gpu_queue.positions())
-    return shapes.page(matching, shape, cursor, limit, by="created_at")
+    return shapes.page(matching_runs, shape, cursor, limit, by="created_at")
 
 
 @router.post("runs", response={200: LaunchResponse, 201: LaunchResponse})
@@ -139,9 +139,9 @@ def launch(request: HttpRequest, payload: RunDocument, idempotency_key: Key = ""
 
     Preflight checks the run first, as on the page; if it stops the launch, the response is 422 with the findings.
     Repeating the request with the same Idempotency-Key returns 200 and the first run."""
-    run, fresh, draft = drafts.launch(payload, person(request), idempotency_key)
-    response = {**draft.response_fields(), "run": _response(request, run.pk), "launched": fresh}
-    return Status(201 if fresh else 200, response)
+    run, is_new, draft = drafts.launch(payload, person(request), idempotency_key)
+    response = {**draft.response_fields(), "run": _response(request, run.pk), "launched": is_new}
+    return Status(201 if is_new else 200, response)
 
 
 @router.post("run-groups", response={200: GroupLaunchResponse, 201: GroupLaunchResponse})
@@ -150,11 +150,11 @@ def launch_group(request: HttpRequest, payload: RunDocument, idempotency_key: Ke
 
     `set` contains `seeds` (the number of seeds, counting up from the run's seed), `grid` (one setting per line, such as
     `learning_rate: 1e-6, 5e-6`) and `at_once`. Launches all runs or none. The Idempotency-Key works as for one run."""
-    group, fresh = drafts.launch_several(payload, person(request), idempotency_key)
+    group, is_new = drafts.launch_several(payload, person(request), idempotency_key)
     rows = queries.runs_for(request).filter(group=group).order_by("created_at", "pk")
     places = gpu_queue.positions()
     response = {"tag": group.tag, "at_once": group.at_once, "runs": [shapes.run(row, places) for row in rows]}
-    return Status(201 if fresh else 200, response)
+    return Status(201 if is_new else 200, response)
 
 
 @router.post("preflight", response=Preflight)
@@ -167,8 +167,8 @@ def preflight(request: HttpRequest, payload: RunDocument) -> Any:
 @router.post("preflight/profiles", response=Profiles)
 def rank_profiles(request: HttpRequest, payload: RunDocument) -> Any:
     """Rank hardware profiles for a run, best first, saying of each whether and why it fits."""
-    ranked = choosing.choices(drafts.read(payload, person(request)).checked.draft)
-    return {"items": [{"name": row.name, "fits": row.fits, "why": row.why, "set": row.values} for row in ranked]}
+    ranking = choosing.choices(drafts.read(payload, person(request)).checked.draft)
+    return {"items": [{"name": row.name, "fits": row.fits, "why": row.why, "set": row.values} for row in ranking]}
 
 
 @router.get("runs/{slug:run_id}", response=RunResponse)
@@ -179,7 +179,7 @@ def get_run(request: HttpRequest, run_id: str) -> Any:
 
 @router.patch("runs/{slug:run_id}", response=RunResponse)
 def change(request: HttpRequest, run_id: str, payload: RunChange) -> Any:
-    """Change a run's name, tags, notes, priority or preset, or archive it. All changes are made, or none."""
+    """Change a run's name, tags, notes, priority, preset or archiving. All changes are made, or none."""
     run, user = queries.run_for(request, run_id), person(request)
     preset = HealthPreset.objects.filter(pk=payload.preset).first() if payload.preset else None
     if payload.preset and preset is None:
@@ -239,8 +239,8 @@ def spec(
 def stop(request: HttpRequest, run_id: str, payload: Stop) -> Any:
     """Stop a run."""
     run = queries.run_for(request, run_id)
-    changed = stopping.request_stop(run.latest(), StopMode(payload.mode), person(request))
-    return {"changed": changed, "run": _response(request, run_id)}
+    has_changed = stopping.request_stop(run.latest(), StopMode(payload.mode), person(request))
+    return {"changed": has_changed, "run": _response(request, run_id)}
 
 
 @router.post("runs/{slug:run_id}/resume", response=RunResponse)

@@ -21,7 +21,7 @@ from runs.insight.scoring import rows
 from runs.pages.served import page, questions, scoring
 from runs.pages.served.forms import MAX_IDLE_MINUTES, AskForm, DeviceForm, ServeForm
 from runs.pages.served.page import TurnView
-from workers.contract.reports.chat import LONGEST_CHAT, MAX_TOKENS
+from workers.contract.reports.chat import MAX_CHAT_LENGTH, MAX_TOKENS
 from workers.contract.run.jobs import LOOPBACK
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import StopMode
@@ -62,11 +62,11 @@ class ServingStopResponse(ResponseBody):
 
 
 class ChatQuestion(RequestBody):
-    text: str | None = Field(None, max_length=LONGEST_CHAT, description="The message.")
+    text: str | None = Field(None, max_length=MAX_CHAT_LENGTH, description="The message.")
     row: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = Field(
         None, description="A row of the run's dataset, used instead of `text`. Its prompt starts a new chat."
     )
-    system: str | None = Field(None, max_length=LONGEST_CHAT)
+    system: str | None = Field(None, max_length=MAX_CHAT_LENGTH)
     new: bool = Field(False, description="If true, omit the earlier messages.")
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.7
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] = 512
@@ -163,7 +163,7 @@ def stop_chat(request: HttpRequest, event_id: Id) -> Any:
     """Stop the chat with a model.
 
     Cancels pending answers and stops the model's run, unless it also serves requests with a key."""
-    run = starting.live(catalogue.model_for(request, event_id).checkpoint)
+    run = starting.live_run(catalogue.model_for(request, event_id).checkpoint)
     if run is None:
         return {"changed": False}
     conversation.stop(run)
@@ -199,9 +199,9 @@ def _endpoint(model: SavedModel, *, with_address: bool) -> dict[str, Any] | None
     run = starting.live_with_key(model.checkpoint)
     if run is None:
         return None
-    served = endpoint.of(run)
-    address = {"run": run.pk, "url": served.url if with_address else ""}
-    return {**address, **shapes.columns(served, "models", "requests"), "only_on_its_host": served.only_there}
+    view = endpoint.of(run)
+    address = {"run": run.pk, "url": view.url if with_address else ""}
+    return {**address, **shapes.columns(view, "models", "requests"), "only_on_its_host": view.only_there}
 
 
 def _turn(view: TurnView) -> dict[str, Any]:

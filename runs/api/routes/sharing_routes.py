@@ -70,7 +70,7 @@ def compare_report(
 
     It contains differing settings, results, groups of runs that differ only in the seed with mean and spread, and
     overlaid curves as SVG."""
-    if not comparison.chosen(request).runs:
+    if not comparison.chosen_runs(request).runs:
         raise Problem(404, "None of these runs exist.", where="runs", fix="GET /runs lists the runs.")
     return report_views.comparison_report(request)
 

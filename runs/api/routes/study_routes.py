@@ -15,7 +15,7 @@ from controlplane.catalogue.hardware.models import ModelInspection
 from controlplane.catalogue.hardware.queries import hosts_for
 from controlplane.platform.accounts.roles import person
 from controlplane.platform.http import tokens
-from controlplane.platform.http.streams import file_answer
+from controlplane.platform.http.streams import file_response
 from runs.api import drafts, shapes
 from runs.api.access import Problem, Router, refusing, row_or_404
 from runs.api.shapes import Id, ItemResponse, Limit, PageResponse, RequestBody, ResponseBody, RowCursor, RunResponse
@@ -136,8 +136,8 @@ def prompts(
     choice = PromptChoice((solved,) if solved else tuple(CLASSES), visits, period)
     rows = choice.of(queries.run_for(request, run_id)).filter(row__gt=-1 if after_row is None else after_row)
     page = list(rows.order_by("row")[: limit + 1])
-    after = str(page[limit - 1].row) if len(page) > limit else ""
-    return {"items": [shapes.columns(row, *FIGURES) for row in page[:limit]], "next_cursor": after}
+    next_cursor = str(page[limit - 1].row) if len(page) > limit else ""
+    return {"items": [shapes.columns(row, *FIGURES) for row in page[:limit]], "next_cursor": next_cursor}
 
 
 @router.get("runs/{slug:run_id}/export")
@@ -156,7 +156,7 @@ def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Download a run as a .zip file that trains without the control plane. It contains commands, spec and dataset."""
     with refusing(dry_run.NothingToShow, ContractError, where="run", message="The dry run can't be created: {}"):
         dry = dry_run.of_run(queries.run_for(request, run_id))
-        return file_answer(request, dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
+        return file_response(request, dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
 
 
 @router.get("compare", response=Differences)
@@ -167,9 +167,9 @@ def compare(
     """Compare the settings of runs. For curves, see /runs/{id}/series; for evaluations, /runs/{id}/evaluations."""
     ids = [word for word in dict.fromkeys(runs.split(",")) if word][: comparison.MAX_RUNS]
     requested_runs = [queries.run_for(request, run_id) for run_id in ids]
-    different, equal = comparison.differences(requested_runs)
+    different, equal_count = comparison.differences(requested_runs)
     settings = [{"name": row.name, "values": [value.text for value in row.values]} for row in different]
-    return {"runs": [run.pk for run in requested_runs], "settings": settings, "equal": equal}
+    return {"runs": [run.pk for run in requested_runs], "settings": settings, "equal": equal_count}
 
 
 @router.post("runs/{slug:run_id}/gateway-key", response=Gateway)
@@ -191,10 +191,10 @@ def inspect(request: HttpRequest, payload: Inspect) -> Any:
     hosts = [host for host in hosts_for(request) if payload.host in ("", host.name)]
     host = next((host for host in hosts if host.is_fresh(timezone.now())), None)
     if host is None:
-        absent = f"The host {payload.host} doesn't exist or is unreachable" if payload.host else "No host is reachable"
-        raise Problem(409, f"{absent}.", where="host", fix="GET /hosts lists the hosts.")
+        no_host = f"The host {payload.host} doesn't exist or is unreachable" if payload.host else "No host is reachable"
+        raise Problem(409, f"{no_host}.", where="host", fix="GET /hosts lists the hosts.")
     with refusing(inspections.HostAway, where="host"):
-        row = inspections.request_inspection(host, payload.model, revision=payload.revision, again=payload.again)
+        row = inspections.request_inspection(host, payload.model, revision=payload.revision, force=payload.again)
     return Status(202, {"item": _inspection(row)})
 
 
@@ -206,9 +206,9 @@ def inspection(request: HttpRequest, inspection_id: Id) -> Any:
 
 
 def _inspection(row: ModelInspection) -> dict[str, Any]:
-    stored = tokenizers.of_model(row.model, row.revision)
+    stored_tokenizer = tokenizers.of_model(row.model, row.revision)
     return {
-        "tokenizer": stored.pk if stored else "",
+        "tokenizer": stored_tokenizer.pk if stored_tokenizer else "",
         "id": row.pk,
         "host": row.host.name,
         **shapes.columns(row, "model", "revision", "asked_at", "answered_at", "answer"),

@@ -34,7 +34,7 @@ def deleted(request: HttpRequest) -> Any:
     """List recently deleted objects, newest first.
 
     An object can be restored until `purge_at`. `waits_for` says what its permanent deletion is waiting for."""
-    return {"items": [_item(kind, row) for kind, row in deleting.deleted()], "next_cursor": ""}
+    return {"items": [_item(kind, row) for kind, row in deleting.deleted_rows()], "next_cursor": ""}
 
 
 @router.post("deleted/{thing}/{key}/restore", response=RestoreResponse)
@@ -58,7 +58,7 @@ def delete_for_good(request: HttpRequest, slug: Kind, key: Key) -> Any:
 
 
 def mark(kind: DeletableKind, pk: Any, user: User) -> Any:
-    """Delete an object so that it can be restored, and return the response. Raises Problem."""
+    """Delete an object so that it can be restored, and return the response. Raises Problem if it can't be deleted."""
     with refusing(deleting.NotDeletable, where=kind.slug):
         deleting.delete(kind, pk, user)
     return Status(204, None)
@@ -71,7 +71,7 @@ def rename(kind: DeletableKind, row: Any, name: str, user: User) -> None:
 
 def _item(kind: DeletableKind, row: Any) -> dict[str, Any]:
     now = timezone.now()
-    restorable = row.can_be_restored(now)
+    is_restorable = row.can_be_restored(now)
     return {
         "kind": kind.slug,
         "id": row.pk,
@@ -79,6 +79,6 @@ def _item(kind: DeletableKind, row: Any) -> dict[str, Any]:
         "deleted_at": row.deleted_at,
         "deleted_by": row.deleted_by.get_username() if row.deleted_by else "",
         "purge_at": row.purge_at,
-        "restorable": restorable,
-        "waits_for": "" if restorable else purging.waits_for(row, now),
+        "restorable": is_restorable,
+        "waits_for": "" if is_restorable else purging.waits_for(row, now),
     }

@@ -30,7 +30,7 @@ from runs.engine.trash.kinds import KINDS
 router = Router(tags=["rewards and environments"])
 Shape = Callable[[Any], dict[str, Any]]
 Save = Callable[[User, "YamlDocument", Any], tuple[Any, bool]]
-"""Saves a document as a version of an item, or of a new item for None; returns the newest version, True if new."""
+"""Function that saves a document as a version of an item, of a new one for None. Returns it, and whether it is new."""
 
 
 class YamlDocument(RequestBody):
@@ -65,8 +65,8 @@ def _route(version: type[Version], verb: str, path: str = "", **options: Any) ->
     def register(view: Callable[..., Any]) -> object:
         view.__doc__ = (view.__doc__ or "").format(one=singular, many=f"{kind.name}s")
         view.__name__ = f"{view.__name__}_{kind.slug}"
-        below = path.replace("ITEM", f"/{{int:{kind.item}_id}}")
-        return router.api_operation([verb], f"{kind.slug}s{below}", **options)(view)
+        item_path = path.replace("ITEM", f"/{{int:{kind.item}_id}}")
+        return router.api_operation([verb], f"{kind.slug}s{item_path}", **options)(view)
 
     return register
 
@@ -107,14 +107,14 @@ def _add_saving(version: type[Any], shape: Shape, save: Save, clone: Callable[[A
         """Save a new version of {one} from YAML.
 
         The YAML also contains the name and the description. Runs keep the version that they have."""
-        saved, new = save(person(request), payload, item_for(version.items(), request, item_id))
-        return Status(201 if new else 200, {"item": shape(saved), "new": new})
+        saved_version, is_new = save(person(request), payload, item_for(version.items(), request, item_id))
+        return Status(201 if is_new else 200, {"item": shape(saved_version), "new": is_new})
 
     @_route(version, "POST", "ITEM/{int:number}/duplicate", response={201: ItemResponse})
     def duplicate(request: HttpRequest, item_id: ItemId, number: Id) -> Any:
         """Duplicate a version of {one} as a new item, with the next free name."""
-        cloned = clone(version_for(version, request, item_id, number), person(request))
-        return Status(201, {"item": shape(cloned)})
+        copy = clone(version_for(version, request, item_id, number), person(request))
+        return Status(201, {"item": shape(copy)})
 
 
 def _add_managing(version: type[Any], shape: Shape) -> None:
@@ -143,24 +143,24 @@ def _add_managing(version: type[Any], shape: Shape) -> None:
 def _save_reward(user: User, payload: YamlDocument, config: RewardConfig | None) -> tuple[Any, bool]:
     _check_base(payload, config)
     editor = _read(lambda text: config_yaml.read(text, config), payload)
-    refused = {} if _wrong(editor) else code_check.problems([form.spec() for form in editor.rows], user)
-    for index, reason in refused.items():
+    refusals = {} if _first_error(editor) else code_check.problems([form.spec() for form in editor.rows], user)
+    for index, reason in refusals.items():
         editor.rows[index].refuse(reason)
-    if problem := _wrong(editor):
-        raise Problem(403 if refused else 422, problem, where="document")
+    if problem := _first_error(editor):
+        raise Problem(403 if refusals else 422, problem, where="document")
     editor.form.cleaned_data["note"] = _note(payload)
-    return _saved(editor, user, "reward config")
+    return _save_item(editor, user, "reward config")
 
 
 def _save_environment(user: User, payload: YamlDocument, environment: Environment | None) -> tuple[Any, bool]:
     _check_base(payload, environment)
     editor = _read(lambda text: environment_yaml.read(text, environment), payload)
-    if problem := _wrong(editor):
+    if problem := _first_error(editor):
         raise Problem(422, problem, where="document")
     if not all(saving.may_use_part(EnvironmentVersion, user, form.spec()) for form in editor.rows):
         raise Problem(403, saving.code_refused(EnvironmentVersion), where="document")
     editor.form.cleaned_data["note"] = _note(payload)
-    return _saved(editor, user, "environment")
+    return _save_item(editor, user, "environment")
 
 
 def _check_base(payload: YamlDocument, item: RewardConfig | Environment | None) -> None:
@@ -168,10 +168,10 @@ def _check_base(payload: YamlDocument, item: RewardConfig | Environment | None) 
         return
     if item.archived_at:
         raise Problem(409, f"{item.name} is archived.", where="archived", fix="PATCH it with archived: false first.")
-    newest, base = item.newest().number, payload.based_on if isinstance(payload, NewVersion) else None
-    if base is not None and base != newest:
-        fix = f"Check version {newest}, then send based_on: {newest}."
-        raise Problem(409, f"Version {newest} was saved since version {base}.", where="based_on", fix=fix)
+    newest_number, base = item.newest().number, payload.based_on if isinstance(payload, NewVersion) else None
+    if base is not None and base != newest_number:
+        fix = f"Check version {newest_number}, then send based_on: {newest_number}."
+        raise Problem(409, f"Version {newest_number} was saved since version {base}.", where="based_on", fix=fix)
 
 
 def _note(payload: YamlDocument) -> str:
@@ -183,14 +183,13 @@ def _read(read: Callable[[bytes], Any], payload: YamlDocument) -> Any:
         return read(payload.document.encode(errors="replace"))
 
 
-def _wrong(editor: Any) -> str:
-    """Return an editor's first error, or "" if it has none."""
+def _first_error(editor: Any) -> str:
     if editor.problem:
         return str(editor.problem)
     return next((f"{label}: {errors}" if label else str(errors) for _, label, errors in editor.wrong), "")
 
 
-def _saved(editor: Any, user: User, kind: str) -> tuple[Any, bool]:
+def _save_item(editor: Any, user: User, kind: str) -> tuple[Any, bool]:
     try:
         with transaction.atomic():
             result: tuple[Any, bool] = editor.save(user)

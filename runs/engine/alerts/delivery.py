@@ -19,11 +19,12 @@ from runs.engine.records import RunEvent
 log = logging.getLogger(__name__)
 
 RETRY_DELAYS_S = (10, 30, 120, 600, 1800, 3600, 3600, 3600)
-"""Delays between attempts. After the last one, about four hours after the event, the message is given up."""
+"""Minimum delays between attempts. After the last one, about four hours after the event, the message is given up."""
 CLAIM_S = 60
-"""Lifetime of a claim, far longer than one attempt may take. If a worker dies, another one retries after it."""
+"""Seconds that a claim lasts, far longer than one attempt may take. If a worker dies, another one retries afterwards.
+"""
 MAX_KEPT = 10_000
-"""Number of newest settled messages to keep. The events of older ones stay in the timelines."""
+"""Number of newest settled messages to keep. The events of deleted ones stay in the timelines."""
 DELETE_BATCH = 1000
 MAX_CONCURRENT = 8
 """Number of targets contacted concurrently, so that an unresponsive one doesn't hold up the others."""
@@ -31,7 +32,7 @@ TRAIN = "train"
 
 
 def notify(event: RunEvent) -> None:
-    """Queue an event for the targets that subscribe to it. It only inserts rows: call it in the event's transaction."""
+    """Queue a training run's event for its subscribers. It only inserts rows: call it in the event's transaction."""
     topic = formatting.topic_of(event)
     if topic is None:
         return
@@ -51,12 +52,12 @@ def queue_test(target: AlertTarget) -> AlertDelivery:
 
 def retry(delivery: AlertDelivery) -> bool:
     """Queue a failed message again at a user's request, and return whether it was still failed."""
-    failed = AlertDelivery.objects.filter(pk=delivery.pk, state=State.FAILED)
-    return bool(failed.update(state=State.WAITING, tries=0, due_at=timezone.now(), error=""))
+    failed_delivery = AlertDelivery.objects.filter(pk=delivery.pk, state=State.FAILED)
+    return bool(failed_delivery.update(state=State.WAITING, tries=0, due_at=timezone.now(), error=""))
 
 
 def fail_waiting(target: AlertTarget) -> None:
-    """Mark the waiting messages of a target that was turned off as failed."""
+    """Mark the waiting messages of a target that was turned off as failed, except those being sent."""
     target.deliveries.filter(state=State.WAITING, claim="").update(
         state=State.FAILED, error="The target is turned off."
     )
@@ -81,8 +82,8 @@ def forget(limit: int = MAX_KEPT) -> int:
     newest_to_delete = settled_ids[limit : limit + 1].first()
     if newest_to_delete is None:
         return 0
-    oldest = list(settled_ids.reverse().filter(pk__lte=newest_to_delete)[:DELETE_BATCH])
-    return AlertDelivery.objects.filter(pk__in=oldest).exclude(state=State.WAITING).delete()[0]
+    oldest_ids = list(settled_ids.reverse().filter(pk__lte=newest_to_delete)[:DELETE_BATCH])
+    return AlertDelivery.objects.filter(pk__in=oldest_ids).exclude(state=State.WAITING).delete()[0]
 
 
 def _due_deliveries(now: datetime) -> QuerySet[AlertDelivery]:
@@ -90,11 +91,11 @@ def _due_deliveries(now: datetime) -> QuerySet[AlertDelivery]:
 
 
 def _claim(target_id: int, now: datetime) -> list[AlertDelivery]:
-    claim = uuid.uuid4().hex
-    until = now + timedelta(seconds=CLAIM_S)
-    _due_deliveries(now).filter(target=target_id).update(claim=claim, due_at=until, tries=F("tries") + 1)
-    claimed = AlertDelivery.objects.filter(claim=claim).select_related("target", "event__run")
-    return list(claimed.order_by("pk"))
+    claim_id = uuid.uuid4().hex
+    expires_at = now + timedelta(seconds=CLAIM_S)
+    _due_deliveries(now).filter(target=target_id).update(claim=claim_id, due_at=expires_at, tries=F("tries") + 1)
+    claimed_deliveries = AlertDelivery.objects.filter(claim=claim_id).select_related("target", "event__run")
+    return list(claimed_deliveries.order_by("pk"))
 
 
 def _send(batch: Sequence[AlertDelivery], now: datetime) -> NotSent | None:

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from controlplane.platform import sealing
 from controlplane.platform.accounts.models import User
-from runs.engine.alerts.forms import masked
+from runs.engine.alerts.forms import mask
 from runs.engine.alerts.models import AlertDelivery, AlertTarget, State, TargetKind, Topic
 from runs.engine.models import Run
 
@@ -29,12 +29,12 @@ class FollowForm(forms.Form):
 
 @dataclass(frozen=True)
 class Following:
-    """A person's subscription to mail about a run."""
+    """A user's subscription to mail about a run."""
 
     possible: bool
     """True if the installation has a mail server."""
     to: str
-    """The masked address, or "" if the person gets no mail."""
+    """The masked address, or "" if the user gets no mail."""
     problem: str
     """The reason the last mail was not sent, or "" if it was."""
 
@@ -56,7 +56,8 @@ def usual_address(user: User) -> str:
 
 
 def follow(run: Run, user: User, address: str, links_to: str) -> None:
-    """Subscribe the user to mail about the run. `links_to` is this installation's address. Raises NotFollowed."""
+    """Subscribe the user to mail about the run. `links_to` is this installation's address. Raises NotFollowed if no
+    mail server is set up or the user already follows the maximum number of runs."""
     if not settings.EMAIL_HOST:
         raise NotFollowed(NO_SERVER)
     with transaction.atomic():
@@ -67,7 +68,7 @@ def follow(run: Run, user: User, address: str, links_to: str) -> None:
             "name": f"{run.pk} for {user.pk}, {user.get_username()}"[:80],
             "kind": TargetKind.MAIL,
             "sealed": sealing.seal(address),
-            "shown": masked(TargetKind.MAIL, address),
+            "shown": mask(TargetKind.MAIL, address),
             "wants": list(Topic.values),
             "links_to": links_to,
         }

@@ -12,7 +12,7 @@ from runs.engine.records import RunEvent
 from runs.engine.states import sentence
 
 MAX_LINES = 12
-LATE = timedelta(minutes=5)
+LATE_AFTER = timedelta(minutes=5)
 """Delay after which a line includes the time of its event."""
 HEADS = {
     Topic.BAD: "Alert",
@@ -33,7 +33,7 @@ class AlertLine:
 
 
 def topic_of(event: RunEvent) -> Topic | None:
-    """Find the topic of an event; None if no target receives such events."""
+    """Find the topic of an event; return None if no target receives such events."""
     data = event.data
     if event.kind == "status" and data.get("to") in (Topic.FAILED, Topic.SUCCEEDED, Topic.STOPPED):
         return Topic(data["to"])
@@ -47,11 +47,11 @@ def line(delivery: AlertDelivery, links_to: str, now: datetime) -> AlertLine:
     if event is None:
         return AlertLine("Test", "alerts", TEST, links_to.rstrip("/") + reverse("alerts"))
     topic = topic_of(event)
-    text = _of_alert(event) if event.kind == "alert" else _of_end(event)
-    if now - event.at > LATE:
-        text += f" ({event.at:%Y-%m-%d %H:%M} UTC)"
+    description = _describe_alert(event) if event.kind == "alert" else _describe_end(event)
+    if now - event.at > LATE_AFTER:
+        description += f" ({event.at:%Y-%m-%d %H:%M} UTC)"
     link = links_to.rstrip("/") + reverse("run", args=[event.run_id])
-    return AlertLine(HEADS[topic] if topic else "Event", _one_line(event.run.name), _one_line(text), link)
+    return AlertLine(HEADS[topic] if topic else "Event", _one_line(event.run.name), _one_line(description), link)
 
 
 def slack(lines: Sequence[AlertLine]) -> bytes:
@@ -63,7 +63,7 @@ def slack(lines: Sequence[AlertLine]) -> bytes:
 def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
     first_line = lines[0]
     remainder = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
-    rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MAX_LINES]]
+    rows = [f"{alert.head}: {alert.subject}\n{alert.text}\n{alert.link}\n" for alert in lines[:MAX_LINES]]
     return f"{first_line.head}: {first_line.subject}{remainder}"[:200], "\n".join([*rows, *_omitted_line(lines)])
 
 
@@ -71,13 +71,13 @@ def _omitted_line(lines: Sequence[AlertLine]) -> list[str]:
     return [f"… and {len(lines) - MAX_LINES} more."] if len(lines) > MAX_LINES else []
 
 
-def _of_alert(event: RunEvent) -> str:
+def _describe_alert(event: RunEvent) -> str:
     data = event.data
     step = f" Step {data['step']}." if data.get("step") is not None else ""
     return f"{data.get('title') or data.get('rule') or 'Health'}: {data.get('sentence') or ''}{step}"
 
 
-def _of_end(event: RunEvent) -> str:
+def _describe_end(event: RunEvent) -> str:
     reason, run = event.data.get("reason"), event.run
     text = sentence(str(reason or ""))
     steps = f"Step {run.step} of {run.max_steps}." if run.step and run.max_steps else ""
@@ -90,6 +90,6 @@ def _one_line(text: str) -> str:
 
 def _escape(text: str) -> str:
     """Escape a string for Slack and defuse mentions, since a run's name may contain anything."""
-    for sign, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\N{ZERO WIDTH SPACE}")):
-        text = text.replace(sign, instead)
+    for char, replacement in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\N{ZERO WIDTH SPACE}")):
+        text = text.replace(char, replacement)
     return text

@@ -79,13 +79,13 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         target: AlertTarget = self.save(commit=False)
         if address := self.cleaned_data["address"]:
             target.sealed = sealing.seal(address)
-            target.shown = masked(target.kind, address)
+            target.shown = mask(target.kind, address)
         target.by = person
         target.save()
         return target
 
 
-def masked(kind: str, address: str) -> str:
+def mask(kind: str, address: str) -> str:
     """Mask an address so that people can recognise it but not use it."""
     if kind == TargetKind.MAIL:
         mails = (mail.strip().rpartition("@") for mail in address.split(","))

@@ -73,7 +73,7 @@ class AlertDelivery(models.Model):
 
     target = models.ForeignKey(AlertTarget, on_delete=models.CASCADE, related_name="deliveries")
     event = models.ForeignKey("runs.RunEvent", null=True, on_delete=models.CASCADE, related_name="+")
-    """None for a test message."""
+    """The event to report; None for a test message."""
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
     tries = models.IntegerField(default=0)
     due_at = models.DateTimeField()

@@ -17,13 +17,13 @@ from workers import outbound
 DEADLINE_S = 10.0
 """Time limit of a request in seconds, from the DNS lookup to the last byte."""
 MAX_READ = 300
-"""Bytes of a response that are read, since servers explain a refusal there."""
+"""Upper bound of the bytes read from a response. They are read because servers explain a refusal there."""
 TRY_LATER = frozenset({408, 425, 429})
 """The 4xx statuses that are worth a retry."""
 
 
 class NotSent(Exception):
-    """The message did not arrive; the text, for people, says why. `wait_s` is the delay that the server asks for."""
+    """Failure to deliver a message. Its text tells users why; `wait_s` is the delay that the server asks for."""
 
     is_final = False
     """True if a retry would fail as well."""
@@ -34,7 +34,7 @@ class NotSent(Exception):
 
 
 class Refused(NotSent):
-    """The message or the target is invalid."""
+    """Failure that a retry would not change, such as an invalid address."""
 
     is_final = True
 

@@ -13,13 +13,13 @@ from runs.engine.alerts import delivery
 @app.task(name="alerting.deliver")  # type: ignore[untyped-decorator]  # Celery has no types
 def deliver() -> None:
     # One process at a time: unresponsive servers must not block the worker's last slot, which the tick needs.
-    with try_lock(settings.DATA_DIR / "alerts.lock") as acquired:
-        if acquired:
+    with try_lock(settings.DATA_DIR / "alerts.lock") as has_lock:
+        if has_lock:
             delivery.deliver()
             delivery.forget()
 
 
-def soon() -> None:
+def queue_delivery() -> None:
     """Queue a delivery now instead of waiting for the next beat, if the broker is available."""
     if settings.REDIS_URL:
         with suppress(KombuError, OSError):  # the next beat delivers

@@ -14,7 +14,7 @@ from runs.engine.alerts import delivery, following, formatting
 from runs.engine.alerts.following import FollowForm, NotFollowed
 from runs.engine.alerts.forms import TargetForm
 from runs.engine.alerts.models import AlertDelivery, State, installations
-from runs.engine.alerts.tasks import soon
+from runs.engine.alerts.tasks import queue_delivery
 
 MAX_SHOWN = 50
 
@@ -53,7 +53,7 @@ def target(request: HttpRequest, target_id: int) -> HttpResponse:
 @require_POST
 def test(request: HttpRequest, target_id: int) -> HttpResponse:
     delivery.queue_test(get_object_or_404(installations(), pk=target_id))
-    soon()
+    queue_delivery()
     return redirect("alerts")
 
 
@@ -75,16 +75,17 @@ def deliveries(request: HttpRequest) -> HttpResponse:
 
 @admin_required
 @require_POST
-def again(request: HttpRequest, delivery_id: int) -> HttpResponse:
+def retry(request: HttpRequest, delivery_id: int) -> HttpResponse:
     if delivery.retry(get_object_or_404(AlertDelivery, pk=delivery_id)):
-        soon()
+        queue_delivery()
     return redirect("alerts")
 
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def follow(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Show or change the user's mail about a run; `stop` ends it. Browser notifications are the page's own job."""
+    """Show or change the user's mail subscription to a run; posting `stop` ends it. The page handles browser
+    notifications."""
     run, user = queries.run_for(request, run_id), person(request)
     form = FollowForm(request.POST if request.method == "POST" else None)
     if "stop" in request.POST:

@@ -1,5 +1,6 @@
-"""Copies of checkpoints in the artifact store: the settings that hosts get, and the states that they report."""
+"""Copies of checkpoints in the artifact store: what hosts learn about the store, and the states that they report."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from django.db import transaction
@@ -27,30 +28,39 @@ KINDS = {
 
 
 def store_for(attempt: Attempt, folder: str = "") -> StoreAnswer:
-    """Look up the store with its keys, and the manifest of a checkpoint that the attempt needs. Without `folder`, that
-    is the checkpoint that the attempt starts from; `folder` names another one that it may read. Raises
-    vault.NotGiven."""
+    """Return the store without its keys, and the manifest of a checkpoint that the attempt needs: the one in `folder`
+    or, by default, the one that the attempt starts from. The manifest is "" if there is none. Raises vault.NotGiven if
+    the store's keys can't be read."""
     store = vault.artifact_store(run=attempt.run_id)
-    start = attempt.resume_from or attempt.run.spec.get("start_from") or ""
-    spec = readable_spec(attempt.run) if folder else None
-    paths = [start, *(model.path for model in (models_of(spec) if spec else ()))]
-    needed_folders = {checkpoints.folder_in(path) for path in paths}
-    checkpoint = checkpoints.by_folder(folder or start) if not folder or folder in needed_folders else None
-    return StoreAnswer(store, checkpoint.manifest if checkpoint else "")
+    needed = not folder or folder in folders_needed_by(attempt)
+    checkpoint = checkpoints.by_folder(folder or _start_of(attempt)) if needed else None
+    keyless = replace(store, key="", secret="") if store else None
+    return StoreAnswer(keyless, checkpoint.manifest if checkpoint else "")
+
+
+def folders_needed_by(attempt: Attempt) -> set[str]:
+    """Collect the folders of the checkpoints that an attempt starts from or uses as models."""
+    spec = readable_spec(attempt.run)
+    paths = [_start_of(attempt), *(model.path for model in (models_of(spec) if spec else ()))]
+    return {checkpoints.folder_in(path) for path in paths if path}
+
+
+def _start_of(attempt: Attempt) -> str:
+    return attempt.resume_from or attempt.run.spec.get("start_from") or ""
 
 
 def record(attempt: Attempt, path: str, state: Storing, *, problem: str, manifest: str) -> bool:
-    """Record the state of a checkpoint's copy as an event, once. Return False if there is no such checkpoint."""
+    """Record a checkpoint copy's state, as an event if it is news. Return False if there is no such checkpoint."""
     with transaction.atomic():
         Attempt.objects.select_for_update(of=("self",)).get(pk=attempt.pk)
         if not RunEvent.objects.filter(attempt=attempt, kind="checkpoint", data__path=path).exists():
             return False
         store_events = RunEvent.objects.filter(attempt=attempt, kind__in=KINDS.values(), data__path=path)
-        newest = store_events.order_by("-id").first()
-        data = {name: text for name, text in (("problem", problem), ("manifest", manifest)) if text}
+        event = store_events.order_by("-id").first()
+        data = {name: value for name, value in (("problem", problem), ("manifest", manifest)) if value}
         # A retry after a failure stays silent: the timeline keeps saying why the upload failed.
-        is_retry = state == Storing.UPLOADING and newest is not None and newest.kind == NOT_STORED
-        if not is_retry and (newest is None or (newest.kind, newest.data) != (KINDS[state], {"path": path, **data})):
+        is_retry = state == Storing.UPLOADING and event is not None and event.kind == NOT_STORED
+        if not is_retry and (event is None or (event.kind, event.data) != (KINDS[state], {"path": path, **data})):
             add_event(attempt, KINDS[state], "store", path=path, **data)
         if state == Storing.REMOVED:
             StoredCopy.objects.filter(attempt=attempt, path=path).delete()
@@ -70,11 +80,11 @@ def schedule_removal(checkpoint: Checkpoint) -> None:
 
 
 def leftovers(run: Run) -> dict[tuple[str, str], StoredCopy]:
-    """Find the unwanted copies that are still in the store, by attempt and path."""
+    """Map (attempt id, path) to each unwanted copy that the store may still hold."""
     copies = StoredCopy.objects.filter(attempt__run=run, wanted=False)
     return {(copy.attempt_id, copy.path): copy for copy in copies}
 
 
 def is_expected(attempt: Attempt) -> bool:
-    """Return whether upkeep has asked the host to upload one of the attempt's checkpoints."""
+    """Return whether upkeep may be waiting for the host to repeat the upload of one of the attempt's checkpoints."""
     return StoredCopy.objects.filter(attempt=attempt, tries__gt=0, next_at__isnull=False).exists()

@@ -56,7 +56,7 @@ class SavedModel:
 
     @property
     def as_model(self) -> str:
-        """The query string of a New run page with this model; "" for an adapter, from which only a clone can start."""
+        """The query string of a New run page with this model, or "" for an adapter, or if its files can't be used."""
         checkpoint, run = self.checkpoint, self.trained_by
         if checkpoint.is_adapter or not checkpoint.usable or not checkpoint.path:
             return ""
@@ -79,7 +79,7 @@ class RunModels:
 @dataclass(frozen=True)
 class BaseModel:
     path: str
-    """Its folder, or its id on the hub."""
+    """The model's folder, or its id on the Hub."""
     host: Host
     facts: dict[str, Any]
 
@@ -89,7 +89,8 @@ class BaseModel:
 
 
 def model_for(request: HttpRequest, event_id: int) -> SavedModel:
-    """Find the model that this event reports as saved, or raise Http404. Every signed-in user may see every model."""
+    """Find the model of a checkpoint event; every signed-in user may see every model. Raises Http404 if there is none,
+    and Deleted if its run is in the trash."""
     event = RunEvent.objects.filter(pk=event_id, kind=EventKind.CHECKPOINT).first()
     run = queries.run_for(request, event.run_id) if event else None
     checkpoint = checkpoints.find(run, str(event_id)) if run else None
@@ -99,18 +100,18 @@ def model_for(request: HttpRequest, event_id: int) -> SavedModel:
 
 
 def page_of_saved(request: HttpRequest, *, text: str, page: int) -> tuple[Page[Any], list[RunModels]]:
-    """List one page of the runs with saved models, newest model first. `text` filters by name, id or base model."""
+    """List a page of unarchived runs with models, newest model first. `text` filters by name, id or base model."""
     condition = Q(name__icontains=text) | Q(pk=text) | Q(spec__model__path__icontains=text) if text else Q()
     with_models = RunEvent.objects.filter(kind=EventKind.CHECKPOINT).values("run_id")
     runs = queries.runs_for(request).select_related("owner", "dataset_version__dataset", "source")
     runs = runs.filter(condition, pk__in=with_models, archived_at=None)
     runs = runs.annotate(saved_at=Max("events__at", filter=Q(events__kind=EventKind.CHECKPOINT))).order_by("-saved_at")
     page_of_runs = Paginator(runs, RUNS_PER_PAGE).get_page(page)
-    return page_of_runs, [RunModels(run, _existing(run)) for run in page_of_runs]
+    return page_of_runs, [RunModels(run, _remaining_models(run)) for run in page_of_runs]
 
 
 def base_models(text: str) -> list[BaseModel]:
-    """List the models announced by hosts whose path contains `text`, ignoring case."""
+    """List the models that hosts announce with a path that contains `text`, ignoring case."""
     return [
         BaseModel(entry["model"], host, entry)
         for host in Host.objects.all()
@@ -122,8 +123,8 @@ def base_models(text: str) -> list[BaseModel]:
 def siblings(model: SavedModel) -> list[SavedModel]:
     """List the run's other remaining models, newest first."""
     event = model.checkpoint.event
-    return [sibling for sibling in _existing(model.run) if sibling.checkpoint.event != event]
+    return [sibling for sibling in _remaining_models(model.run) if sibling.checkpoint.event != event]
 
 
-def _existing(run: Run) -> list[SavedModel]:
+def _remaining_models(run: Run) -> list[SavedModel]:
     return [SavedModel(checkpoint) for checkpoint in checkpoints.of_run(run) if checkpoint.usable]

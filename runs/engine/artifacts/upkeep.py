@@ -26,26 +26,26 @@ READ_S = 10.0
 
 
 def reconcile(now: datetime) -> int:
-    """Check the copies that are due, except those that another worker has claimed. Return the number checked."""
+    """Check up to MAX_AT_ONCE due copies unclaimed by others, until a removal fails. Return the number checked."""
     due_copies = StoredCopy.objects.filter(next_at__lte=now).select_related("attempt__run", "attempt__host")
-    checked = 0
+    checked_count = 0
     for copy in due_copies.order_by("next_at")[:MAX_AT_ONCE]:
         unclaimed_copy = StoredCopy.objects.filter(pk=copy.pk, next_at=copy.next_at, wanted=copy.wanted)
         factor: int = 2 ** min(copy.tries, 10)
         pause = min(copies.CHECK_AFTER * factor, MAX_PAUSE)
         if not unclaimed_copy.update(next_at=now + pause, tries=copy.tries + 1):
             continue
-        checked += 1
+        checked_count += 1
         if copy.wanted:
             copy.wanted = _is_wanted(copy, now)
         if not copy.wanted and not _remove(copy):
             break  # the others would wait for the same store
-    return checked
+    return checked_count
 
 
 def _is_wanted(copy: StoredCopy, now: datetime) -> bool:
-    """Return whether the store should hold the copy: its checkpoint still exists. If the run has ended and the copy is
-    incomplete, also ask the host to upload it again."""
+    """Return whether the store should hold the copy: until the attempt ends, and then as long as its checkpoint exists
+    on a host or in the store. After the end, also ask the host to upload an incomplete copy again."""
     attempt = copy.attempt
     if attempt.status not in FINAL:
         StoredCopy.objects.filter(pk=copy.pk).update(tries=0)
@@ -73,7 +73,6 @@ def _request_upload(checkpoint: Checkpoint, now: datetime) -> None:
 
 
 def _remove(copy: StoredCopy) -> bool:
-    """Remove a copy from the store, and return whether that succeeded."""
     attempt = copy.attempt
     try:
         store = vault.artifact_store(run=attempt.run_id)

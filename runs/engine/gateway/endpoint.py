@@ -51,7 +51,7 @@ ENVIRONMENT = """python your_environment.py serve \\
   --openai.server_type vllm
 """
 NOW = "now"
-REFUSED = "Only an admin may open a run’s endpoint to other machines"
+ADMIN_ONLY = "Only an admin may open a run’s endpoint to other machines"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class GatewayEndpoint:
 
     @property
     def metrics(self) -> list[GatewayMetric]:
-        """The gateway's metrics, now and in the last step; with Atropos, without those of sessions."""
+        """The gateway's metrics, now and in the last step; those of sessions are omitted with Atropos."""
         last_metrics, has_agents = self.run.last_metrics, not self.of_atropos
         waits = "Waiting for agents" if has_agents else "Waiting for groups"
         metrics = [GatewayMetric("Open sessions", gateway.SESSIONS_OPEN, NOW)] if has_agents else []
@@ -100,7 +100,7 @@ class GatewayEndpoint:
 
 
 def of(run: Run) -> GatewayEndpoint | None:
-    """Describe the endpoint of a run; None if the run has no gateway."""
+    """Describe the endpoint of a run; return None if the run has no gateway."""
     spec = readable_spec(run)
     if spec is None or spec.episodes is None or spec.episodes.gateway is None:
         return None

@@ -53,15 +53,15 @@ def on_host(host: Host) -> list[Attempt]:
 
 
 def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
-    """Mark an unreachable host as lost: end its attempts and, with `free`, release their resources. Otherwise the
-    resources go into quarantine, because processes may still be alive when the host comes back. Return the numbers of
+    """Mark an unreachable host as lost: end its attempts, whose resources go into quarantine, because processes may
+    still be alive when the host comes back. With `free`, release all that is in quarantine there. Return the numbers of
     ended attempts and of released resources."""
     if is_fresh(host):
         return 0, 0
     record(host, "Marked as lost")
     ended_count = sum(ending.give_up(attempt, user.get_username()) for attempt in on_host(host))
-    quarantined = Lease.objects.filter(host=host, state=Lease.QUARANTINED)
-    return ended_count, len(release(quarantined, user)) if free else 0
+    quarantined_leases = Lease.objects.filter(host=host, state=Lease.QUARANTINED)
+    return ended_count, len(release(quarantined_leases, user)) if free else 0
 
 
 def revoke(host: Host, user: User) -> tuple[int, str]:

@@ -24,7 +24,7 @@ def accept(name: str, announcement: dict[str, Any], schema: dict[str, Any] | Non
         host = Host.every.select_for_update().get(name=name)
         host.inventory, host.announced_at, host.removed_at = facts, now, None
         host.history = history.add(host.history, gpus, now.timestamp())
-        host.idle_mib = _idle(host, gpus)
+        host.idle_mib = _idle_memory(host, gpus)
         # Only these columns: draining belongs to operators, watching to the page.
         columns = ["inventory", "announced_at", "removed_at", "history", "idle_mib"]
         if schema is not None:
@@ -54,7 +54,7 @@ def is_watched(host: Host, now: datetime) -> bool:
     return host.watched_at is not None and now - host.watched_at < WATCHED_FOR
 
 
-def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
+def _idle_memory(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
     """Return the memory in use on each unleased GPU, by index; a leased GPU keeps its last idle value."""
     previous_mib = host.idle_mib if isinstance(host.idle_mib, dict) else {}
     active_leases = Lease.objects.filter(host=host, resource__startswith="gpu:").exclude(state=Lease.RELEASED)

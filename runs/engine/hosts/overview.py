@@ -10,7 +10,7 @@ from runs.engine.scheduling import gpu_queue
 from runs.engine.sentences import Waiting, counted
 
 PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority)]
-"""(value, label) of each priority, highest first."""
+"""Each priority's (value, label), highest first."""
 
 
 @dataclass(frozen=True)
@@ -58,22 +58,24 @@ def verdict(hosts: Sequence[HostView], queued: int) -> HostVerdict:
         else VerdictPart(f"No GPU: runs train on the CPU, {slots_in_use} of {counted(len(slots), 'slot')} held"),
         VerdictPart(f"{queued} queued", "muted"),
     ]
-    unreachable = sum(1 for host in hosts if not host.fresh)
+    unreachable_count = sum(1 for host in hosts if not host.fresh)
     problems = [
         (sum(len(host.quarantined) for host in hosts), "resource", "in quarantine"),
         (sum(1 for gpu in reachable_gpus if gpu.holder is None and gpu.busy), "GPU", "in use by another program"),
         (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with unreadable GPUs"),
-        (unreachable, "host", "unreachable"),
+        (unreachable_count, "host", "unreachable"),
     ]
-    parts += [VerdictPart(f"{counted(number, word)} {state}", "warn") for number, word, state in problems if number]
-    if hosts and unreachable == len(hosts):
+    parts += [VerdictPart(f"{counted(number, noun)} {state}", "warn") for number, noun, state in problems if number]
+    if hosts and unreachable_count == len(hosts):
         return HostVerdict("bad", (VerdictPart("No host is reachable, so nothing can start.", "bad"), *parts[:-1]))
     return HostVerdict("warn" if any(number for number, _, _ in problems) else "good", tuple(parts))
 
 
 def queue() -> list[QueueLine]:
     """List the queued attempts in the order of the queue, each with what it is waiting for."""
-    rows = list(gpu_queue.waiting().select_related("run__owner", "run__host", "host", "machine", "waits_on__owner"))
+    rows = list(
+        gpu_queue.queued_attempts().select_related("run__owner", "run__host", "host", "machine", "waits_on__owner")
+    )
     runs = ["", *(row.run_id for row in rows), ""]
     return [
         QueueLine(row, index, sentences.waiting(row) or Waiting("its turn"), runs[index - 1], runs[index + 1])

@@ -20,7 +20,7 @@ from runs.engine.scheduling.leasing import BUSY_MIB
 from runs.engine.sentences import resource_words
 
 MIN_SHM_MIB = 1024
-"""MiB of shared memory (/dev/shm) that vLLM or several ranks need at least."""
+"""Minimum shared memory (/dev/shm), in MiB, for vLLM or for several ranks."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Holder:
     quarantined: bool
     owner: str = ""
     role: str = ""
-    """What the run uses the GPU for, or "" if that is obvious."""
+    """Purpose for which the run uses the GPU, or "" if that is obvious."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,13 @@ class HostView:
     model_roots: tuple[str, ...]
     versions: dict[str, str]
     quarantined: tuple[tuple[str, Holder], ...] = field(default=())
-    """(resource, holder) of all quarantined leases."""
+    """All quarantined leases, as (resource, holder)."""
     holders: tuple[Holder, ...] = ()
     """One holder for each run."""
     links: Links = field(default_factory=lambda: Links(""))
     disk_total_mib: int | None = None
     cpu_percent: float | None = None
     listening: tuple[int, ...] = ()
-    """TCP ports in use on the host."""
     gpu_error: str = ""
     boot_id: str = ""
     booted_at: datetime | None = None
@@ -197,29 +196,29 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
             owner=lease.attempt.run.owner.username,
             role=_role(lease.attempt, lease.resource),
         )
-    sharing, credentials = _sharing(rows), credentials_of(rows)
+    sharing, credentials = _hosts_by_shared_folder(rows), credentials_of(rows)
     views = [
         replace(_view(row, holders[row.pk]), sharing=sharing.get(row.pk, ()), credential=credentials.get(row.name))
         for row in rows
     ]
     any_seems_busy = any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus)
-    return _without_ended_runs(views) if any_seems_busy else views
+    return _correct_freed_gpus(views) if any_seems_busy else views
 
 
-def _without_ended_runs(views: list[HostView]) -> list[HostView]:
+def _correct_freed_gpus(views: list[HostView]) -> list[HostView]:
     """Correct the used memory of GPUs that were proved free after their host's last announcement."""
     released_leases = Lease.objects.filter(host__in=[view.row for view in views], resource__startswith="gpu:")
     released_leases = released_leases.filter(state=Lease.RELEASED, released_at__gt=F("host__announced_at"))
     resources = set(released_leases.values_list("host_id", "resource"))
 
-    def corrected(gpu: GpuView, host_id: int) -> GpuView:
+    def correct(gpu: GpuView, host_id: int) -> GpuView:
         is_outdated = gpu.holder is None and (host_id, f"gpu:{gpu.index}") in resources
         return replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib)) if is_outdated else gpu
 
-    return [replace(view, gpus=tuple(corrected(gpu, view.row.pk) for gpu in view.gpus)) for view in views]
+    return [replace(view, gpus=tuple(correct(gpu, view.row.pk) for gpu in view.gpus)) for view in views]
 
 
-def _sharing(rows: Iterable[Host]) -> dict[int, tuple[str, ...]]:
+def _hosts_by_shared_folder(rows: Iterable[Host]) -> dict[int, tuple[str, ...]]:
     """Map host ids to the names of the other hosts that announce the same folder of runs."""
     by_folder: defaultdict[str, list[Host]] = defaultdict(list)
     for row in rows:
@@ -237,8 +236,8 @@ def is_fresh(host: Host) -> bool:
 def _view(row: Host, holders: dict[str, Holder]) -> HostView:
     facts = inventory.clean(row.inventory)
     gpus: list[dict[str, Any]] = facts.get("gpus") or []
-    booted: float | None = facts.get("booted_at")
-    announced: dict[str, Any] = {
+    boot_time: float | None = facts.get("booted_at")
+    announced_facts: dict[str, Any] = {
         **{name: facts.get(name) for name in ("disk_free_mib", "disk_total_mib", "cpu_percent", "cuda", "shm_mib")},
         **{name: facts.get(name) or 0 for name in ("cpu_count", "memory_mib", "memory_used_mib")},
         **{name: tuple(facts.get(name) or ()) for name in ("models", "model_roots", "listening")},
@@ -255,17 +254,17 @@ def _view(row: Host, holders: dict[str, Holder]) -> HostView:
         links=links_of(gpus),
         gpu_error=facts.get("gpu_error") or "",
         boot_id=facts.get("boot_id") or "",
-        booted_at=datetime.fromtimestamp(booted, UTC) if booted is not None and 0 < booted < 4e9 else None,
+        booted_at=datetime.fromtimestamp(boot_time, UTC) if boot_time is not None and 0 < boot_time < 4e9 else None,
         driver=next((gpu["driver"] for gpu in gpus if gpu["driver"]), ""),
-        **announced,
+        **announced_facts,
     )
 
 
 def _gpu(row: Host, position: int, gpu: Mapping[str, Any], holders: Mapping[str, Holder]) -> GpuView:
     idle_mib = row.idle_mib if isinstance(row.idle_mib, dict) else {}
-    announced = {name: value for name, value in gpu.items() if name not in ("driver", "links")}
+    announced_facts = {name: value for name, value in gpu.items() if name not in ("driver", "links")}
     return GpuView(
-        **announced,
+        **announced_facts,
         holder=holders.get(f"gpu:{gpu['index']}"),
         idle_mib=inventory.count(idle_mib.get(str(gpu["index"]))) or 0,
         history=row.history,

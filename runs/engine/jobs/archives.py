@@ -6,6 +6,8 @@ import errno
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -40,7 +42,8 @@ class Archive:
 
 def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
     """Start the download of a model, or return the one that is in progress or still offered. `card` is the content of
-    its README.md. Raises ContractError with a sentence for people, or QueueFull."""
+    its README.md. Raises ContractError if the checkpoint can't be used or there is no room for the archive, and
+    QueueFull if this user may not queue more runs."""
     jobs = checkpoint.run.jobs.filter(kind=ARCHIVE, spec__start_from=checkpoint.folder).order_by("-created_at")
     if offered_job := next((job for job in jobs if find(job)), None):
         return offered_job
@@ -52,12 +55,12 @@ def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
 
 
 def name_of(checkpoint: Checkpoint) -> str:
-    """Build the name of a model's file and of the folder inside: letters, digits, dots, underscores and dashes only."""
+    """Build the name of a model's archive and of its folder: letters, digits, dots, underscores and dashes only."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", checkpoint.name)[:100].strip("-.")
 
 
 def find(job: Run) -> Archive | None:
-    """Find a job's archive; None if it is incomplete or was removed."""
+    """Find a job's archive; return None if it is incomplete or was removed."""
     path = path_of(job)
     try:
         stat = path.stat()
@@ -72,7 +75,7 @@ def path_of(job: Run, ending: str = SUFFIX) -> Path:
 
 def check_room(size: int) -> None:
     """Raise NoRoom if an archive of `size` bytes exceeds the free disk space or the limit for all archives."""
-    stored_bytes = sum(path.stat().st_size for path in _files())
+    stored_bytes = sum(stat.st_size for _, stat in _files())
     if stored_bytes + size > settings.ARCHIVES_MAX_BYTES:
         limit = settings.ARCHIVES_MAX_BYTES
         raise NoRoom(
@@ -85,16 +88,17 @@ def check_room(size: int) -> None:
         raise NoRoom(f"The archive needs {size / 1e9:.1f} GB on the control plane, where {free_gb:.1f} GB are free.")
 
 
-def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
-    """Store bytes at `offset` of an archive of `of` bytes. Return the number of bytes stored so far. Raises NoRoom."""
+def store(job: Run, offset: int, data: bytes, *, total_bytes: int) -> int:
+    """Store bytes at `offset` of an archive unless they would leave a gap, and return the number of bytes stored so
+    far. Raises NoRoom if there is no room for the whole archive."""
     archive_path, part_path = path_of(job), path_of(job, PART_SUFFIX)
     if archive_path.exists():
-        return of
+        return total_bytes
     stored_bytes = part_path.stat().st_size if part_path.exists() else 0
     if offset > stored_bytes:
         return stored_bytes
     try:
-        check_room(of - stored_bytes)
+        check_room(total_bytes - stored_bytes)
         if not stored_bytes:
             part_path.parent.mkdir(mode=0o700, exist_ok=True)
         _write(part_path, offset, data)
@@ -104,16 +108,16 @@ def store(job: Run, offset: int, data: bytes, *, of: int) -> int:
         part_path.unlink(missing_ok=True)
         raise NoRoom("The control plane's disk is full, so the archive was discarded.") from error
     stored_bytes = max(stored_bytes, offset + len(data))
-    if stored_bytes == of:
+    if stored_bytes == total_bytes:
         part_path.replace(archive_path)
     return stored_bytes
 
 
 def tidy(now: datetime) -> None:
     """Delete expired archives, and incomplete ones whose job has ended."""
-    for path in _files():
+    for path, stat in _files():
         if path.name.endswith(SUFFIX):
-            is_expired = datetime.fromtimestamp(path.stat().st_mtime, UTC) + KEPT_FOR <= now
+            is_expired = datetime.fromtimestamp(stat.st_mtime, UTC) + KEPT_FOR <= now
         else:
             job = path.name.removesuffix(PART_SUFFIX)
             is_expired = not Attempt.objects.filter(run_id=job, status__in=ACTIVE).exists()
@@ -126,14 +130,18 @@ def _write(part: Path, offset: int, data: bytes) -> None:
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while data:
-            written = os.pwrite(descriptor, data, offset)
-            offset, data = offset + written, data[written:]
+            written_bytes = os.pwrite(descriptor, data, offset)
+            offset, data = offset + written_bytes, data[written_bytes:]
     finally:
         os.close(descriptor)
 
 
-def _files() -> list[Path]:
-    return [path for path in _folder().glob("*") if path.name.endswith((SUFFIX, PART_SUFFIX))]
+def _files() -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the archives, complete or not. Other processes may rename or delete them at any time."""
+    for path in _folder().glob("*"):
+        if path.name.endswith((SUFFIX, PART_SUFFIX)):
+            with suppress(FileNotFoundError):
+                yield path, path.stat()
 
 
 def _folder() -> Path:

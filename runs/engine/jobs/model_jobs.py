@@ -1,5 +1,6 @@
 """Jobs that merge, convert, push or benchmark a model: their checks and starts. Each start returns the job of its kind
-that is already in progress, if there is one. It raises ContractError with a sentence for people, or QueueFull."""
+that is already in progress, if there is one. It raises QueueFull, or ContractError with a message for users, in most
+cases also if that job has other settings."""
 
 import re
 
@@ -110,8 +111,8 @@ def repository_problem(name: str) -> str:
 
 
 def benchmark(checkpoint: Checkpoint, user: User, *, tasks: list[str], limit: int) -> Run:
-    """Start benchmarks of a model, on a GPU if the run trained on one. `limit` is the examples per task; 0 means
-    all."""
+    """Start benchmarks of a model, on a GPU if the run trained on one. `limit` is the number of examples per task; 0
+    means all."""
     if not tasks:
         raise ContractError("choose at least one task")
     if unknown_tasks := [task for task in tasks if task not in BENCHMARK_TASKS]:

@@ -29,7 +29,7 @@ class JobView:
     run: Run
     status: str
     text: str
-    """The result, or else why the job is waiting or has ended."""
+    """The result or, if there is none, a sentence on the job's state or end."""
     facts: dict[str, Any]
 
     @property
@@ -68,7 +68,6 @@ class JobView:
 
     @property
     def file(self) -> ConvertedFile | None:
-        """The file that a finished conversion wrote."""
         facts = self.facts if self.run.kind == GGUF and self.succeeded else {}
         folder, name, size, checksum = (facts.get(key) for key in ("folder", "name", "size", "sha256"))
         if not (isinstance(folder, str) and isinstance(name, str) and isinstance(size, int)):
@@ -116,7 +115,7 @@ class BenchmarkResult:
 
 
 def of_benchmarks(jobs: Iterable[JobView]) -> list[BenchmarkResult]:
-    """List the newest result of each task and metric. `jobs` come newest first."""
+    """List the newest result of each task and metric. `jobs` must be ordered newest first."""
     newest_results: dict[tuple[str, str], BenchmarkResult] = {}
     for job in jobs:
         for row in (job.facts.get("results") or ()) if job.run.kind == BENCHMARK else ():

@@ -1,5 +1,5 @@
 """GPU instance types of AWS: their resources, and their on-demand list prices for Linux in us-east-1. Spot prices
-aren't listed, because they change hourly. P5e is missing, because AWS sells it only in reserved blocks of time."""
+aren't listed, because they change hourly. P5e is omitted, because AWS sells it only in reserved blocks of time."""
 
 import csv
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ class Instance:
     @property
     def sentence(self) -> str:
         gpus = f"{self.gpus} × {self.gpu_kind} {self.gpu_memory_gib} GiB"
-        listed = f"listed on {self.as_of}" if "-" in self.as_of else f"listed in {self.as_of}, date unknown"
-        return f"{gpus}, {self.cpus} vCPUs, {self.memory_gib:,} GiB, ${self.usd_per_hour:.2f} per hour ({listed})"
+        listing = f"listed on {self.as_of}" if "-" in self.as_of else f"listed in {self.as_of}, date unknown"
+        return f"{gpus}, {self.cpus} vCPUs, {self.memory_gib:,} GiB, ${self.usd_per_hour:.2f} per hour ({listing})"
 
 
 with Path(__file__).with_name("aws_instances.csv").open(newline="") as _file:

@@ -21,10 +21,10 @@ from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError
 
 MAX_TRIES = 5
-"""Number of requests to one source for one attempt, after which the source is asked no more."""
+"""Number of requests to one source for one attempt, after which it gets none until its next save."""
 FIRST_PAUSE, MAX_PAUSE = timedelta(minutes=1), timedelta(minutes=30)
 ARRIVES_WITHIN = timedelta(hours=1)
-"""Time from a machine's joining to its first announcement, since it may first build the trainer's environment."""
+"""Time limit from a machine's joining to its first announcement, since it may first build the trainer's environment."""
 State = MachineRequest.State
 
 
@@ -41,7 +41,7 @@ class Demand:
 def read(now: datetime) -> Demand:
     demand = Demand()
     market = _Market(now)
-    for attempt in gpu_queue.waiting().select_related("run__owner", "run__group", "host"):
+    for attempt in gpu_queue.queued_attempts().select_related("run__owner", "run__group", "host"):
         try:
             need = gpu_queue.need_of(attempt.run)
         except ContractError:
@@ -50,9 +50,9 @@ def read(now: datetime) -> Demand:
             continue
         if market.starts(attempt) or (sources := market.sources_for(attempt)) is None:
             continue
-        if (coming_request := market.coming(attempt, need, sources)) is not None:
-            demand.used.add(coming_request.pk)
-            demand.expectations[attempt.pk] = _expected(attempt, coming_request)
+        if (usable_request := market.take_requested(attempt, need, sources)) is not None:
+            demand.used.add(usable_request.pk)
+            demand.expectations[attempt.pk] = _expectation_text(attempt, usable_request)
             continue
         source, obstacles = market.choose(attempt, need, sources)
         if source is not None:
@@ -73,16 +73,16 @@ class _Market:
     def __init__(self, now: datetime) -> None:
         self.now = now
         self._sources = list(MachineSource.objects.all())
-        live = MachineRequest.objects.filter(state__in=MachineRequest.LIVE).select_related("source", "attempt__run")
-        self._live = list(live.order_by("created_at"))
+        requests = MachineRequest.objects.filter(state__in=MachineRequest.LIVE).select_related("source", "attempt__run")
+        self._live = list(requests.order_by("created_at"))
         hosts = {host.name: host for host in Host.objects.all()}
-        self._coming = {request: _machine(request, now) for request in self._live if not self._arrived(request, hosts)}
-        for request in self._coming:
+        self._future = {request: _machine(request, now) for request in self._live if not self._has_host(request, hosts)}
+        for request in self._future:
             hosts.pop(request.host_name, None)
         self.capacity = Capacity(hosts.values(), leasing.leased(), IdleServers.read())
 
     def sources_for(self, attempt: Attempt) -> list[MachineSource] | None:
-        """List the sources whose machines may run the attempt; None if it can only run on an existing host."""
+        """List the sources whose machines may run the attempt; return None if it can only run on an existing host."""
         if attempt.run.host_id is not None:
             return None
         if attempt.host is None:
@@ -94,22 +94,22 @@ class _Market:
         return [origin.source] if kind is not None and kind.shares_runs else []
 
     def starts(self, attempt: Attempt) -> bool:
-        """Return whether an existing host can start the attempt now, and take or reserve resources as the dispatcher
-        does."""
+        """Return whether an existing host can start the attempt, now or once idle warm servers have ended. Take or
+        reserve resources as the dispatcher does."""
         result = self.capacity.find_for(attempt)
         if isinstance(result, tuple):
             self.capacity.occupy(*result, attempt.run)
             return True
         return bool(result.servers_to_end)
 
-    def coming(self, attempt: Attempt, need: Need, sources: list[MachineSource]) -> MachineRequest | None:
-        """Find a requested machine that has room for the attempt in addition to those ahead of it, and take its
-        resources. Return None if there is none."""
-        for request, machine in self._coming.items():
+    def take_requested(self, attempt: Attempt, need: Need, sources: list[MachineSource]) -> MachineRequest | None:
+        """Find a requested machine that has room for the attempt besides the attempts ahead of it, and take the
+        machine's resources. Return None if there is none."""
+        for request, machine in self._future.items():
             if request.source in sources:
-                placed = leasing.allocate(need, machine, self.capacity.taken[-request.pk])
-                if isinstance(placed, Placement):
-                    self.capacity.occupy(machine, placed, attempt.run)
+                placement = leasing.allocate(need, machine, self.capacity.taken[-request.pk])
+                if isinstance(placement, Placement):
+                    self.capacity.occupy(machine, placement, attempt.run)
                     return request
         return None
 
@@ -120,24 +120,24 @@ class _Market:
         Otherwise return None with an explanation for each suitable source."""
         obstacles = []
         for source in sources:
-            placed = _could_hold(source, need)
-            if not source.enabled or placed is None:
+            placement = _could_hold(source, need)
+            if not source.enabled or placement is None:
                 continue
             if obstacle := self._obstacle(attempt, need, source):
                 obstacles.append(obstacle)
                 continue
-            self._count_as_coming(attempt, source, placed)
+            self._count_as_requested(attempt, source, placement)
             return source, []
         if not sources and attempt.host is not None:
             obstacles.append(f"Its last checkpoint is on {attempt.host.name}, which has left.")
         return None, obstacles
 
-    def _count_as_coming(self, attempt: Attempt, source: MachineSource, placed: Placement) -> None:
+    def _count_as_requested(self, attempt: Attempt, source: MachineSource, placement: Placement) -> None:
         request = MachineRequest(pk=10**9 + len(self._live), source=source, attempt=attempt, host_name=source.name)
         request.offers = source.inventory()
         self._live.append(request)
-        self._coming[request] = _machine(request, self.now)
-        self.capacity.occupy(self._coming[request], placed, attempt.run)
+        self._future[request] = _machine(request, self.now)
+        self.capacity.occupy(self._future[request], placement, attempt.run)
 
     def _obstacle(self, attempt: Attempt, need: Need, source: MachineSource) -> str:
         count = sum(request.source_id == source.pk for request in self._live)
@@ -156,9 +156,9 @@ class _Market:
 
     def _failures(self, attempt: Attempt, source: MachineSource) -> str:
         """Explain why a source's failures since its last save prevent or delay the next request, or return ""."""
-        ended = source.requests.exclude(state__in=MachineRequest.PENDING).filter(created_at__gte=source.changed_at)
-        tries = ended.filter(attempt=attempt).count()
-        streak = list(_streak(ended))
+        requests = source.requests.exclude(state__in=MachineRequest.PENDING).filter(created_at__gte=source.changed_at)
+        tries = requests.filter(attempt=attempt).count()
+        streak = list(_streak(requests))
         failure = f" The last failure: {streak[0].sentence}" if streak else ""
         if tries >= MAX_TRIES:
             advice = f"To retry, save {source.name} again."
@@ -174,9 +174,9 @@ class _Market:
             f"{count} from {source.name} failed to start.{failure} Next attempt in {about(pause_left.total_seconds())}."
         )
 
-    def _arrived(self, request: MachineRequest, hosts: dict[str, Host]) -> bool:
-        """Return whether the machine's own host is used instead of the resources expected of it: it announces them, is
-        draining, or has been silent for too long since it joined."""
+    def _has_host(self, request: MachineRequest, hosts: dict[str, Host]) -> bool:
+        """Return whether the scheduler uses the machine's own host instead of the expected resources: the host
+        announces them, is draining, or has been silent for too long since it joined."""
         if request.state != State.JOINED:
             return False
         host = hosts.get(request.host_name)
@@ -186,14 +186,14 @@ class _Market:
 
 
 def _could_hold(source: MachineSource, need: Need) -> Placement | None:
-    placed = leasing.allocate(need, Host(pk=0, name=source.name, inventory=source.inventory()), {})
-    return placed if isinstance(placed, Placement) else None
+    placement = leasing.allocate(need, Host(pk=0, name=source.name, inventory=source.inventory()), {})
+    return placement if isinstance(placement, Placement) else None
 
 
 def ended_machine(host: Host) -> MachineRequest | None:
-    """Find the request of a machine on demand that was this host and has ended; None if there is none."""
-    ended = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(host_name=host.name)
-    return ended.select_related("source").first()
+    """Find the request of a machine on demand that was this host and has ended; return None if there is none."""
+    ended_requests = MachineRequest.objects.exclude(state__in=MachineRequest.LIVE).filter(host_name=host.name)
+    return ended_requests.select_related("source").first()
 
 
 def _machine(request: MachineRequest, now: datetime) -> Host:
@@ -201,17 +201,17 @@ def _machine(request: MachineRequest, now: datetime) -> Host:
     return Host(pk=-request.pk, name=request.host_name, inventory=request.offers, announced_at=now)
 
 
-def _expected(attempt: Attempt, request: MachineRequest) -> str:
-    sharing = "" if request.attempt_id in (None, attempt.pk) else ", to be shared with another run"
+def _expectation_text(attempt: Attempt, request: MachineRequest) -> str:
+    sharing_note = "" if request.attempt_id in (None, attempt.pk) else ", to be shared with another run"
     if request.state == State.JOINED:
-        return f"{request.host_name} from {request.source.name} has joined and is getting ready{sharing}."
+        return f"{request.host_name} from {request.source.name} has joined and is getting ready{sharing_note}."
     sentence = f" {request.sentence}" if request.sentence else ""
-    return f"A machine from {request.source.name} has been requested{sharing}.{sentence}"
+    return f"A machine from {request.source.name} has been requested{sharing_note}.{sentence}"
 
 
-def _streak(ended: QuerySet[MachineRequest]) -> Iterator[MachineRequest]:
+def _streak(ended_requests: QuerySet[MachineRequest]) -> Iterator[MachineRequest]:
     """Yield the newest consecutive failed requests, newest first."""
-    for request in ended.order_by("-created_at", "-pk")[: MAX_TRIES + 5]:
+    for request in ended_requests.order_by("-created_at", "-pk")[: MAX_TRIES + 5]:
         if request.state != State.FAILED:
             return
         yield request

@@ -72,13 +72,13 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
         super().__init__(*args, **kwargs)
         self.kind = kind
         if kind.requires_gpu_kind:
-            needed = "Required for machines with GPUs unless you choose an instance type."
-            self.fields["gpu_kind"].help_text = f"{kind.label}’s name for the GPU, such as H100. {needed}"
-        for name, (lowest, highest) in BOUNDS.items():
+            required_message = "Required for machines with GPUs unless you choose an instance type."
+            self.fields["gpu_kind"].help_text = f"{kind.label}’s name for the GPU, such as H100. {required_message}"
+        for name, (minimum, maximum) in BOUNDS.items():
             original = self.fields[name]
             self.fields[name] = forms.IntegerField(
-                min_value=lowest,
-                max_value=highest,
+                min_value=minimum,
+                max_value=maximum,
                 label=original.label,
                 help_text=original.help_text,
                 initial=original.initial,
@@ -121,8 +121,8 @@ class MachineSourceForm(forms.ModelForm):  # type: ignore[type-arg]  # subscript
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
-        entered = {option.name: cleaned.get(OPTION + option.name, "") for option in self.kind.options}
-        options = {name: text for name, text in entered.items() if text}
+        entered_options = {option.name: cleaned.get(OPTION + option.name, "") for option in self.kind.options}
+        options = {name: text for name, text in entered_options.items() if text}
         for name, problem in self.kind.problems(options).items():
             if OPTION + name not in self.errors:
                 self.add_error(OPTION + name, problem)

@@ -30,8 +30,8 @@ SENTENCES = {
 
 def leave(name: str, how: Leaving) -> str:
     """Let a host leave, or only drain it if it is being stopped. Return the reason if it has to stay, or "". The host's
-    row is locked, and a dispatcher checks that it still exists after taking its leases, so no run is sent to a host
-    that has left."""
+    row is locked, and after taking leases, a dispatcher checks that the host is still there, so no run is sent to one
+    that left."""
     with transaction.atomic():
         host = Host.every.select_for_update().filter(name=name).first()
         if host is None:
@@ -70,11 +70,11 @@ def delete_redis_user(name: str) -> None:
 
 
 def _end_unclaimed(host: Host) -> None:
-    """End the unclaimed attempts of a stopped host, which started nothing."""
+    """End a stopped host's unclaimed attempts, which have started nothing."""
     for attempt in Attempt.objects.filter(host=host, status__in=ON_HOST, claimed_at=None).select_related("run", "host"):
         detail = f"{host.name} was stopped before it received the run."
-        unclaimed = Q(claimed_at=None)
-        ending.end(attempt, EndReason.HOST_PREEMPTED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True)
+        condition = Q(claimed_at=None)
+        ending.end(attempt, EndReason.HOST_PREEMPTED, actor=ACTOR, detail=detail, only_if=condition, proved_free=True)
 
 
 def _awaits(host: Host) -> str | None:

@@ -16,7 +16,7 @@ KINDS: dict[str, EngineKind] = {kind.name: kind for kind in (slurm.KIND, skypilo
 
 
 class MachineSource(models.Model):
-    """An engine with its settings, and the one shape of machines that are requested from it."""
+    """A source of machines: an engine, its settings, and the shape of the machines requested from it."""
 
     name = models.CharField(max_length=40, unique=True)
     """Unique name, with which the names of its hosts begin."""
@@ -26,7 +26,7 @@ class MachineSource(models.Model):
     control_url = models.CharField(max_length=300)
     """The control plane's address, as its machines reach it."""
     most = models.IntegerField(default=1)
-    """Upper bound of the machines that exist at the same time."""
+    """Maximum number of machines that exist at the same time."""
     idle_minutes = models.IntegerField(default=10)
     """Minutes without a run after which a machine leaves."""
     patience_minutes = models.IntegerField(default=5)
@@ -34,7 +34,7 @@ class MachineSource(models.Model):
     gpus = models.IntegerField(default=1)
     gpu_kind = models.CharField(max_length=40, blank=True)
     gpu_memory_gib = models.IntegerField(default=0)
-    """Memory of each GPU, only shown to people; 0 if unknown."""
+    """Memory of each GPU, used only for display; 0 if unknown."""
     cpus = models.IntegerField(default=8)
     memory_gib = models.IntegerField(default=0)
     minutes = models.IntegerField(default=24 * 60)
@@ -83,9 +83,9 @@ class MachineRequest(models.Model):
         RELEASED = "released", "released"
         """The request was withdrawn before the machine joined."""
         FAILED = "failed", "failed"
-        """The machine ended without having joined."""
+        """The engine refused the request, or the machine ended without having joined."""
         LOST = "lost", "lost"
-        """The machine joined, and ended without leaving."""
+        """The machine joined, and ended before its host left."""
 
     source = models.ForeignKey(MachineSource, on_delete=models.PROTECT, related_name="requests")
     attempt = models.ForeignKey("runs.Attempt", null=True, on_delete=models.SET_NULL, related_name="+")
@@ -100,7 +100,7 @@ class MachineRequest(models.Model):
     phase = models.CharField(max_length=10, blank=True)
     """The MachinePhase that the engine reported last."""
     sentence = models.TextField(blank=True)
-    """The engine's last report, for people, or the reason the machine ended."""
+    """The engine's last report, as users see it, or the reason the machine ended."""
     created_at = models.DateTimeField(auto_now_add=True)
     looked_at = models.DateTimeField(null=True)
     joined_at = models.DateTimeField(null=True)
@@ -126,7 +126,7 @@ class MachineRequest(models.Model):
 
 
 class Expectation(models.Model):
-    """What a queued attempt can expect from the machine sources, in sentences. Written only by machines.requests."""
+    """Sentences on what a queued attempt can expect from the machine sources. Only machines.requests writes them."""
 
     attempt = models.OneToOneField("runs.Attempt", on_delete=models.CASCADE, primary_key=True, related_name="machine")
     text = models.TextField()

@@ -75,18 +75,18 @@ def lines(rows: QuerySet[MachineRequest]) -> list[MachineLine]:
 
 def line(row: MachineRequest) -> MachineLine:
     is_joined = row.state == State.JOINED
-    word = str(row.get_state_display())
+    state_word = str(row.get_state_display())
     if row.state == State.WAITING and row.phase:
-        word = row.phase
+        state_word = row.phase
     elif is_joined and row.released_at:
-        word = "leaving"
-    return MachineLine(row, CHIPS[State(row.state)], word, row.state in MachineRequest.LIVE)
+        state_word = "leaving"
+    return MachineLine(row, CHIPS[State(row.state)], state_word, row.state in MachineRequest.LIVE)
 
 
 def _machine(row: MachineSource) -> str:
     memory = f" with {row.gpu_memory_gib} GiB" if row.gpu_memory_gib else ""
     kind = f"{row.gpu_kind} " if row.gpu_kind else ""
     gpus = f"{row.gpus} {kind}GPU{'' if row.gpus == 1 else 's'}{memory}" if row.gpus else "no GPU"
-    listed = "" if price_of(row.options) else " (list price)"
-    price = f", {row.gpu_hour * row.gpus} per hour{listed}" if row.gpu_hour else ""
+    price_note = "" if price_of(row.options) else " (list price)"
+    price = f", {row.gpu_hour * row.gpus} per hour{price_note}" if row.gpu_hour else ""
     return f"{gpus}, {counted(row.cpus, 'core')}{price}"

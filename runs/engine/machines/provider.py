@@ -13,7 +13,7 @@ from workers.contract.wire.names import EndReason
 
 
 class EngineError(Exception):
-    """The engine refused a request or is unreachable. The message, for people, includes the engine's response."""
+    """The engine refused a request or is unreachable. The message is for users and includes the engine's response."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class MachinePhase(StrEnum):
 class MachineState:
     phase: MachinePhase
     sentence: str
-    """The engine's report, for people, such as why the machine is waiting or how it ended."""
+    """The engine's report, as users see it, such as why the machine is waiting or how it ended."""
     taken_back: bool = False
     """True if the machine ended because the engine took it back or its time was up, not because of its program."""
 
@@ -120,7 +120,7 @@ PRICE = Option(
 
 
 def price_of(options: Mapping[str, str]) -> Decimal | None:
-    """Read the price of a GPU-hour from the source's options; None if they contain none."""
+    """Read the price of a GPU-hour from the source's options; return None if they contain none."""
     text = options.get(PRICE.name, "")
     return Decimal(text) if re.fullmatch(PRICE.pattern, text) else None
 
@@ -132,10 +132,10 @@ class EngineKind:
     name: str
     label: str
     help: str
-    """What it provides and requires, in one or two sentences."""
+    """One or two sentences on what engines of this kind provide and require."""
     options: tuple[Option, ...]
     make: Callable[[str, Mapping[str, str]], MachineProvider]
-    """(the control plane's address as machines reach it, the source's options) -> the provider"""
+    """Function from the control plane's address, as machines reach it, and the options to the provider."""
     check: Callable[[Mapping[str, str]], Mapping[str, str]] = lambda _options: {}
     """Function that returns problems of well-formed options, by name."""
     settles: Callable[[Mapping[str, str]], Mapping[str, int | str]] = lambda _options: {}

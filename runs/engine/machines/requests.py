@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 ACTOR = "machines"
 BUDGET_S = 60.0
 """Seconds after which a round stops, so that an engine that hangs doesn't block it for longer."""
-UNANSWERED = timedelta(minutes=2)
-"""Time without the engine's response after which a request is sent again, since the process that sent it has died."""
+RESEND_AFTER = timedelta(minutes=2)
+"""Time without a response from the engine after which a request is sent again, since its sender must have died."""
 POLL_EVERY = {MachineRequest.State.WAITING: timedelta(seconds=8), MachineRequest.State.JOINED: timedelta(minutes=1)}
 HISTORY = timedelta(days=30)
 State = MachineRequest.State
@@ -63,7 +63,7 @@ def reconcile(now: datetime) -> None:
 
 
 def _insert(attempt: Attempt, source: MachineSource) -> MachineRequest | None:
-    """Create a request's row. Return None if another worker was first or the source can have no more machines."""
+    """Create a request's row. Return None if another worker was first or the source allows no more machines."""
     slug = re.sub(r"[^a-z0-9]+", "-", source.name.lower()).strip("-")[:40] or "machine"
     name = f"{slug}-{secrets.token_hex(3)}"
     try:
@@ -81,8 +81,8 @@ def _insert(attempt: Attempt, source: MachineSource) -> MachineRequest | None:
 
 def _send(request: MachineRequest) -> str:
     """Request a machine from its engine. Return the reason if the engine provides none, or ""."""
-    unanswered = MachineRequest.objects.filter(pk=request.pk, state=State.ASKING)
-    unanswered.update(looked_at=timezone.now())
+    unanswered_requests = MachineRequest.objects.filter(pk=request.pk, state=State.ASKING)
+    unanswered_requests.update(looked_at=timezone.now())
     source = request.source
     try:
         engine = provider_of(source)
@@ -91,9 +91,9 @@ def _send(request: MachineRequest) -> str:
         _fail(request, str(error))
         return f"{source.name} provided no machine: {error}"
     sentence = "The engine has accepted the request."
-    if not unanswered.update(handle=handle, state=State.WAITING, phase=MachinePhase.QUEUED, sentence=sentence):
+    if not unanswered_requests.update(handle=handle, state=State.WAITING, phase=MachinePhase.QUEUED, sentence=sentence):
         # It was released while the engine was being called.
-        _release_there(request, handle)
+        _release_at_engine(request, handle)
     return ""
 
 
@@ -106,12 +106,12 @@ def provider_of(source: MachineSource) -> MachineProvider:
 
 
 def adopt_joined(now: datetime) -> None:
-    """Mark the machines whose join code has been used as joined, and set the price of their hosts if it is known."""
+    """Mark as joined the machines whose join code was used, and set known prices of their unpriced hosts."""
     joined_requests = MachineRequest.objects.filter(state__in=MachineRequest.PENDING, code__used_at__isnull=False)
     for request in joined_requests.select_related("source"):
         if (price := request.source.gpu_hour) is not None:
-            unpriced = Host.every.filter(name=request.host_name, gpu_hour_price=None)
-            unpriced.update(gpu_hour_price=price.amount, currency=price.currency)
+            unpriced_hosts = Host.every.filter(name=request.host_name, gpu_hour_price=None)
+            unpriced_hosts.update(gpu_hour_price=price.amount, currency=price.currency)
     joined_requests.update(state=State.JOINED, joined_at=now, sentence="")
 
 
@@ -122,22 +122,22 @@ def poll(request: MachineRequest, now: datetime) -> None:
         return
     MachineRequest.objects.filter(pk=request.pk).update(looked_at=now)
     try:
-        state = provider_of(request.source).state(request.handle)
+        machine_state = provider_of(request.source).state(request.handle)
     except EngineError as error:
         sentence = f"Its state is unknown: {error}"
         MachineRequest.objects.filter(pk=request.pk, state__in=MachineRequest.LIVE).update(sentence=sentence)
         if request.state == State.WAITING and request.code_id is not None:
             codes.extend(request.code_id)  # the machine may start nevertheless
         return
-    if state.phase not in (MachinePhase.ENDED, MachinePhase.LOST):
+    if machine_state.phase not in (MachinePhase.ENDED, MachinePhase.LOST):
         unchanged_requests = MachineRequest.objects.filter(pk=request.pk, state=request.state)
-        unchanged_requests.update(phase=state.phase, sentence=state.sentence)
+        unchanged_requests.update(phase=machine_state.phase, sentence=machine_state.sentence)
         if request.state == State.WAITING and request.code_id is not None:
             codes.extend(request.code_id)
     elif request.state == State.WAITING and (request.code_id is None or codes.revoke(request.code_id)):
-        _fail(request, state.sentence)
+        _fail(request, machine_state.sentence)
     else:
-        _machine_ended(request, state, now)
+        _handle_machine_end(request, machine_state, now)
 
 
 def release(request: MachineRequest, *, by: str) -> str:
@@ -156,10 +156,10 @@ def release(request: MachineRequest, *, by: str) -> str:
             return f"{request.host_name} is {rows.get().get_state_display()}."
         Host.every.filter(name=request.host_name).update(draining=True)
     record(request.source, f"Released the machine {request.host_name}")
-    return _release_there(request, request.handle) if request.handle else ""
+    return _release_at_engine(request, request.handle) if request.handle else ""
 
 
-def _release_there(request: MachineRequest, handle: str) -> str:
+def _release_at_engine(request: MachineRequest, handle: str) -> str:
     try:
         provider_of(request.source).release(handle)
     except EngineError as error:
@@ -177,7 +177,7 @@ def _fail(request: MachineRequest, sentence: str) -> None:
     pending_requests.update(state=State.FAILED, sentence=sentence, ended_at=timezone.now(), phase=MachinePhase.ENDED)
 
 
-def _machine_ended(request: MachineRequest, state: MachineState, now: datetime) -> None:
+def _handle_machine_end(request: MachineRequest, state: MachineState, now: datetime) -> None:
     """Handle the end of a joined machine, as reported by its engine. Like a reboot, the end proves that no process is
     left there. If the engine has merely lost track of the machine, this proves nothing, and the report is ignored while
     the host still announces itself."""
@@ -205,7 +205,7 @@ def _end_host(host: Host, state: MachineState, *, proved: bool, now: datetime) -
 
 
 def _due_requests(now: datetime) -> list[MachineRequest]:
-    is_due = Q(state=State.ASKING, created_at__lt=now - UNANSWERED) & _unpolled_since(now - UNANSWERED)
+    is_due = Q(state=State.ASKING, created_at__lt=now - RESEND_AFTER) & _unpolled_since(now - RESEND_AFTER)
     for state, interval in POLL_EVERY.items():
         is_due |= Q(state=state) & _unpolled_since(now - interval)
     rows = MachineRequest.objects.filter(is_due).select_related("source", "attempt")

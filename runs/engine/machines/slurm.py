@@ -94,7 +94,7 @@ class Slurm:
     def state(self, handle: str) -> MachineState:
         row = self._row(handle)
         if row is None:
-            return self._recorded(handle)
+            return self._describe_forgotten_job(handle)
         state, reason, node, name = row
         if state in PENDING_STATES:
             return MachineState(
@@ -104,7 +104,7 @@ class Slurm:
         if state in STARTING_STATES:
             return MachineState(MachinePhase.STARTING, f"Job {handle} is waiting for {node or 'its node'} to be ready.")
         if state in END_REASONS:
-            return self._ended(handle, state, name)
+            return self._describe_end(handle, state, name)
         return MachineState(MachinePhase.RUNNING, f"Job {handle} is running on {node or 'its node'}.")
 
     def release(self, handle: str) -> None:
@@ -160,7 +160,7 @@ class Slurm:
         return self.options.get("source") or str(settings.BASE_DIR)
 
     def _row(self, handle: str) -> tuple[str, str, str, str] | None:
-        """Look up the state, reason, node and name of a job; None if the controller has forgotten it."""
+        """Look up the state, reason, node and name of a job; return None if the controller has forgotten it."""
         columns = "--format=%T|%r|%N|%j"
         try:
             output = self._run("squeue", f"--jobs={handle}", "--states=all", "--noheader", columns).strip()
@@ -173,7 +173,7 @@ class Slurm:
         state, reason, node, name = [*output.splitlines()[0].split("|"), "", "", ""][:4]
         return state, reason, node, name
 
-    def _recorded(self, handle: str) -> MachineState:
+    def _describe_forgotten_job(self, handle: str) -> MachineState:
         """Describe the end of a job that the controller has forgotten, with its last state if there is accounting. The
         controller forgets a job only minutes after its end."""
         columns = "--format=State,JobName%64"
@@ -185,9 +185,9 @@ class Slurm:
         state = state.split(" ")[0].strip()  # CANCELLED by 1000
         if state not in END_REASONS:
             return MachineState(MachinePhase.ENDED, f"Slurm no longer knows job {handle}, so it has ended.")
-        return self._ended(handle, state, name.partition("|")[0].strip())
+        return self._describe_end(handle, state, name.partition("|")[0].strip())
 
-    def _ended(self, handle: str, state: str, name: str) -> MachineState:
+    def _describe_end(self, handle: str, state: str, name: str) -> MachineState:
         sentence = f"Job {handle} ended: {END_REASONS[state]}."
         log_end = self._log_end(name) if state in ("COMPLETED", "FAILED", "LAUNCH_FAILED") else ""
         return MachineState(MachinePhase.ENDED, f"{sentence}{log_end}", taken_back=state in TAKEN_BACK_STATES)
@@ -205,7 +205,7 @@ class Slurm:
         return f" Last line of its log: {last_line[:MAX_OUTPUT]}" if last_line else ""
 
     def _run(self, *argv: str, variables: Mapping[str, str] | None = None) -> str:
-        """Run a command and return its output. Raises EngineError with the command's message."""
+        """Run a command and return its output. Raises EngineError if it can't be run, fails or takes too long."""
         passed_variables = {name: os.environ[name] for name in PASSED_VARIABLES if name in os.environ}
         try:
             result = subprocess.run(

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 KEY = "measured"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FLUSH_S = 5.0
-"""Seconds between two writes, so that measuring stays cheap, and between two attempts while Redis is unreachable."""
+"""Seconds between two writes, which keeps measuring cheap, and between two tries while Redis is unreachable."""
 _BEYOND, _SUM = "+Inf", "sum"
 
 
@@ -48,18 +48,18 @@ class _DurationSums:
         """Add the pending measurements to the sums in Redis; keep them if Redis is unreachable."""
         with self._lock:
             self._due = time.monotonic() + FLUSH_S
-            pending, self._pending = self._pending, Counter()
-        if not pending or self._has_sent(pending):
+            pending_sums, self._pending = self._pending, Counter()
+        if not pending_sums or self._send(pending_sums):
             return
         with self._lock:
-            self._pending.update(pending)
+            self._pending.update(pending_sums)
 
-    def _has_sent(self, pending: Counter[str]) -> bool:
+    def _send(self, pending_sums: Counter[str]) -> bool:
         if not settings.REDIS_URL:
             return False
         try:
-            with client() as connected, connected.pipeline(transaction=True) as pipe:
-                for name, amount in pending.items():
+            with client() as connection, connection.pipeline(transaction=True) as pipe:
+                for name, amount in pending_sums.items():
                     pipe.hincrbyfloat(KEY, name, amount)
                 pipe.execute()
         except (redis.RedisError, OSError) as error:
@@ -68,14 +68,14 @@ class _DurationSums:
         return True
 
     def read(self) -> dict[str, float]:
-        """Read the sums of all processes; if no Redis is configured, those of this process."""
+        """Read the sums of all processes, or of this one without a Redis URL; return {} if Redis is unreachable."""
         self.flush()
         if not settings.REDIS_URL:
             with self._lock:
                 return {name: float(amount) for name, amount in self._pending.items()}
         try:
-            with client() as connected:
-                stored_sums: Any = connected.hgetall(KEY)
+            with client() as connection:
+                stored_sums: Any = connection.hgetall(KEY)
         except (redis.RedisError, OSError):
             return {}
         return {name.decode(): float(amount) for name, amount in stored_sums.items()}
@@ -95,7 +95,7 @@ def measuring(name: MeasuredDuration) -> Iterator[None]:
 
 def histograms() -> dict[MeasuredDuration, tuple[list[tuple[str, float]], float]]:
     """Return Prometheus's cumulative buckets and the sum of each duration. Return {} while Redis is unreachable, since
-    a counter that drops to a part of its value would look like a restart."""
+    a counter that drops would look like a restart."""
     seconds = sums.read()
     result = {}
     for name in MeasuredDuration if seconds else ():

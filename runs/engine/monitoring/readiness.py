@@ -28,7 +28,7 @@ def problems() -> list[str]:
 
 
 def ticked_at() -> float | None:
-    """Return the time of the last tick's end in Unix seconds; None if there has been no tick."""
+    """Return the time of the last tick's end in Unix seconds, or None if there has been no tick."""
     try:
         return (Path(settings.DATA_DIR) / TICKED).stat().st_mtime
     except OSError:
@@ -44,8 +44,8 @@ def _database() -> str:
         log.warning("not ready: the database doesn't respond", exc_info=error)  # once per outage (http/outage.py)
         return "The database can't be reached. Start it, or correct CONTROLPLANE_DATABASE_URL."
     if missing_count:
-        behind = f"The database is older than this version (missing migrations: {missing_count})."
-        return f"{behind} Run `manage.py serve prepare`."
+        problem = f"The database is older than this version (missing migrations: {missing_count})."
+        return f"{problem} Run `manage.py serve prepare`."
     return ""
 
 
@@ -64,8 +64,8 @@ def _redis() -> str:
     if not settings.REDIS_URL:
         return "No Redis is configured. Set REDIS_URL, or start with `manage.py up`, which includes one."
     try:
-        with client() as connected:
-            connected.ping()
+        with client() as connection:
+            connection.ping()
     except (redis.RedisError, OSError) as error:
         log.warning("not ready: Redis doesn't respond: %s", error)
         return "Redis can't be reached. Start it, or correct REDIS_URL."

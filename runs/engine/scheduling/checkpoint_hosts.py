@@ -45,9 +45,9 @@ def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
         need = gpu_queue.need_of(run)
     except ContractError:
         return home
-    sharing = [host for host in Host.objects.exclude(pk=home.pk) if host.inventory.get("runs_folder") == folder]
-    able = (host for host in sharing if not leasing.host_problem(host, now))
-    return next((host for host in able if isinstance(leasing.allocate(need, host, {}), Placement)), home)
+    sharing_hosts = [host for host in Host.objects.exclude(pk=home.pk) if host.inventory.get("runs_folder") == folder]
+    able_hosts = (host for host in sharing_hosts if not leasing.host_problem(host, now))
+    return next((host for host in able_hosts if isinstance(leasing.allocate(need, host, {}), Placement)), home)
 
 
 def host_for(checkpoint: Checkpoint) -> Host | None:
@@ -58,8 +58,8 @@ def host_for(checkpoint: Checkpoint) -> Host | None:
 
 
 def host_of_start(run: Run) -> Host | None:
-    """Choose the host for an evaluation of a run's starting model: the one that trained the run. Return None for any
-    host, if launches can't go there and the run was not launched for a particular host."""
+    """Choose the host for evaluating a run's starting model: that of `host_for` if it is a checkpoint, or else the one
+    that trained the run. Return None for any host, if launches can't go there and no host was chosen for the run."""
     if start := checkpoints.by_folder(run.spec.get("start_from") or ""):
         return host_for(start)
     home = run.latest().host

@@ -52,7 +52,7 @@ def dispatch_ready() -> int:
     attempts started."""
     started_count = 0
     capacity: Capacity | None = None
-    for attempt in gpu_queue.waiting().select_related("run__owner", "run__group"):
+    for attempt in gpu_queue.queued_attempts().select_related("run__owner", "run__group"):
         capacity = capacity or Capacity.read()
         try:
             result = _start_somewhere(attempt, capacity)
@@ -81,16 +81,16 @@ def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
     except ContractError as error:
         _give_up(attempt, error)
         return False
-    unclaimed = Attempt.objects.filter(pk=attempt.pk, status=RunStatus.STARTING, claimed_at=None)
+    unclaimed_attempt = Attempt.objects.filter(pk=attempt.pk, status=RunStatus.STARTING, claimed_at=None)
     sent_count = attempt.launches_sent
-    if not unclaimed.filter(launches_sent=sent_count).update(launches_sent=sent_count + 1, launch_sent_at=now):
+    if not unclaimed_attempt.filter(launches_sent=sent_count).update(launches_sent=sent_count + 1, launch_sent_at=now):
         return False
     arguments = [to_dict(spec), attempt_token(attempt.pk)]
     try:
         host_commands.send(spec.placement.host, Task.LAUNCH_RUN, arguments)
     except host_commands.BrokerDown as error:
         log.warning("launch of %s was not sent: %s", attempt.pk, error)
-        unclaimed.filter(launches_sent=sent_count + 1).update(launches_sent=sent_count, launch_sent_at=None)
+        unclaimed_attempt.filter(launches_sent=sent_count + 1).update(launches_sent=sent_count, launch_sent_at=None)
         return False
     return True
 
@@ -117,7 +117,7 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
         if isinstance(result, Shortage):
             return result
         try:
-            started = _start(attempt, *result)
+            has_started = _start(attempt, *result)
         except limits.OverLimit as error:
             return Shortage(str(error))
         except IntegrityError:
@@ -125,11 +125,11 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
             attempt.refresh_from_db(fields=SET_BY_START)
             capacity.read_again()
             continue
-        if started:
+        if has_started:
             capacity.occupy(*result, attempt.run)
         else:
             capacity.read_again()
-        return started
+        return has_started
     return Shortage("waits for its turn")
 
 
@@ -137,12 +137,12 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
     """Write the leases, the status STARTING and the first seq in one transaction, and send the launch on commit. Return
     False if the attempt is no longer queued."""
     spec, servers = spec_of(attempt.run), None
-    if warm.takes_part(spec) and placement.warm is None:
+    if warm.shares_servers(spec) and placement.warm is None:
         placement, servers = warm.split(placement, spec, f"{new_run_id()}-1")
     with transaction.atomic():
         limits.claim_start(attempt.run)
         first_seq = _first_seq(attempt)
-        placement = spending.placed(attempt, host, placement)
+        placement = spending.with_spending(attempt, host, placement)
         facts = {"host": host, "placement": to_dict(placement), "first_seq": first_seq, "last_seq": first_seq - 1}
         if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
             return False
@@ -163,16 +163,15 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
     """End an unstarted attempt whose spec this version can't read (after a downgrade), so that it doesn't block
     others."""
     log.error("%s can't be launched: %s", attempt.pk, error)
-    detail, unclaimed = f"The run's spec can't be read: {error}", Q(claimed_at=None)
+    detail, is_unclaimed = f"The run's spec can't be read: {error}", Q(claimed_at=None)
     with transaction.atomic():
         reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
-        if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
+        if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=is_unclaimed):
             leasing.release_or_quarantine(attempt, None, by=actor, proved=True)
             lifecycle.detach(attempt, proved=True)
 
 
 def _store_shortage(attempt: Attempt, shortage: Shortage) -> None:
-    """Store what the attempt is waiting for, if that has changed."""
     hold = shortage.hold
     columns = {
         "waits_for": shortage.text[:200],

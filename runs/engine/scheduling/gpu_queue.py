@@ -27,14 +27,14 @@ ORDER = ("-priority", "turn", "pk")
 """Columns that order the queue, in Django's notation; `key` and `position_of` derive from them."""
 
 
-def waiting() -> QuerySet[Attempt]:
+def queued_attempts() -> QuerySet[Attempt]:
     """List the queued attempts in the order in which they may start."""
     return Attempt.objects.filter(status=RunStatus.QUEUED).order_by(*ORDER)
 
 
 def positions() -> dict[str, int]:
     """Map the ids of the queued attempts to their positions, from 1."""
-    return {pk: position for position, pk in enumerate(waiting().values_list("pk", flat=True), start=1)}
+    return {pk: position for position, pk in enumerate(queued_attempts().values_list("pk", flat=True), start=1)}
 
 
 def position_of(attempt: Attempt) -> tuple[int, int]:
@@ -165,8 +165,8 @@ class Capacity:
         return min(shortages, key=_wait_rank, default=Shortage("no host is known yet"))
 
     def _servers_to_end(self, need: Need, host: Host, keep: IdleServer | None) -> tuple[str, ...]:
-        """List the idle warm servers of a host that must end to make room for a run, longest idle first; () if their
-        end is not enough."""
+        """List the idle warm servers of a host that must end to make room for a run, longest idle first; return () if
+        ending them is not enough."""
         remaining_holds, server_ids = dict(self.taken[host.pk]), []
         for server in [server for server in self.idle.on(host) if server != keep]:
             remaining_holds = {name: hold for name, hold in remaining_holds.items() if hold.run_id != server.run_id}
@@ -177,11 +177,11 @@ class Capacity:
 
     def reserve(self, need: Need, host_id: int | None, run: Run) -> None:
         """Reserve free resources for a waiting run, except on hosts that can't take launches, since nobody knows when
-        they will again (leasing.keepable covers similar cases)."""
+        they can again (leasing.resources_to_reserve covers similar cases)."""
         hold = Hold.of(run, Waits.KEPT)
         for host in self.hosts:
             if host_id in (None, host.pk) and not leasing.host_problem(host, timezone.now()):
-                names = leasing.keepable(need, host, self.taken[host.pk])
+                names = leasing.resources_to_reserve(need, host, self.taken[host.pk])
                 self.taken[host.pk].update(dict.fromkeys(names, hold))
 
     def occupy(self, host: Host, placement: Placement, run: Run) -> None:
@@ -196,7 +196,7 @@ class Capacity:
             self._owners[run.owner_id] = replace(allowance, running=allowance.running + 1, queued=allowance.queued - 1)
 
     def over_limit(self, run: Run) -> Shortage | None:
-        """Describe what a run is waiting for if its owner or its group has reached a limit; None if neither has.
+        """Describe what a run is waiting for if its owner or its group has reached a limit; return None if neither has.
         Nothing is reserved for such a run, since runs behind it may have other owners and groups."""
         if run.group is not None and run.group.at_once:
             if run.group.pk not in self._groups:
@@ -211,10 +211,10 @@ class Capacity:
         allowance = self._owners[run.owner_id]
         return None if allowance.may_start else Shortage(allowance.wait)
 
-    def walk(self, line: Iterable[Attempt]) -> Iterator[tuple[Attempt, tuple[Host, Placement] | Shortage]]:
+    def walk(self, queue: Iterable[Attempt]) -> Iterator[tuple[Attempt, tuple[Host, Placement] | Shortage]]:
         """Simulate a pass of the dispatcher: yield each attempt with its placement or shortage. Attempts that could
         start take their resources here, but nothing is started."""
-        for attempt in line:
+        for attempt in queue:
             try:
                 result = self.over_limit(attempt.run) or self.find_for(attempt)
             except ContractError as error:
@@ -233,8 +233,8 @@ class Capacity:
 def capacity_behind(priority: int) -> tuple[Capacity, int]:
     """Return the capacity left for a new run of this priority, and the number of waiting runs ahead of it."""
     capacity = Capacity.read()
-    line = waiting().filter(priority__gte=priority).select_related("run__owner", "run__group")
-    return capacity, sum(isinstance(result, Shortage) for _, result in capacity.walk(line))
+    queue = queued_attempts().filter(priority__gte=priority).select_related("run__owner", "run__group")
+    return capacity, sum(isinstance(result, Shortage) for _, result in capacity.walk(queue))
 
 
 def _wait_rank(shortage: Shortage) -> int:

@@ -1,6 +1,6 @@
-"""GPU memory that attached vLLM servers keep, some from every run that sent them weights over NCCL, until they restart.
-What they keep from one run is within a receipt's margin and becomes part of the next run's idle memory, so only a
-series of receipts shows it."""
+"""GPU memory that attached vLLM servers keep until they restart: a little from each run that sends them weights over
+NCCL. What one run leaves is within a receipt's margin and becomes part of the next run's idle memory, so only a series
+of receipts shows it."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from runs.engine.models import Attempt
 from workers.contract.run.hardware import WeightSync
 
 MIN_MIB = 64
-"""Smallest difference that isn't noise."""
+"""Smallest difference, in MiB, that isn't treated as noise."""
 MAX_RECEIPTS = 100
 """Number of a host's newest receipts that are read."""
 
@@ -28,7 +28,7 @@ class KeptMemory:
 
 @dataclass
 class _ReceiptChain:
-    """The receipts of one GPU, newest first, back to the last release of memory between two of them."""
+    """The receipts of one GPU, newest first, back to the last release of memory between two receipts."""
 
     parts: list[int] = field(default_factory=list)
     servers: dict[str, None] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from workers.contract.wire.documents import ContractError, to_dict
 log = logging.getLogger(__name__)
 
 TRAINING_KINDS = frozenset({"train", "trial"})
-"""Kinds of runs with a normal priority. Other kinds come last in the queue unless a person raises their priority."""
+"""Kinds of runs that get the requested priority. Others come last in the queue unless a user raises theirs."""
 
 
 class NotResumable(Exception):
@@ -34,10 +34,8 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     """Freeze the spec and queue the run's first attempt, which is dispatched on commit if its resources are free. With
     `dispatch=False`, the caller submits several runs and dispatches once. Raises QueueFull if the owner may not queue
     more runs, and ContractError if the request is invalid or the user may not launch it."""
-    if not endpoint.may_open(user, request.episodes):
-        raise ContractError(endpoint.REFUSED)
     run_id = new_run_id()
-    spec = freeze(request, run_id)
+    spec = _frozen(request, user, run_id)
     dataset_version, reward_version, profile = request.chosen_rows()
     run = Run(
         id=run_id,
@@ -55,6 +53,21 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     )
     priority = request.priority if spec.kind in TRAINING_KINDS else Priority.JOB
     return _insert(run, spec, priority=priority, dispatch=dispatch)
+
+
+def refusal(request: LaunchRequest, user: User) -> str:
+    """Return why `submit` would refuse a request, whatever the queue, or "" if it would accept it."""
+    try:
+        _frozen(request, user, "")
+    except ContractError as error:
+        return str(error)
+    return ""
+
+
+def _frozen(request: LaunchRequest, user: User, run_id: str) -> RunSpec:
+    if not endpoint.may_open(user, request.episodes):
+        raise ContractError(endpoint.ADMIN_ONLY)
+    return freeze(request, run_id)
 
 
 def submit_job(source: Run, spec: RunSpec, *, host: Host | None, user: User) -> Run:
@@ -87,8 +100,8 @@ def _insert(run: Run, spec: RunSpec, *, priority: int, dispatch: bool = True) ->
 
 
 def _lock_sources(run: Run) -> None:
-    """Lock the rows that the run needs, so that they can't be deleted concurrently. Raises ContractError if one is
-    gone."""
+    """Lock the dataset, and the run whose model is used, so that they can't be deleted concurrently. Raises
+    ContractError if one of them has been deleted."""
     dataset = run.dataset_version.dataset
     if not Dataset.objects.select_for_update(no_key=True).filter(pk=dataset.pk).values_list("pk"):
         raise ContractError(f"the dataset {dataset.name} was deleted")
@@ -103,10 +116,10 @@ def resume(run: Run, user: User, checkpoint: Checkpoint | None = None) -> Attemp
     return _resume(run, user.get_username(), {}, checkpoint=checkpoint)
 
 
-def resume_planned(attempt: Attempt, *, actor: str, number: int, of: int) -> Attempt:
+def resume_planned(attempt: Attempt, *, actor: str, number: int, total: int) -> Attempt:
     """Queue the resume that was planned at the end of `attempt`, which must still be the run's last attempt. `number`
-    is the resume's number among the `of` automatic ones, or 0 if it isn't counted."""
-    data = {"automatic": number, "of": of} if number else {}
+    is its number among the `total` automatic resumes that are allowed, or 0 if this resume isn't counted."""
+    data = {"automatic": number, "of": total} if number else {}
     return _resume(attempt.run, actor, data, planned_on=attempt)
 
 
@@ -144,7 +157,7 @@ def _resume(
                 raise NotResumable(f"{run.name} was deleted. Restore it first.")
             if planned_on is not None and (last.pk != planned_on.pk or last.resumes_at is None):
                 raise NotResumable(f"{run.name} no longer has a planned resume.")
-            if problem := spending.used_up(run, last.number + 1):
+            if problem := spending.exhausted_limit(run, last.number + 1):
                 raise NotResumable(problem)
             Attempt.objects.filter(pk=last.pk).update(resumes_at=None)
             checkpoint = checkpoint or checkpoint_hosts.resume_point(run)

@@ -100,7 +100,7 @@ def runs_code(spec: RewardSpec | PartSpec) -> bool:
 
 
 def beside_a_server(need: Need, hardware: HardwareSpec) -> Need:
-    """Return the part of a run's need that is left if its servers are already running."""
+    """Return what a run still needs if its servers are already running."""
     count = hardware.vllm_server.count if hardware.vllm_server else 0
     return replace(need, server_gpus=0, ports=need.ports - count, pinned_server=(), first_port=None)
 
@@ -123,12 +123,12 @@ def leased() -> defaultdict[int, dict[str, Hold]]:
     return by_host
 
 
-def keepable(need: Need, host: Host, unavailable: Unavailable) -> list[str]:
+def resources_to_reserve(need: Need, host: Host, unavailable: Unavailable) -> list[str]:
     """List the free resources of the host that should be reserved for a waiting attempt. The list is empty for a host
     where the attempt could not start even after every run there had ended, because what it lacks is in quarantine or
     missing. Only an operator can change that, which may take days, and one broken GPU must not block a whole host."""
-    quarantined = {name: hold for name, hold in unavailable.items() if hold.how == Waits.QUARANTINED}
-    if isinstance(allocate(need, host, quarantined, leased=unavailable), Shortage):
+    quarantined_holds = {name: hold for name, hold in unavailable.items() if hold.how == Waits.QUARANTINED}
+    if isinstance(allocate(need, host, quarantined_holds, leased=unavailable), Shortage):
         return []
     return [
         f"{pick.kind}:{index}" for pick in _picks(need, host, unavailable, leased=unavailable) for index in pick.indexes
@@ -144,8 +144,8 @@ def allocate(
         return Shortage(problem)
     gpus = _gpus_of(host)
     if not (need.pinned or need.pinned_server) and len(gpus) < need.gpus + need.server_gpus:
-        available, needed_count = _count(len(gpus), "GPU"), need.gpus + need.server_gpus
-        return Shortage(f"host {host.name} has {available}; this run needs {needed_count}")
+        availability, needed_count = _count(len(gpus), "GPU"), need.gpus + need.server_gpus
+        return Shortage(f"host {host.name} has {availability}; this run needs {needed_count}")
     picks = _picks(need, host, unavailable, leased=unavailable if leased is None else leased)
     shortage = next((pick.shortage for pick in picks if pick.shortage), None)
     if shortage:
@@ -164,7 +164,7 @@ def allocate(
 
 
 def _lora_kernels(host: Host, gpus: tuple[int, ...]) -> str:
-    """Return the name of the LoRA kernels tuned for the host's vLLM version and these GPUs; "" if there are none."""
+    """Return the name of the LoRA kernels tuned for the host's vLLM version and these GPUs, or "" if there are none."""
     names = {gpu["index"]: str(gpu.get("name") or "") for gpu in host.inventory.get("gpus") or []}
     folders = {adapters.kernels(names.get(index, ""), host.vllm) for index in gpus}
     folder = folders.pop() if len(folders) == 1 else None
@@ -215,22 +215,22 @@ def _choose(
     already has."""
     if pinned:
         # A port may be outside the host's range; a missing GPU is never available.
-        absent = [index for index in pinned if kind != "port" and index not in pool]
-        if absent:
-            text = f"host {host.name} has no {word} {absent[0]}, which this run's profile requires"
+        absent_indexes = [index for index in pinned if kind != "port" and index not in pool]
+        if absent_indexes:
+            text = f"host {host.name} has no {word} {absent_indexes[0]}, which this run's profile requires"
             return _Pick(kind, (), Shortage(text))
-        free = tuple(index for index in pinned if f"{kind}:{index}" not in unavailable)
-        missing = len(pinned) - len(free)
-        return _Pick(kind, free, _waits(word, kind, pinned, unavailable, missing) if missing else None)
+        indexes = tuple(index for index in pinned if f"{kind}:{index}" not in unavailable)
+        missing = len(pinned) - len(indexes)
+        return _Pick(kind, indexes, _shortage(word, kind, pinned, unavailable, missing) if missing else None)
     if count <= 0:
         return _Pick(kind, ())
     candidates = [index for index in pool if index not in excluding]
     if len(pool) - len(excluding) < count:
         text = f"host {host.name} has {_count(len(pool), word)}; this run needs {count + len(excluding)}"
         return _Pick(kind, (), Shortage(text))
-    free = tuple(islice((index for index in candidates if f"{kind}:{index}" not in unavailable), count))
-    missing = count - len(free)
-    return _Pick(kind, free, _waits(word, kind, candidates, unavailable, missing) if missing else None)
+    indexes = tuple(islice((index for index in candidates if f"{kind}:{index}" not in unavailable), count))
+    missing = count - len(indexes)
+    return _Pick(kind, indexes, _shortage(word, kind, candidates, unavailable, missing) if missing else None)
 
 
 def insert_leases(attempt: Attempt, host: Host, placement: Placement) -> None:
@@ -265,8 +265,8 @@ def release_or_quarantine(attempt: Attempt, receipt: Receipt | None, *, by: str,
 
 def release(lease: Lease, *, by: str) -> bool:
     """Release a quarantined lease, and return whether it was still in quarantine."""
-    quarantined = Lease.objects.filter(pk=lease.pk, state=Lease.QUARANTINED)
-    return bool(quarantined.update(state=Lease.RELEASED, released_at=timezone.now(), released_by=by))
+    quarantined_lease = Lease.objects.filter(pk=lease.pk, state=Lease.QUARANTINED)
+    return bool(quarantined_lease.update(state=Lease.RELEASED, released_at=timezone.now(), released_by=by))
 
 
 def _gpus_of(host: Host) -> list[int]:
@@ -286,10 +286,10 @@ def _ports_of(host: Host, leased: Unavailable) -> list[int]:
     return [port for port in range(int(first_port), int(last_port) + 1) if port not in foreign]
 
 
-def _waits(word: str, kind: str, pool: Sequence[int], unavailable: Unavailable, missing: int) -> Shortage:
+def _shortage(word: str, kind: str, pool: Sequence[int], unavailable: Unavailable, missing_count: int) -> Shortage:
     names = [f"{kind}:{index}" for index in sorted(pool) if f"{kind}:{index}" in unavailable]
     name = min(names, key=lambda name: _PRECEDENCE.index(unavailable[name].how))
-    remainder = f" and {missing - 1} more" if missing > 1 else ""
+    remainder = f" and {missing_count - 1} more" if missing_count > 1 else ""
     return Shortage(f"waits for {word} {name.partition(':')[2]}{remainder}", unavailable[name])
 
 

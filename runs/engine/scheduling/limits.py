@@ -38,20 +38,20 @@ class Allowance:
 
     @property
     def room(self) -> int | None:
-        """The number of runs that may still be queued; None for any number."""
+        """The number of runs that may still be queued, or None for any number."""
         return max(0, self.max_queued - self.queued) if self.max_queued else None
 
-    def no_room(self, adding: int = 1) -> str:
-        """Explain why the user may not queue `adding` more runs, or return "" if the user may."""
-        if self.room is None or adding <= self.room:
+    def no_room(self, new_runs: int = 1) -> str:
+        """Explain why the user may not queue `new_runs` more runs, or return "" if the user may."""
+        if self.room is None or new_runs <= self.room:
             return ""
         runs = "1 run" if self.queued == 1 else f"{self.queued} runs"
-        addition = f"; this would add {adding}" if adding > 1 else ""
+        addition = f"; this would add {new_runs}" if new_runs > 1 else ""
         return f"{self.person} has {runs} in the queue and may have {self.max_queued}{addition}."
 
     @property
     def wait(self) -> str:
-        """What a run is waiting for while its owner is at the limit."""
+        """The reason why a run is waiting while its owner is at the limit."""
         ends_needed = self.running - self.max_running + 1
         if self.running == 1:
             condition = f"{self.person}'s running run ends"
@@ -87,13 +87,13 @@ def lock_user(user_id: int) -> User:
     return User.objects.select_for_update(no_key=True).get(pk=user_id)
 
 
-def claim_room(user_id: int, adding: int = 1) -> None:
-    """Lock the user and check the queue limit. Call it in the transaction that queues `adding` runs, before any of them
-    is queued. Raises QueueFull."""
+def claim_room(user_id: int, new_runs: int = 1) -> None:
+    """Lock the user and check the queue limit. Call it in the transaction that queues the `new_runs`, before any of
+    them is queued. Raises QueueFull if they would exceed the limit."""
     user = lock_user(user_id)
     if not max_queued(user):
         return
-    if problem := allowance(user).no_room(adding):
+    if problem := allowance(user).no_room(new_runs):
         raise QueueFull(f"{problem} {TO_MAKE_ROOM}")
 
 
@@ -109,7 +109,7 @@ def group_wait(group: RunGroup, running: int) -> str:
 
 def claim_start(run: Run) -> None:
     """Lock the run's owner and check the limits on active runs. Call it in the transaction that starts the run. Raises
-    OverLimit."""
+    OverLimit if the owner or the run's group has as many active runs as allowed."""
     group_limit = run.group.at_once if run.group else None
     if not (group_limit or max_running(run.owner)):
         return

@@ -45,21 +45,21 @@ def plan(attempt: Attempt, now: datetime | None = None) -> bool:
     run = Run.objects.filter(pk=attempt.run_id).first()
     if run is None:  # a person has deleted it since
         return False
-    recovery, used = recovery_of(run), resumes_used(run)
+    recovery, used_count = recovery_of(run), resumes_used(run)
     checkpoint = checkpoints.last(run)
     is_counted = not _made_progress(attempt, checkpoint)
-    if (is_counted and used >= recovery.resumes) or (
+    if (is_counted and used_count >= recovery.resumes) or (
         checkpoint is not None and not checkpoints.has_steps_after(run, checkpoint.step)
     ):
         return False
     if RunEvent.objects.filter(attempt=attempt, kind="resume_planned").exists():
         return False
     now = now or timezone.now()
-    resumes_at = now + pause(recovery, used if is_counted else 0)
+    resumes_at = now + pause(recovery, used_count if is_counted else 0)
     is_latest = not run.attempts.filter(number__gt=attempt.number).exists()
     if not is_latest or not Attempt.objects.filter(pk=attempt.pk).update(resumes_at=resumes_at):
         return False
-    data = {"resumes_at": resumes_at.isoformat(), "number": used + 1 if is_counted else 0, "of": recovery.resumes}
+    data = {"resumes_at": resumes_at.isoformat(), "number": used_count + 1 if is_counted else 0, "of": recovery.resumes}
     RunEvent.objects.create(run=run, attempt=attempt, at=now, kind="resume_planned", actor=ACTOR, data=data)
     attempt.resumes_at = resumes_at
     return True
@@ -80,7 +80,7 @@ def resume_due(now: datetime) -> None:
             continue
         number = _number(run, attempt, checkpoints.last(run))
         try:
-            launching.resume_planned(attempt, actor=ACTOR, number=number, of=recovery_of(run).resumes)
+            launching.resume_planned(attempt, actor=ACTOR, number=number, total=recovery_of(run).resumes)
         except launching.NotResumable:
             _clear_planned(attempt)
         except QueueFull as error:
@@ -107,7 +107,7 @@ class PlannedResume:
     """The checkpoint's step; None if the run starts from the beginning."""
 
 
-def planned(run: Run, attempt: Attempt) -> PlannedResume | None:
+def planned_resume(run: Run, attempt: Attempt) -> PlannedResume | None:
     if attempt.resumes_at is None:
         return None
     checkpoint = checkpoints.last(run)

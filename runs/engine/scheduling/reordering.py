@@ -24,7 +24,7 @@ class NotWaiting(Exception):
 def move_run(run: Run, user: User, *, before: Run | None = None, after: Run | None = None) -> bool:
     """Move a run directly before or after another one, or to the front. Return False if it was already there."""
     with transaction.atomic():
-        queue = _locked()
+        queue = _lock_queue()
         moved, neighbour = _find(queue, run), before or after
         index, target = queue.index(moved), queue.index(_find(queue, neighbour)) if neighbour else 0
         if index == target or (before and index < target) or (after and index > target):
@@ -36,7 +36,7 @@ def move_run(run: Run, user: User, *, before: Run | None = None, after: Run | No
 def set_priority(run: Run, priority: Priority, user: User) -> bool:
     """Set a queued run's priority. Return False if it already had that priority."""
     with transaction.atomic():
-        attempt = _find(_locked(), run)
+        attempt = _find(_lock_queue(), run)
         previous_priority = attempt.priority
         if previous_priority == priority:
             return False
@@ -46,11 +46,11 @@ def set_priority(run: Run, priority: Priority, user: User) -> bool:
     return True
 
 
-def _locked() -> list[Attempt]:
+def _lock_queue() -> list[Attempt]:
     """Lock the whole queue until the end of the transaction and return it in order. Rows are locked in a fixed order,
     so that concurrent moves can't deadlock."""
     # The runs' rows are not locked, because writers of metrics may hold them.
-    rows = gpu_queue.waiting().select_related("run").select_for_update(of=("self",)).order_by("pk")
+    rows = gpu_queue.queued_attempts().select_related("run").select_for_update(of=("self",)).order_by("pk")
     return sorted(rows, key=gpu_queue.key)
 
 
@@ -64,14 +64,14 @@ def _find(queue: Sequence[Attempt], run: Run) -> Attempt:
 def _move_to(moved: Attempt, queue: list[Attempt], target: int, user: User) -> None:
     """Move an attempt to index `target` of the queue, and record the move."""
     index, previous_priority = queue.index(moved), moved.priority
-    remaining = [attempt for attempt in queue if attempt is not moved]
-    attempt_above = remaining[target - 1] if target else None
-    attempt_below = remaining[target] if target < len(remaining) else None
+    other_attempts = [attempt for attempt in queue if attempt is not moved]
+    attempt_above = other_attempts[target - 1] if target else None
+    attempt_below = other_attempts[target] if target < len(other_attempts) else None
     # It takes the priority of the last run that it passes.
-    moved.priority = remaining[target].priority if target < index else remaining[target - 1].priority
+    moved.priority = other_attempts[target].priority if target < index else other_attempts[target - 1].priority
     lower, upper = _bounds(attempt_above, attempt_below, moved.priority)
     if not lower < (lower + upper) / 2 < upper:
-        _spread_turns(remaining, moved.priority)
+        _spread_turns(other_attempts, moved.priority)
         lower, upper = _bounds(attempt_above, attempt_below, moved.priority)
     moved.turn = (lower + upper) / 2
     moved.save(update_fields=["priority", "turn"])

@@ -10,8 +10,8 @@ from workers.contract.run.spec import Placement
 from workers.contract.wire.documents import ContractError, from_dict
 
 
-def placed(attempt: Attempt, host: Host, placement: Placement) -> Placement:
-    """Add to a placement what earlier attempts used and the host's price, which applies to the whole attempt."""
+def with_spending(attempt: Attempt, host: Host, placement: Placement) -> Placement:
+    """Return a placement with what earlier attempts used and the host's price, which applies to the whole attempt."""
     spent = spent_before(attempt.run, attempt.number)
     return replace(placement, gpu_hour_price=host.gpu_hour_price, currency=host.currency, spent=spent)
 
@@ -29,7 +29,7 @@ def spent_before(run: Run, number: int) -> Spent:
     return Spent(hours, money)
 
 
-def used_up(run: Run, number: int) -> str:
+def exhausted_limit(run: Run, number: int) -> str:
     """Explain which limit the attempts before `number` have used up; return "" if there is none."""
     spec, spent = readable_spec(run), spent_before(run, number)
     limits = spec.limits if spec else LimitsSpec()  # a spec of another version can't be launched anyway

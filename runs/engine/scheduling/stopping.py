@@ -33,10 +33,10 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool
     now = timezone.now()
     is_weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
     with transaction.atomic():
-        updated = Attempt.objects.filter(is_weaker, pk=attempt.pk, status__in=ACTIVE).update(
+        updated_count = Attempt.objects.filter(is_weaker, pk=attempt.pk, status__in=ACTIVE).update(
             stop_mode=mode, stop_requested_by=user, stop_requested_at=Coalesce("stop_requested_at", now)
         )
-        if not updated:
+        if not updated_count:
             return False
         add_event(attempt, "requested", user.get_username(), mode=mode.value)
         if not cancel(attempt, user, dispatch=dispatch):

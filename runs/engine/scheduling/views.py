@@ -34,11 +34,11 @@ def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @operator_required
 def queue_priority(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run, value = queries.run_for(request, run_id), request.POST.get("priority", "")
-    selected = next((priority for priority in Priority if str(priority.value) == value), None)
-    if selected is None:
+    selected_priority = next((priority for priority in Priority if str(priority.value) == value), None)
+    if selected_priority is None:
         return _bad_request("Use priority=1 (high), 0 (normal) or -1 (low).")
     try:
-        reordering.set_priority(run, selected, person(request))
+        reordering.set_priority(run, selected_priority, person(request))
     except reordering.NotWaiting as error:
         return _redirect_with_notice(request, str(error))
     return _redirect_to_queue()
@@ -78,10 +78,10 @@ def _redirect_to_queue() -> HttpResponseBase:
     return redirect(f"{reverse('hardware')}#queue")
 
 
-def _redirect_with_notice(request: HttpRequest, text: str) -> HttpResponseBase:
-    messages.info(request, text)
+def _redirect_with_notice(request: HttpRequest, message: str) -> HttpResponseBase:
+    messages.info(request, message)
     return redirect("hardware")
 
 
-def _bad_request(text: str) -> HttpResponse:
-    return HttpResponse(text, status=400, content_type="text/plain")
+def _bad_request(message: str) -> HttpResponse:
+    return HttpResponse(message, status=400, content_type="text/plain")

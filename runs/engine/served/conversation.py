@@ -16,7 +16,7 @@ from runs.engine.models import Attempt, Run
 from runs.engine.served import starting
 from runs.engine.served.models import Answer, Served, Turn
 from runs.engine.states import ACTIVE, RunStatus
-from workers.contract.reports.chat import LONGEST_CHAT, Ask, ChatNews, ChatTurn, Finish, Sampling
+from workers.contract.reports.chat import MAX_CHAT_LENGTH, Ask, ChatNews, ChatTurn, Finish, Sampling
 from workers.contract.run.jobs import SERVE
 
 PRESENT_S = 90.0
@@ -51,7 +51,8 @@ def turns_of(checkpoint: Checkpoint) -> QuerySet[Turn]:
 
 
 def ask(run: Run, user: User, question: Question) -> Turn:
-    """Store a turn for a live served model, whose supervisor fetches it, and return the turn. Raises NotAsked."""
+    """Store a turn, which the served model's supervisor will fetch, and return it. Raises NotAsked if the model has
+    stopped, is still answering, or would get too long a conversation."""
     with transaction.atomic():
         served_model = Served.objects.select_for_update().get(run=run)
         attempt = run.latest()
@@ -104,7 +105,7 @@ def record_departure(run: Run) -> None:
 
 
 def news(attempt: Attempt, after: int) -> ChatNews | None:
-    """Collect news for a supervisor that has the turns up to `after`; None if the run doesn't serve a model."""
+    """Collect news for a supervisor that has the turns up to `after`; return None if the run doesn't serve a model."""
     served_model = Served.objects.filter(run=attempt.run_id).first()
     if served_model is None:
         return None
@@ -120,7 +121,7 @@ def news(attempt: Attempt, after: int) -> ChatNews | None:
 def store_answer(run_id: str, data: dict[str, Any]) -> None:
     """Store a part of an answer (one line of EventKind.ANSWER) in ingest's transaction, so that it is stored once."""
     answer = Answer.objects.filter(turn__run=run_id, turn__number=data["turn"], model=data["model"], finish="")
-    if text := _storable(data["text"]):
+    if text := _replace_nuls(data["text"]):
         answer.update(text=Concat("text", Value(text)))
     if end := data["end"]:
         finish_reason, tokens, seconds = (end.get(name) for name in ("why", "tokens", "seconds"))
@@ -128,13 +129,13 @@ def store_answer(run_id: str, data: dict[str, Any]) -> None:
         has_duration = isinstance(seconds, int | float) and 0 <= seconds < 1e9
         answer.update(
             finish=finish_reason if finish_reason in _FINISHES else Finish.ERROR,
-            error=_storable(str(end.get("error") or ""))[:1000],
+            error=_replace_nuls(str(end.get("error") or ""))[:1000],
             tokens=tokens if has_token_count else None,
             seconds=float(seconds) if has_duration else None,
         )
 
 
-def _storable(text: str) -> str:
+def _replace_nuls(text: str) -> str:
     """Replace NULs, which PostgreSQL can't store."""
     return text.replace("\0", "\ufffd")
 
@@ -167,8 +168,8 @@ def _messages(system: str, prompt: list[Message] | str, parent: Turn | None, mod
 def _check_length(messages: Sequence[Message] | str) -> None:
     texts = [messages] if isinstance(messages, str) else [str(message["content"]) for message in messages]
     length = sum(map(len, texts))
-    if length > LONGEST_CHAT:
+    if length > MAX_CHAT_LENGTH:
         raise NotAsked(
-            f"With this message, the chat has {length:,} characters; the limit is {LONGEST_CHAT:,}. Shorten the "
+            f"With this message, the chat has {length:,} characters; the limit is {MAX_CHAT_LENGTH:,}. Shorten the "
             "message, or start a new chat."
         )

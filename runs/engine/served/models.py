@@ -22,7 +22,7 @@ class Served(models.Model):
 
 
 class Turn(models.Model):
-    """A person's message to the served models."""
+    """A user's message to the served models."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="turns")
     number = models.IntegerField()

@@ -34,7 +34,8 @@ def host_for(checkpoint: Checkpoint) -> Host | None:
 
 
 def engines_on(host: Host | None) -> list[str]:
-    """List the engines that can serve a model on a host. The CPU comes first, because only people give GPUs to jobs."""
+    """List the engines that can serve a model on a host. The CPU comes first, because only users assign GPUs to
+    jobs."""
     if host is None or not host.inventory.get("gpus"):
         return [CPU]
     return [CPU, GPU, VLLM] if host.vllm else [CPU, GPU]
@@ -49,7 +50,7 @@ def usual_engine(host: Host | None) -> str:
 
 
 def last_engine(checkpoint: Checkpoint, host: Host | None) -> str:
-    """Return the engine that last served the checkpoint, or the only one; "" if a person has to choose."""
+    """Return the engine that last served the checkpoint, or the only one; return "" if the user has to choose."""
     engines, last_run = engines_on(host), of_checkpoint(checkpoint).first()
     if last_run is None:
         return engines[0] if len(engines) == 1 else ""
@@ -69,7 +70,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> QuerySet[Run]:
     return served_models.select_related("served", "owner").order_by("-created_at")
 
 
-def live(checkpoint: Checkpoint) -> Run | None:
+def live_run(checkpoint: Checkpoint) -> Run | None:
     """Find a checkpoint's newest running served model, or else the newest one that is queued, starting or stopping."""
     served_models = of_checkpoint(checkpoint)
     running_model = served_models.filter(attempts__status=RunStatus.RUNNING).first()
@@ -86,14 +87,14 @@ def live_or_start(checkpoint: Checkpoint, user: User, *, engine: str = CPU) -> R
     ContractError if the checkpoint can't be used, and QueueFull if this user may not queue more runs."""
     with transaction.atomic():
         Run.every.select_for_update().get(pk=checkpoint.run.pk)
-        return live(checkpoint) or _start(checkpoint, user, engine, ServeSettings(), key="")
+        return live_run(checkpoint) or _start(checkpoint, user, engine, ServeSettings(), key="")
 
 
 def start_with_key(
     checkpoint: Checkpoint, user: User, *, engine: str, address: str, idle_minutes: float
 ) -> tuple[Run, str]:
     """Start a served model for requests. Return it with its key, which isn't stored. Raises ContractError if the
-    checkpoint is already served with a key or can't be used, and QueueFull as above."""
+    checkpoint is already served with a key or can't be used, and QueueFull as `live_or_start` does."""
     key = f"sk-{secrets.token_urlsafe(32)}"
     with transaction.atomic():
         Run.every.select_for_update().get(pk=checkpoint.run.pk)

@@ -31,7 +31,8 @@ class NotShared(Exception):
 
 
 def create(run: Run, user: User, *, until: datetime, with_completions: bool) -> tuple[SharedLink, str]:
-    """Create a link to a run. Return it with its token, which isn't stored. Raises NotShared."""
+    """Create a link to a run. Return it with its token, which isn't stored. Raises NotShared if sharing is off, `until`
+    is out of range, the run is archived, or it has too many open links."""
     now = timezone.now()
     if not settings.SHARE_MAX_DAYS:
         raise NotShared("Sharing is turned off in this installation (CONTROLPLANE_SHARE_MAX_DAYS=0).")
@@ -55,7 +56,7 @@ def create(run: Run, user: User, *, until: datetime, with_completions: bool) -> 
 
 def open_links(run: Run) -> QuerySet[SharedLink]:
     """List a run's links that can be opened now, newest first."""
-    return _open(SharedLink.objects.filter(run=run)).select_related("made_by")
+    return _filter_open(SharedLink.objects.filter(run=run)).select_related("made_by")
 
 
 def find(token: str) -> SharedLink | None:
@@ -64,7 +65,7 @@ def find(token: str) -> SharedLink | None:
 
 def end_reason(link: SharedLink) -> str:
     """Explain why a link has ended, or return "" if it is open."""
-    if _open(SharedLink.objects.filter(pk=link.pk)).exists():
+    if _filter_open(SharedLink.objects.filter(pk=link.pk)).exists():
         return ""
     if link.revoked_at is None and link.expires_at <= timezone.now():
         return f"This link expired on {link.expires_at:%-d %B %Y}."
@@ -94,7 +95,7 @@ def forget(now: datetime) -> None:
     SharedLink.objects.filter(Q(expires_at__lt=cutoff) | Q(revoked_at__lt=cutoff)).delete()
 
 
-def _open(links: QuerySet[SharedLink]) -> QuerySet[SharedLink]:
+def _filter_open(links: QuerySet[SharedLink]) -> QuerySet[SharedLink]:
     # A run that comes back doesn't bring its links back.
     ending_events = RunEvent.objects.filter(run=OuterRef("run"), kind__in=ENDS, at__gte=OuterRef("created_at"))
     shareable_runs = Run.objects.filter(pk=OuterRef("run"), archived_at=None)

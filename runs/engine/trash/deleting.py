@@ -9,13 +9,13 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
-from controlplane.catalogue.versioned.queries import free_name
+from controlplane.catalogue.versioned.queries import with_free_name
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Run
 from runs.engine.timeline import add_event
 from runs.engine.trash.kinds import KINDS, DeletableKind, jobs_of
 
-MARKS = ["deleted_at", "deleted_by", "purge_at"]
+DELETION_COLUMNS = ["deleted_at", "deleted_by", "purge_at"]
 
 
 class NotDeletable(Exception):
@@ -27,19 +27,20 @@ class NotRestorable(Exception):
 
 
 def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
-    """Mark a row, and a run's jobs, as deleted. Return the row, even if it was already deleted, so that a second click
-    does no harm; None if it doesn't exist. Raises NotDeletable."""
+    """Mark a row, and a run's jobs, as deleted. Return the row, or None if it doesn't exist. A row that is already
+    deleted is returned unchanged, so a second click does no harm. Raises NotDeletable if something still needs the
+    row."""
     with transaction.atomic():
-        row = _locked(kind, pk)
+        row = _lock_row(kind, pk)
         if row is None or row.deleted_at is not None:
             return row
         if problems := list(kind.obstacles(row)):
             raise NotDeletable(" ".join(problems))
         now = timezone.now()
         until = now + timedelta(days=settings.DELETED_KEPT_DAYS)
-        for marked in (row, *(jobs_of(row) if isinstance(row, Run) else ())):
-            marked.deleted_at, marked.deleted_by, marked.purge_at = now, user, until
-            marked.save(update_fields=MARKS)
+        for marked_row in (row, *(jobs_of(row) if isinstance(row, Run) else ())):
+            marked_row.deleted_at, marked_row.deleted_by, marked_row.purge_at = now, user, until
+            marked_row.save(update_fields=DELETION_COLUMNS)
         if isinstance(row, Run):
             Attempt.objects.filter(run=row).exclude(resumes_at=None).update(resumes_at=None)
             add_event(row.latest(), "deleted", user.get_username(), until=until.isoformat())
@@ -47,9 +48,10 @@ def delete(kind: DeletableKind, pk: str, user: User) -> Any | None:
 
 
 def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
-    """Restore a row. Return it with a sentence on what changed, such as its name, or "". Raises NotRestorable."""
+    """Restore a row. Return it with a sentence on what else has changed, such as its name, or "". Raises NotRestorable
+    if the row is gone, or if it is a job on a model of a deleted run."""
     with transaction.atomic():
-        row = _locked(kind, pk)
+        row = _lock_row(kind, pk)
         if row is None or (row.deleted_at is not None and not row.can_be_restored(timezone.now())):
             raise NotRestorable(f"This {kind.label} is gone and can no longer be restored.")
         if row.deleted_at is None:
@@ -64,8 +66,8 @@ def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
         dataset = row.dataset_version.dataset
         if dataset.deleted_at is not None:
             changes = f"Its dataset was restored as well. {_bring_back(KINDS['dataset'], dataset)}".strip()
-        for marked in (*_jobs_deleted_with(row), row):
-            _unmark(marked)
+        for marked_row in (*_jobs_deleted_with(row), row):
+            _unmark(marked_row)
         add_event(row.latest(), "restored", user.get_username())
     return row, changes
 
@@ -75,18 +77,18 @@ def purge_now(kind: DeletableKind, pk: str) -> bool:
     reachable. Return False if the row isn't marked as deleted."""
     now = timezone.now()
     with transaction.atomic():
-        row = _locked(kind, pk)
+        row = _lock_row(kind, pk)
         if row is None or row.deleted_at is None:
             return False
-        for marked in (row, *(_jobs_deleted_with(row) if isinstance(row, Run) else ())):
-            if marked.can_be_restored(now):
-                marked.purge_at = now
-                marked.save(update_fields=["purge_at"])
+        for marked_row in (row, *(_jobs_deleted_with(row) if isinstance(row, Run) else ())):
+            if marked_row.can_be_restored(now):
+                marked_row.purge_at = now
+                marked_row.save(update_fields=["purge_at"])
     return True
 
 
-def deleted(limit: int | None = None) -> list[tuple[DeletableKind, Any]]:
-    """List the deleted rows of all kinds that are not purged yet, last deleted first."""
+def deleted_rows(limit: int | None = None) -> list[tuple[DeletableKind, Any]]:
+    """List the deleted rows of all kinds that are not purged yet, most recently deleted first."""
     rows = [(kind, row) for kind in KINDS.values() for row in _deleted(kind).order_by("-deleted_at")[:limit]]
     return sorted(rows, key=lambda pair: pair[1].deleted_at, reverse=True)[:limit]
 
@@ -97,7 +99,7 @@ def _deleted(kind: DeletableKind) -> QuerySet[Any]:
     return rows.exclude(source__deleted_at=F("deleted_at")) if kind.model is Run else rows
 
 
-def _locked(kind: DeletableKind, pk: str) -> Any | None:
+def _lock_row(kind: DeletableKind, pk: str) -> Any | None:
     """Lock a row, deleted or not, and return it; for a run, first lock its latest attempt, as resumes do."""
     if kind.model is Run:
         Attempt.objects.select_for_update().filter(run=pk).order_by("-number").first()
@@ -107,9 +109,12 @@ def _locked(kind: DeletableKind, pk: str) -> Any | None:
 def _bring_back(kind: DeletableKind, row: Any) -> str:
     """Restore a row, under the next free name if its name is now taken. Return a sentence about the new name, or ""."""
     old_name = row.name
-    if kind.names_are_unique:
-        row.name = free_name(kind.model, old_name)
-    _unmark(row, "name")
+
+    def save(name: str) -> None:
+        row.name = name
+        _unmark(row, "name")
+
+    with_free_name(kind.model, old_name, save)
     return (
         "" if row.name == old_name else f"The name “{old_name}” is now used by another one, so it became “{row.name}”."
     )
@@ -117,7 +122,7 @@ def _bring_back(kind: DeletableKind, row: Any) -> str:
 
 def _unmark(row: Any, *columns: str) -> None:
     row.deleted_at = row.deleted_by = row.purge_at = None
-    row.save(update_fields=[*MARKS, *columns])
+    row.save(update_fields=[*DELETION_COLUMNS, *columns])
 
 
 def _jobs_deleted_with(run: Run) -> list[Run]:

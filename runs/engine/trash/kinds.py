@@ -27,7 +27,7 @@ from workers.contract.run.jobs import KINDS as JOBS
 from workers.contract.run.learnability import CHECK
 
 MAX_NAMED = 5
-_OTHERS = {EVALUATION: "evaluation", CHECK: "learnability check", "trial": "trial"}
+_OTHER_KINDS = {EVALUATION: "evaluation", CHECK: "learnability check", "trial": "trial"}
 """Kinds of runs that are neither training runs nor jobs -> their names."""
 
 
@@ -139,7 +139,7 @@ def _dataset_consequences(dataset: Dataset) -> Iterator[str]:
 
 
 def _frozen_in(runs: str) -> Callable[[Any], Iterator[str]]:
-    """Return `consequences` for a kind of which runs keep a frozen copy. `runs` looks a row up from a run."""
+    """Build the `consequences` function of a kind that runs keep frozen copies of. `runs` looks a row up from a run."""
 
     def consequences(row: Any) -> Iterator[str]:
         if names := _names(Run.objects.filter(**{runs: row})):
@@ -163,7 +163,7 @@ def _names(runs: QuerySet[Run]) -> str:
     train_count = numbers.pop("train", 0)
     labels: Counter[str] = Counter()
     for kind, number in numbers.items():
-        labels[_OTHERS.get(kind, "job")] += number
+        labels[_OTHER_KINDS.get(kind, "job")] += number
     parts = [and_more(names, train_count)] if names else []
     return "; ".join(parts + [counted(number, label) for label, number in labels.items()])
 

@@ -16,7 +16,8 @@ class NameRefused(Exception):
 
 
 def rename(kind: DeletableKind, row: Any, name: str, user: User) -> bool:
-    """Rename a row. Return False if it already has that name. Raises NameRefused."""
+    """Rename a row. Return False if it already has that name. Raises NameRefused if the name is not valid or taken, or
+    the row has been deleted."""
     name = name.strip()
     if problem := _problem(kind, row, name):
         raise NameRefused(problem)

@@ -40,7 +40,7 @@ def purge(now: datetime) -> int:
 
 
 def waits_for(row: Any, now: datetime) -> str:
-    """Describe, in sentences, what the purge of a row is waiting for; return "" if nothing."""
+    """Describe what the purge of a row is waiting for, in one sentence per reason; return "" if nothing."""
     if isinstance(row, Dataset):
         is_used = Run.every.filter(dataset_version__dataset=row).exists()
         return "Runs used it, so it is deleted after the last of them." if is_used else ""

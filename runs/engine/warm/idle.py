@@ -22,7 +22,7 @@ class IdleServer:
     vllm: str
 
     def fits(self, spec: RunSpec, owner_id: int, host: Host) -> bool:
-        """Return whether a run of this owner may use the server, which must have the same owner and settings."""
+        """Return whether a run of this owner may use the server; its owner, settings and vLLM version must match."""
         settings_match = self.key == warm.key(spec) and warm.fits(self.graphs, spec)
         return settings_match and self.owner_id == owner_id and self.vllm == host.vllm
 
@@ -42,11 +42,11 @@ class IdleServers:
             attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING),
             attempt__host__isnull=False,
         )
-        return cls(map(_idle, rows.select_related("attempt__run").order_by("idle_since")))
+        return cls(map(_idle_server, rows.select_related("attempt__run").order_by("idle_since")))
 
     def for_run(self, owner_id: int, spec: RunSpec, hosts: Iterable[Host]) -> list[IdleServer]:
         """List the servers that a run of this owner may use on these hosts, most recently used first."""
-        if not (self._servers and warm.takes_part(spec)):
+        if not (self._servers and warm.shares_servers(spec)):
             return []
         by_id = {host.pk: host for host in hosts}
         servers_there = (server for server in reversed(self._servers) if server.host_id in by_id)
@@ -63,7 +63,8 @@ class IdleServers:
 
 
 def with_own_servers(placement: Placement) -> Placement:
-    """Rewrite a placement as if the run had started its warm servers itself, for repeating it elsewhere."""
+    """Rewrite a placement as if the run had started its warm servers itself, so that it can be repeated without
+    them."""
     if placement.warm is None:
         return placement
     server = WarmServer.objects.filter(pk=placement.warm.attempt_id).select_related("attempt").first()
@@ -77,7 +78,7 @@ def with_own_servers(placement: Placement) -> Placement:
     )
 
 
-def _idle(row: WarmServer) -> IdleServer:
+def _idle_server(row: WarmServer) -> IdleServer:
     attempt = row.attempt
     placement = from_dict(Placement, attempt.placement)
     return IdleServer(

@@ -21,13 +21,13 @@ from workers.contract.stack import warm
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import EventKind
 
-UNPROVED = "Ended because processes of the run that used it may still be alive."
-NEEDED = "Ended because a queued run needs its GPUs."
+MAY_BE_IN_USE = "Ended because processes of the run that used it may still be alive."
+GPUS_NEEDED = "Ended because a queued run needs its GPUs."
 
 
 def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> Attempt:
-    """Create the warm server that an attempt uses, with the id in its placement, and return the server's own attempt.
-    Call it in the transaction that starts the attempt; the caller sends the server's launch."""
+    """Create the warm server whose id is in an attempt's placement, and return the server's own attempt. Call it in the
+    transaction that starts the attempt; the caller sends the server's launch."""
     server_id = attempt.placement["warm"]["attempt_id"]  # type: ignore[index]  # just written
     run_id = server_id.rpartition("-")[0]
     server_spec, source, actor = warm.spec_of(spec, run_id), attempt.run, "dispatcher"
@@ -43,10 +43,10 @@ def begin(attempt: Attempt, host: Host, spec: RunSpec, placement: Placement) -> 
         source=source,
     )
     server = gpu_queue.enqueue(run, number=1, actor=actor, kind="submitted", host=host, priority=Priority.JOB)
-    placed = spending.placed(server, host, placement)
-    facts = {"host": host, "placement": to_dict(placed), "first_seq": 1, "last_seq": 0}
+    full_placement = spending.with_spending(server, host, placement)
+    facts = {"host": host, "placement": to_dict(full_placement), "first_seq": 1, "last_seq": 0}
     move(server, RunStatus.STARTING, reason="dispatched", actor=actor, facts=facts)
-    leasing.insert_leases(server, host, placed)
+    leasing.insert_leases(server, host, full_placement)
     WarmServer.objects.create(
         attempt=server,
         key=warm.key(spec),
@@ -62,15 +62,15 @@ def attach(attempt: Attempt, server_id: str) -> None:
     """Assign an idle server to an attempt, in the transaction that starts the attempt. Raises IntegrityError if the
     server is in use or is ending."""
     idle_servers = WarmServer.objects.filter(pk=server_id, used_by=None, leaving="")
-    available = idle_servers.filter(attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING), attempt__stop_mode="")
-    if not available.update(used_by=attempt, idle_since=None):
+    servers = idle_servers.filter(attempt__status__in=(RunStatus.STARTING, RunStatus.RUNNING), attempt__stop_mode="")
+    if not servers.update(used_by=attempt, idle_since=None):
         raise IntegrityError(f"{server_id} is no longer idle.")
 
 
 def detach(attempt: Attempt, *, proved: bool) -> None:
     """Make the server of an ended attempt idle. Unless it is `proved` that no process of the attempt is left, the
     server ends, since such a process might still send adapters."""
-    ending_columns = {} if proved else {"leaving": UNPROVED}
+    ending_columns = {} if proved else {"leaving": MAY_BE_IN_USE}
     WarmServer.objects.filter(used_by=attempt).update(used_by=None, idle_since=timezone.now(), **ending_columns)
 
 
@@ -86,7 +86,7 @@ def end_idle(now: datetime) -> None:
 def end_for_queued_run(attempt_ids: Collection[str]) -> None:
     """End idle servers whose GPUs a queued run needs."""
     if attempt_ids:
-        WarmServer.objects.filter(pk__in=attempt_ids, used_by=None, leaving="").update(leaving=NEEDED)
+        WarmServer.objects.filter(pk__in=attempt_ids, used_by=None, leaving="").update(leaving=GPUS_NEEDED)
 
 
 def end(server: WarmServer, user: User) -> bool:
@@ -101,7 +101,7 @@ def end(server: WarmServer, user: User) -> bool:
 
 
 def news(attempt_id: str) -> WarmNews | None:
-    """Collect news for the supervisor of a warm server; None if the attempt isn't a warm server."""
+    """Collect news for the supervisor of a warm server; return None if the attempt isn't a warm server."""
     server = WarmServer.objects.filter(pk=attempt_id).first()
     if server is None:
         return None

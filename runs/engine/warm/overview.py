@@ -66,7 +66,7 @@ class WarmLine:
 
     @property
     def idle(self) -> str:
-        """How long no run has used the server."""
+        """The time for which no run has used the server."""
         return ago(self.row.idle_since) if self.stops_at else NOTHING
 
     @property
@@ -89,13 +89,13 @@ def lines() -> list[WarmLine]:
 
 
 def line_of(run: Run) -> WarmLine | None:
-    """Find the warm server of a run; None if the run isn't of kind `warm` or has ended."""
+    """Find the warm server of a run; return None if the run isn't of kind `warm` or has ended."""
     row = _rows().filter(attempt__run=run).first()
     return WarmLine(row) if row else None
 
 
 def server_of(attempt: Attempt) -> Run | None:
-    """Find the run of the warm server that an attempt uses or used; None if there is none."""
+    """Find the run of the warm server that an attempt uses or used; return None if there is none."""
     server = (attempt.placement or {}).get("warm")
     return Run.objects.filter(attempts=server["attempt_id"]).first() if server else None
 

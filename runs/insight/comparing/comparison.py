@@ -12,7 +12,7 @@ from django.http import HttpRequest
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.hardware.prices import Money, gpu_hour, total
-from controlplane.platform.http.keyset import listed
+from controlplane.platform.http.keyset import split_list
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.spec import spec_of
@@ -20,6 +20,7 @@ from runs.engine.states import ACTIVE
 from runs.insight.metrics import run_charts
 from runs.insight.metrics.chart_spec import ChartGroup
 from workers.contract.run.hardware import HardwareSpec, precision_of
+from workers.contract.run.settings import IDENTITY_PATHS
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.documents import ContractError, from_dict
 
@@ -33,14 +34,6 @@ COLOURS = 8
 DASHES = ("solid", "dash", "dot")
 ABSENT_TEXT = "not set"
 EMPTY_VALUES: tuple[Any, ...] = (None, {}, [])
-IGNORED_SPEC_KEYS = frozenset(
-    {"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}
-) | {
-    "episodes",
-    "episodes.name",
-    "episodes.version",
-}
-"""Parts of the spec that always differ or that the dataset's name and version already cover."""
 PROFILE_FIELDS = frozenset(
     {"optim", "gradient_checkpointing", "use_liger_kernel", "vllm_max_model_length", "ddp_timeout"}
 )
@@ -57,7 +50,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRuns:
     """The runs that a URL requests, and which of them are missing or too many."""
 
     runs: list[Run]
@@ -91,11 +84,11 @@ class Value:
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run has cost so far, over all its attempts."""
+    """The cost of a run so far, over all its attempts."""
 
     seconds: float | None
     gpu_hours: float | None
-    """None if the run has never held a GPU."""
+    """GPU-hours; None if the run has never held a GPU."""
     cost: str
     """Cost at the hosts' current prices, or "" if no host has a price."""
 
@@ -109,44 +102,44 @@ class ComparedMetric:
     format: str = "number"
 
 
-def chosen(request: HttpRequest, limit: int = MAX_RUNS) -> Chosen:
-    requested = (run_id.strip() for run_id in request.GET.get("runs", "").split(","))
-    ids = queries.readable(dict.fromkeys(filter(None, requested)))
+def chosen_runs(request: HttpRequest, limit: int = MAX_RUNS) -> ChosenRuns:
+    requested_ids = (run_id.strip() for run_id in request.GET.get("runs", "").split(","))
+    ids = queries.valid_ids(dict.fromkeys(filter(None, requested_ids)))
     by_id = queries.runs_for(request).select_related("owner", "reward_version__config").in_bulk(ids[: 2 * limit])
     runs = [by_id[run_id] for run_id in ids if run_id in by_id]
-    missing = [run_id for run_id in ids[: 2 * limit] if run_id not in by_id]
-    return Chosen(runs[:limit], missing, max(0, len(ids) - len(missing) - limit))
+    missing_ids = [run_id for run_id in ids[: 2 * limit] if run_id not in by_id]
+    return ChosenRuns(runs[:limit], missing_ids, max(0, len(ids) - len(missing_ids) - limit))
 
 
 def looks(runs: Iterable[Run]) -> dict[str, Look]:
     """Choose each run's line style: a colour that depends on its id, or the next one if an older run has that."""
-    assigned: dict[str, Look] = {}
-    used: set[tuple[int, int]] = set()
+    looks_by_run: dict[str, Look] = {}
+    used_styles: set[tuple[int, int]] = set()
     for run in sorted(runs, key=lambda run: (run.created_at, run.pk)):
-        preferred = crc32(run.pk.encode())
-        turns = ((dash, (preferred + step) % COLOURS) for dash in range(len(DASHES)) for step in range(COLOURS))
-        dash, colour = next((turn for turn in turns if turn not in used), (0, preferred % COLOURS))
-        used.add((dash, colour))
-        assigned[run.pk] = Look(f"c{colour + 1}", DASHES[dash])
-    return assigned
+        preferred_colour = crc32(run.pk.encode())
+        styles = ((dash, (preferred_colour + step) % COLOURS) for dash in range(len(DASHES)) for step in range(COLOURS))
+        dash, colour = next((style for style in styles if style not in used_styles), (0, preferred_colour % COLOURS))
+        used_styles.add((dash, colour))
+        looks_by_run[run.pk] = Look(f"c{colour + 1}", DASHES[dash])
+    return looks_by_run
 
 
 def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
     """Return the effective settings in which the runs differ, and the number of settings that they share."""
-    flattened = [dict(settings(run)) for run in runs]
-    names = dict.fromkeys(name for values in flattened for name in values)
-    for values, left_to_trl in zip(flattened, _trl_defaults(runs), strict=True):
+    settings_by_run = [dict(settings(run)) for run in runs]
+    names = dict.fromkeys(name for values in settings_by_run for name in values)
+    for values, left_to_trl in zip(settings_by_run, _trl_defaults(runs), strict=True):
         values.update((name, left_to_trl[name]) for name in names if name not in values and name in left_to_trl)
-    differing, equal_count = [], 0
+    differing_settings, equal_count = [], 0
     for name in names:
-        texts = [text(values[name]) if name in values else ABSENT_TEXT for values in flattened]
-        if len(set(texts)) < 2:
+        formatted = [text(values[name]) if name in values else ABSENT_TEXT for values in settings_by_run]
+        if len(set(formatted)) < 2:
             equal_count += 1
             continue
-        pairs = zip(texts, flattened, strict=True)
-        displayed = [Value(text, name not in values, text == texts[0]) for text, values in pairs]
-        differing.append(SettingDifference(name, displayed))
-    return differing, equal_count
+        pairs = zip(formatted, settings_by_run, strict=True)
+        displayed = [Value(shown, name not in values, shown == formatted[0]) for shown, values in pairs]
+        differing_settings.append(SettingDifference(name, displayed))
+    return differing_settings, equal_count
 
 
 def settings(run: Run) -> Iterator[tuple[str, Any]]:
@@ -161,11 +154,11 @@ def settings(run: Run) -> Iterator[tuple[str, Any]]:
     yield "reward config", str(run.reward_version) if run.reward_version else "deleted since"
     yield "environment", _environment(part(spec, "episodes"))
     yield "profile", hardware.get("profile") or "none"
-    excluded = IGNORED_SPEC_KEYS | {"hardware.profile"}
+    excluded_keys = IDENTITY_PATHS
     with suppress(ContractError):
         yield "precision", str(precision_of(from_dict(HardwareSpec, hardware), part(spec, "grpo")))
-        excluded |= PRECISION_SETTINGS
-    yield from ((name, value) for name, value in _flat(spec) if name not in excluded)
+        excluded_keys |= PRECISION_SETTINGS
+    yield from ((name, value) for name, value in _flat(spec) if name not in excluded_keys)
 
 
 def _environment(episodes: Mapping[str, Any]) -> str:
@@ -237,13 +230,13 @@ def is_live(run: Run) -> bool:
 
 def metrics(runs: Sequence[Run]) -> list[ComparedMetric]:
     """Return all metrics of the runs in the order of the run page, followed by those that no chart shows."""
-    reported = {name for run in runs for name in run.last_metrics}
-    planned: dict[str, ComparedMetric] = {}
+    reported_names = {name for run in runs for name in run.last_metrics}
+    planned_metrics: dict[str, ComparedMetric] = {}
     for run in runs:
         with suppress(ContractError):
-            planned |= {metric.name: metric for metric in of_charts(run_charts.plan(spec_of(run)))}
-    unplanned = [ComparedMetric(name, name) for name in sorted(reported - set(planned))]
-    return [metric for name, metric in planned.items() if name in reported] + unplanned
+            planned_metrics |= {metric.name: metric for metric in of_charts(run_charts.plan(spec_of(run)))}
+    unplanned_metrics = [ComparedMetric(name, name) for name in sorted(reported_names - set(planned_metrics))]
+    return [metric for name, metric in planned_metrics.items() if name in reported_names] + unplanned_metrics
 
 
 def of_charts(groups: Iterable[ChartGroup]) -> Iterator[ComparedMetric]:
@@ -259,8 +252,8 @@ def of_charts(groups: Iterable[ChartGroup]) -> Iterator[ComparedMetric]:
 def shown_metrics(request: HttpRequest, offered: Sequence[ComparedMetric]) -> list[str]:
     """Return the known metrics that the URL requests, or the usual ones if there are none."""
     names = {metric.name for metric in offered}
-    requested = [name for name in listed(request.GET.get("m", "")) if name in names]
+    requested_names = [name for name in split_list(request.GET.get("m", "")) if name in names]
     usual_metrics = (
         [name for name in first if name in names] for first in (DEFAULT_METRICS, DEFAULT_EVALUATION_METRICS)
     )
-    return requested[:MAX_METRICS] or next(filter(None, usual_metrics), sorted(names)[:1])
+    return requested_names[:MAX_METRICS] or next(filter(None, usual_metrics), sorted(names)[:1])

@@ -20,7 +20,7 @@ MIN_POINTS = 100
 LAST_SHARE = 0.1
 LOWER_IS_BETTER = ("grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
 Key = tuple[str, str]
-"""(run, metric)"""
+"""Key of a series, as (run id, metric)."""
 
 
 class Curve(TypedDict):
@@ -52,54 +52,55 @@ def curves(
 ) -> CurvesResponse:
     """Return the curves of runs, whose attempts must be prefetched. `received` maps a run to the last seq that the
     client has; runs with nothing newer are omitted."""
-    last = {run.pk: run.last_seq for run in runs}
+    last_seqs = {run.pk: run.last_seq for run in runs}
     updated_runs = [run for run in runs if (received or {}).get(run.pk) != run.last_seq]
     points = max(MIN_POINTS, min(points, MAX_POINTS, MAX_TOTAL_POINTS // max(1, len(updated_runs) * len(metrics))))
-    stored = _stored([run.pk for run in updated_runs], [*metrics, TOKENS] if x == "tokens" else metrics, points)
+    names = [*metrics, TOKENS] if x == "tokens" else metrics
+    stored_points = _stored_points([run.pk for run in updated_runs], names, points)
     series: dict[str, dict[str, Curve]] = {name: {} for name in metrics}
     for run in updated_runs:
-        clock = _RunClock(run, stored.get((run.pk, TOKENS)))
+        clock = _RunClock(run, stored_points.get((run.pk, TOKENS)))
         for name in metrics:
-            if (outlined := stored.get((run.pk, name))) and (curve := _curve(thin(outlined, points), clock, x)):
+            if (outlined := stored_points.get((run.pk, name))) and (curve := _curve(thin(outlined, points), clock, x)):
                 series[name][run.pk] = curve
-    return {"last": last, "series": series}
+    return {"last": last_seqs, "series": series}
 
 
-def finals(runs: Sequence[Run], metric: str) -> dict[str, FinalValues]:
+def final_values(runs: Sequence[Run], metric: str) -> dict[str, FinalValues]:
     """Return each run's final values of a metric. Only the chunks of the last tenth are read in full."""
     ids = [run.pk for run in runs]
     unfolded = tails(ids, [metric])
     chunks: dict[str, list[tuple[int, int, Points]]] = {run_id: [] for run_id in ids}
-    stored = MetricChunk.objects.filter(run__in=ids, metric=metric).order_by("run", "first_seq")
-    for run_id, pk, count, data in stored.values_list("run_id", "pk", "points", "outline__data"):
-        chunks[run_id].append((pk, count, _outline(data)))
-    ends: dict[str, list[int]] = {run_id: [] for run_id in ids}
-    tenths: dict[str, int] = {}
-    for run_id, of_run in chunks.items():
+    stored_chunks = MetricChunk.objects.filter(run__in=ids, metric=metric).order_by("run", "first_seq")
+    for run_id, pk, count, data in stored_chunks.values_list("run_id", "pk", "points", "outline__data"):
+        chunks[run_id].append((pk, count, _unpack_outline(data)))
+    last_chunk_ids: dict[str, list[int]] = {run_id: [] for run_id in ids}
+    tenth_sizes: dict[str, int] = {}
+    for run_id, run_chunks in chunks.items():
         unfolded_count = len(unfolded.get((run_id, metric), ()))
-        tenths[run_id] = missing_count = max(
-            1, round(LAST_SHARE * (unfolded_count + sum(count for _, count, _ in of_run)))
+        tenth_sizes[run_id] = missing_count = max(
+            1, round(LAST_SHARE * (unfolded_count + sum(count for _, count, _ in run_chunks)))
         )
         missing_count -= unfolded_count
-        for pk, count, outlined in reversed(of_run):
+        for pk, count, outlined in reversed(run_chunks):
             if missing_count > 0 or not len(outlined):
-                ends[run_id].append(pk)
+                last_chunk_ids[run_id].append(pk)
             missing_count -= count
-    last_chunks = MetricChunk.objects.filter(pk__in=[pk for pks in ends.values() for pk in pks])
-    unpacked = {pk: Points.unpack(data, count) for pk, count, data in last_chunks.values_list("pk", "points", "data")}
+    last_chunks = MetricChunk.objects.filter(pk__in=[pk for pks in last_chunk_ids.values() for pk in pks])
+    by_chunk = {pk: Points.unpack(data, count) for pk, count, data in last_chunks.values_list("pk", "points", "data")}
     finals_by_run: dict[str, FinalValues] = {}
-    for run_id, of_run in chunks.items():
-        parts = [unpacked.get(pk, outlined) for pk, _, outlined in of_run]
+    for run_id, run_chunks in chunks.items():
+        parts = [by_chunk.get(pk, outlined) for pk, _, outlined in run_chunks]
         values = join([*parts, unfolded.get((run_id, metric), Points.of([]))]).value
         if len(values):
-            tenth = values[-tenths[run_id] :]
-            best_of = {"high": values.max, "low": values.min}.get(better(metric))
+            last_values = values[-tenth_sizes[run_id] :]
+            best_of = {"high": values.max, "low": values.min}.get(better_direction(metric))
             best_value = float(best_of()) if best_of else None
-            finals_by_run[run_id] = {"last": float(values[-1]), "best": best_value, "mean": float(tenth.mean())}
+            finals_by_run[run_id] = {"last": float(values[-1]), "best": best_value, "mean": float(last_values.mean())}
     return finals_by_run
 
 
-def _stored(ids: Sequence[str], metrics: Sequence[str], points: int) -> dict[Key, Points]:
+def _stored_points(ids: Sequence[str], metrics: Sequence[str], points: int) -> dict[Key, Points]:
     """Return each run's series, read from outlines, or from whole chunks if outlines are too coarse for `points`."""
     # The tails first: a fold between the reads moves rows into chunks, never back.
     unfolded = tails(ids, metrics)
@@ -107,19 +108,19 @@ def _stored(ids: Sequence[str], metrics: Sequence[str], points: int) -> dict[Key
     hidden: dict[Key, int] = {}
     chunks = MetricChunk.objects.filter(run__in=ids, metric__in=metrics).order_by("run", "metric", "first_seq")
     for run_id, metric, count, data in chunks.values_list("run_id", "metric", "points", "outline__data"):
-        outlined = _outline(data)
-        outlines.setdefault((run_id, metric), []).append(outlined)
-        hidden[run_id, metric] = hidden.get((run_id, metric), 0) + count - len(outlined)
+        outline_points = _unpack_outline(data)
+        outlines.setdefault((run_id, metric), []).append(outline_points)
+        hidden[run_id, metric] = hidden.get((run_id, metric), 0) + count - len(outline_points)
     coarse = {
         key
         for key, parts in outlines.items()
         if hidden[key] and (sum(map(len, parts)) < points or not all(map(len, parts)))
     }
-    outlines |= _whole(coarse)
+    outlines |= _whole_chunks(coarse)
     return {key: join([*outlines.get(key, ()), unfolded.get(key, Points.of([]))]) for key in {**outlines, **unfolded}}
 
 
-def _whole(keys: Iterable[Key]) -> dict[Key, list[Points]]:
+def _whole_chunks(keys: Iterable[Key]) -> dict[Key, list[Points]]:
     by_key: dict[Key, list[Points]] = {key: [] for key in keys}
     runs, metrics = {run for run, _ in by_key}, {metric for _, metric in by_key}
     chunks = MetricChunk.objects.filter(run__in=runs, metric__in=metrics).order_by("run", "metric", "first_seq")
@@ -130,7 +131,7 @@ def _whole(keys: Iterable[Key]) -> dict[Key, list[Points]]:
     return by_key
 
 
-def _outline(data: "bytes | memoryview[int] | None") -> Points:
+def _unpack_outline(data: "bytes | memoryview[int] | None") -> Points:
     return Points.unpack_rows([data] if data else [])
 
 
@@ -157,46 +158,46 @@ class _RunClock:
         """Return the running time at each point in seconds, or in GPU-hours, which are counted from the lease."""
         import numpy as np
 
-        out = np.zeros(len(points))
+        progress = np.zeros(len(points))
         attempt_of = np.clip(np.searchsorted(self.first, points.seq, side="right") - 1, 0, None)
         elapsed = 0.0
         for number, attempt in enumerate(self.attempts):
             assert attempt.started_at is not None  # noqa: S101  # attempts without it are filtered out above
-            within = attempt_of == number
-            times, start = points.t[within], attempt.started_at.timestamp()
+            in_attempt = attempt_of == number
+            times, start = points.t[in_attempt], attempt.started_at.timestamp()
             if len(times):  # a host's clock that is behind must not make times negative
                 start = min(start, float(times[0]))
-            lead = (attempt.started_at - (attempt.dispatched_at or attempt.started_at)).total_seconds()
-            count, first = (len(attempt.gpus) / 3600, max(0.0, lead)) if hours else (1.0, 0.0)
-            out[within] = elapsed + count * (first + times - start)
-            ran = (attempt.ended_at - attempt.started_at).total_seconds() if attempt.ended_at else 0.0
-            elapsed += count * (first + max(0.0, ran))
-        return np.round(out, 4)
+            lease_lead_s = (attempt.started_at - (attempt.dispatched_at or attempt.started_at)).total_seconds()
+            count, initial = (len(attempt.gpus) / 3600, max(0.0, lease_lead_s)) if hours else (1.0, 0.0)
+            progress[in_attempt] = elapsed + count * (initial + times - start)
+            duration = (attempt.ended_at - attempt.started_at).total_seconds() if attempt.ended_at else 0.0
+            elapsed += count * (initial + max(0.0, duration))
+        return np.round(progress, 4)
 
 
 def _curve(points: Points, clock: _RunClock, x: str) -> Curve | None:
-    along: NDArray[Any] | None
+    x_values: NDArray[Any] | None
     if x == "tokens":
-        along = clock.tokens(points)
+        x_values = clock.tokens(points)
     elif x == "time":
-        along = clock.time(points, hours=False)
+        x_values = clock.time(points, hours=False)
     elif x == "hours":
-        along = clock.time(points, hours=True) if clock.gpus else None
+        x_values = clock.time(points, hours=True) if clock.gpus else None
     else:
         points = points.pick(points.step != NO_STEP)
-        along = points.step
-    return None if along is None else {"x": along.tolist(), "y": _short(points.value).tolist()}
+        x_values = points.step
+    return None if x_values is None else {"x": x_values.tolist(), "y": _round(points.value).tolist()}
 
 
-def better(metric: str) -> str:
+def better_direction(metric: str) -> str:
     """Return which values of a metric are better: `high`, `low`, or "" if neither."""
-    plain = metric.removeprefix("eval_")
-    if plain in ("reward", evaluation.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
+    base_name = metric.removeprefix("eval_")
+    if base_name in ("reward", evaluation.OTHER) or (base_name.startswith("rewards/") and base_name.endswith("/mean")):
         return "high"
-    return "low" if plain in LOWER_IS_BETTER else ""
+    return "low" if base_name in LOWER_IS_BETTER else ""
 
 
-def _short(values: "NDArray[np.float64]") -> "NDArray[np.float64]":
+def _round(values: "NDArray[np.float64]") -> "NDArray[np.float64]":
     """Round to five significant digits, which is more than a chart can show and halves the response's size."""
     import numpy as np
 

@@ -8,7 +8,7 @@ from django.db.models import Count, F, Max, Q, QuerySet
 from runs.engine.models import Run
 from runs.engine.records import PromptProgress, SampleRow
 from runs.insight.completions.progress import RECENT
-from runs.insight.completions.reading import valid
+from runs.insight.completions.reading import valid_groups
 
 CLASSES = {"never": "Never solved", "sometimes": "Sometimes solved", "always": "Always solved"}
 PERIODS = {"": f"Last {RECENT} visits", "run": "Whole run"}
@@ -24,7 +24,7 @@ ORDERS = {
 _COUNTS = ("visits", "completions", "solved", "recent_completions", "recent_solved")
 FIGURES = ("row", *_COUNTS, "first_solved_step", "first_mean", "last_mean", "best")
 PROMPTS_PER_PAGE = 50
-EXCERPT = 200
+EXCERPT_CHARS = 200
 MAX_CELLS = 100_000
 """Maximum number of cells in the difficulty map: smaller cells could not be pointed at."""
 
@@ -55,9 +55,9 @@ def prompts(run: Run, period: str = "run") -> QuerySet[PromptProgress]:
     """Return the prompts that have completions in the period, annotated with the number of completions (`scored`) and
     of solved completions (`passed`)."""
     prefix = "" if period else "recent_"
-    counted = PromptProgress.objects.filter(run=run, **{f"{prefix}completions__gt": 0})
-    figures = counted.annotate(scored=F(f"{prefix}completions"), passed=F(f"{prefix}solved"))
-    return figures.annotate(share=F("passed") * 1.0 / F("scored"), gain=F("last_mean") - F("first_mean"))
+    with_completions = PromptProgress.objects.filter(run=run, **{f"{prefix}completions__gt": 0})
+    annotated = with_completions.annotate(scored=F(f"{prefix}completions"), passed=F(f"{prefix}solved"))
+    return annotated.annotate(share=F("passed") * 1.0 / F("scored"), gain=F("last_mean") - F("first_mean"))
 
 
 def counts(run: Run, period: str) -> dict[str, int]:
@@ -81,21 +81,21 @@ def cells(run: Run, period: str) -> dict[str, list[int]]:
 
 def page(run: Run, choice: PromptChoice, order: str, number: int) -> list[tuple[PromptProgress, str]]:
     """Return a page of prompts, each with an excerpt of its text, or "" if the text is no longer stored."""
-    selected = list(
+    selected_prompts = list(
         choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * PROMPTS_PER_PAGE : number * PROMPTS_PER_PAGE]
     )
-    texts = excerpts(run, [prompt.row for prompt in selected])
-    return [(prompt, texts.get(prompt.row, "")) for prompt in selected]
+    texts = excerpts(run, [prompt.row for prompt in selected_prompts])
+    return [(prompt, texts.get(prompt.row, "")) for prompt in selected_prompts]
 
 
 def excerpts(run: Run, rows: list[int]) -> dict[int, str]:
-    with_texts = valid(run).filter(row__in=rows, size__gt=0)
-    newest = with_texts.values("row").annotate(newest=Max("pk")).values_list("newest", flat=True)
-    texts = SampleRow.objects.filter(pk__in=list(newest)).values_list("row", "data__prompt")
-    return {row: text[:EXCERPT] for row, text in texts if row is not None and isinstance(text, str)}
+    with_texts = valid_groups(run).filter(row__in=rows, size__gt=0)
+    newest_ids = with_texts.values("row").annotate(newest=Max("pk")).values_list("newest", flat=True)
+    texts = SampleRow.objects.filter(pk__in=list(newest_ids)).values_list("row", "data__prompt")
+    return {row: text[:EXCERPT_CHARS] for row, text in texts if row is not None and isinstance(text, str)}
 
 
-def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
+def rows_to_export(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
     return list(choice.of(run).order_by("row").values(*FIGURES))
 
 
@@ -122,12 +122,12 @@ class Dot:
 
 
 def visits(run: Run, row: int) -> QuerySet[SampleRow]:
-    return valid(run).filter(row=row).order_by("step", "pk")
+    return valid_groups(run).filter(row=row).order_by("step", "pk")
 
 
 def whole_prompt(run: Run, row: int) -> dict[str, Any]:
     """Return the data of the newest visit that still has its texts, or {} if none has."""
-    sample = valid(run).filter(row=row, size__gt=0).order_by("-step", "-pk").first()
+    sample = valid_groups(run).filter(row=row, size__gt=0).order_by("-step", "-pk").first()
     return dict(sample.data) if sample else {}
 
 

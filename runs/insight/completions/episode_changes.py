@@ -70,16 +70,16 @@ def change(rows: QuerySet[SampleRow], before: str = "", after: str = "") -> Epis
     if len(visits) < 2:
         return None
     by_key = {visit.key: visit for visit in visits}
-    earlier, later = by_key.get(before, visits[0]), by_key.get(after, visits[-1])
-    scored = [number for number in range(MAX_TURNS) if any(v.turn_rewards[number] is not None for v in visits)]
-    turns = list(range(1, max(scored, default=-1) + 2))
-    pairs = episodes.paired(_episode(earlier.best), _episode(later.best))
-    return EpisodeChange(visits, turns, earlier, later, pairs)
+    earlier_visit, later_visit = by_key.get(before, visits[0]), by_key.get(after, visits[-1])
+    scored_turns = [number for number in range(MAX_TURNS) if any(v.turn_rewards[number] is not None for v in visits)]
+    turns = list(range(1, max(scored_turns, default=-1) + 2))
+    pairs = episodes.pair_turns(_episode(earlier_visit.best), _episode(later_visit.best))
+    return EpisodeChange(visits, turns, earlier_visit, later_visit, pairs)
 
 
 def _visit(row: SampleRow) -> EpisodeVisit | None:
-    stored = completions(row.data)
-    of_visit = [(completion, episode) for completion in stored if (episode := episodes.read(completion.turns))]
+    entries = completions(row.data)
+    of_visit = [(completion, episode) for completion in entries if (episode := episodes.read(completion.turns))]
     if not of_visit:
         return None
     count = len(of_visit)

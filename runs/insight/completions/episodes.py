@@ -99,16 +99,17 @@ class StoredEpisode:
     @property
     def seconds(self) -> float | None:
         """Total seconds of the calls and observations, or None if none was timed."""
-        timed = [part.seconds for turn in self.turns for part in turn.parts if part.seconds is not None]
-        return sum(timed) if timed else None
+        call_seconds = [part.seconds for turn in self.turns for part in turn.parts if part.seconds is not None]
+        return sum(call_seconds) if call_seconds else None
 
     @property
     def read_share(self) -> float | None:
         """Share of the episode's tokens that the model didn't write, or None if unknown."""
-        read = [part.tokens for turn in self.turns for part in turn.parts if part.answers]
-        written = [turn.tokens for turn in self.turns if turn.number]
-        total = sum(filter(None, (*read, *written)))
-        return None if not total or None in written or None in read else sum(filter(None, read)) / total
+        read_tokens = [part.tokens for turn in self.turns for part in turn.parts if part.answers]
+        own_tokens = [turn.tokens for turn in self.turns if turn.number]
+        total = sum(filter(None, (*read_tokens, *own_tokens)))
+        is_unknown = not total or None in own_tokens or None in read_tokens
+        return None if is_unknown else sum(filter(None, read_tokens)) / total
 
     @property
     def widest(self) -> float:
@@ -145,7 +146,7 @@ def by_turn(messages: Sequence[Any]) -> StoredEpisode:
 
 
 def facts(messages: Sequence[Any]) -> EpisodeFacts:
-    """Return the properties that filters test. This is cheaper than `read`, because filters read whole runs."""
+    """Return the properties that filters test, more cheaply than `read`, since filters go through whole runs."""
     turns, called, errors = 0, [], []
     for message in messages:
         if not isinstance(message, Mapping):
@@ -158,7 +159,7 @@ def facts(messages: Sequence[Any]) -> EpisodeFacts:
 
 
 def full_text(messages: Sequence[Any], *, written: bool = False) -> str:
-    """Join all text of an episode, including calls. With `written`, only what the model wrote."""
+    """Join all text of an episode, including calls. With `written`, join only what the model wrote."""
     parts: list[str] = []
     for message in messages:
         if not written or (isinstance(message, Mapping) and message.get("role") == "assistant"):
@@ -181,43 +182,44 @@ class TurnPair:
         return self.change in (SAME, NONE)
 
 
-def paired(before: StoredEpisode, after: StoredEpisode) -> list[TurnPair]:
-    olds, news = ({turn.number: turn for turn in episode.turns} for episode in (before, after))
+def pair_turns(before: StoredEpisode, after: StoredEpisode) -> list[TurnPair]:
+    old_turns, new_turns = ({turn.number: turn for turn in episode.turns} for episode in (before, after))
     return [
-        TurnPair(n, olds.get(n), news.get(n), _change(olds.get(n), news.get(n))) for n in sorted({*olds, *news} - {0})
+        TurnPair(number, old := old_turns.get(number), new := new_turns.get(number), _change(old, new))
+        for number in sorted({*old_turns, *new_turns} - {0})
     ]
 
 
 def _change(old: EpisodeTurn | None, new: EpisodeTurn | None) -> str:
     if old is None or new is None:
         return "only later" if old is None else "only earlier"
-    olds, news = ([(call.turn.name, call.turn.text) for call in turn.calls] for turn in (old, new))
-    if olds == news:
-        return SAME if olds else NONE
-    if not olds or not news:
-        return "calls now" if news else "no longer calls"
-    if [name for name, _ in olds] == [name for name, _ in news]:
+    old_calls, new_calls = ([(call.turn.name, call.turn.text) for call in turn.calls] for turn in (old, new))
+    if old_calls == new_calls:
+        return SAME if old_calls else NONE
+    if not old_calls or not new_calls:
+        return "calls now" if new_calls else "no longer calls"
+    if [name for name, _ in old_calls] == [name for name, _ in new_calls]:
         return "other arguments"
-    return "other tools" if {name for name, _ in olds} != {name for name, _ in news} else "other calls"
+    return "other tools" if {name for name, _ in old_calls} != {name for name, _ in new_calls} else "other calls"
 
 
 # --- reading messages ------------------------------------------------------------------------------------------
 
 
 def _is_episode(messages: Sequence[Any]) -> bool:
-    readable = [message for message in messages if isinstance(message, Mapping)]
-    of_model = [message for message in readable if message.get("role") == "assistant"]
-    if not of_model:
+    valid_messages = [message for message in messages if isinstance(message, Mapping)]
+    replies = [message for message in valid_messages if message.get("role") == "assistant"]
+    if not replies:
         return False
-    answered = len(of_model) > 1 or any(message.get("role") == "tool" for message in readable)
-    return answered or any(_calls(m) or m.get("reward") is not None or m.get("advantage") is not None for m in of_model)
+    is_dialog = len(replies) > 1 or any(message.get("role") == "tool" for message in valid_messages)
+    return is_dialog or any(_calls(m) or m.get("reward") is not None or m.get("advantage") is not None for m in replies)
 
 
 def _turn(index: int, message: Mapping[str, Any]) -> EpisodeTurn:
     return EpisodeTurn(
         index,
         tuple(_written_part(turn) for turn in chat_turns(None, [message], "assistant")),
-        tokens=_whole(message.get("tokens")),
+        tokens=_whole_number(message.get("tokens")),
         reward=number(message.get("reward")),
         advantage=number(message.get("advantage")),
     )
@@ -247,7 +249,7 @@ def _reply_part(message: object) -> EpisodePart:
     error, seconds = message.get("error"), number(message.get("seconds"))
     return EpisodePart(
         turn,
-        tokens=_whole(message.get("tokens")),
+        tokens=_whole_number(message.get("tokens")),
         seconds=seconds if seconds is not None and seconds >= 0 else None,
         error=ERRORS.get(error, str(error)) if isinstance(error, str) and error else "failed" if error else "",
         reward=number(message.get("reward")),
@@ -273,6 +275,6 @@ def _name(call: object) -> str:
     return str(function.get("name") or "") if isinstance(function, Mapping) else ""
 
 
-def _whole(value: object) -> int | None:
+def _whole_number(value: object) -> int | None:
     figure = number(value)
     return int(figure) if figure is not None and 0 <= figure < 2**31 else None

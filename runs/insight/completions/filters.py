@@ -55,7 +55,7 @@ class CompletionFilter:
 
     step: int | None = None
     every: bool = False
-    """Whether to search all steps, newest first, instead of showing one."""
+    """True to search all steps, newest first, instead of showing one."""
     q: str = ""
     by: str = ""
     """The reward component that `low` and `high` refer to, or "" for the total reward."""
@@ -86,7 +86,7 @@ class CompletionFilter:
         return bool(self.tool or self.error) or self.turns_from is not None or self.turns_to is not None
 
     def chooses(self, completion: StoredCompletion) -> bool:
-        """Return whether a completion's end and episode match. Tools and errors are unknown if the text is deleted."""
+        """Return whether a completion's end and episode match. The tools and errors of a deleted text are unknown."""
         if self.end and completion.end != self.end:
             return False
         if not self.of_episodes:
@@ -97,10 +97,10 @@ class CompletionFilter:
             return False
         if self.error not in ("", ANY_ERROR) and self.error not in errors:
             return False
-        return _within(completion.turn_count, self.turns_from, self.turns_to)
+        return _is_within(completion.turn_count, self.turns_from, self.turns_to)
 
     def within(self, value: float | None) -> bool:
-        return _within(value, self.low, self.high)
+        return _is_within(value, self.low, self.high)
 
     def cursor(self) -> tuple[int, int] | None:
         step, _, pk = self.before.partition(".")
@@ -108,8 +108,8 @@ class CompletionFilter:
 
     def link(self, **changes: object) -> str:
         """Return the run page's query string with these changes, for the first page unless `page` is among them."""
-        changed = replace(self, **{"page": 1, "before": "", **changes})  # type: ignore[arg-type]
-        parameters = [(PREFIX + field.name, _written(getattr(changed, field.name))) for field in fields(changed)]
+        target = replace(self, **{"page": 1, "before": "", **changes})  # type: ignore[arg-type]
+        parameters = [(PREFIX + field.name, _format(getattr(target, field.name))) for field in fields(target)]
         parameters = [(name, value) for name, value in parameters if value and (name, value) != (PREFIX + "page", "1")]
         return "?" + urlencode([("tab", "completions"), *parameters])
 
@@ -119,7 +119,7 @@ def read(query: QueryDict, names: list[str]) -> CompletionFilter:
     by, end, error, sort = (query.get(name, "") for name in ("by", "end", "error", "sort"))
     all_steps = query.get("every") == "1"
     return CompletionFilter(
-        step=_whole(query.get("step")),
+        step=_whole_number(query.get("step")),
         every=all_steps,
         q=query.get("q", "").replace("\0", "")[:MAX_TEXT],
         by=by if by in names else "",
@@ -128,21 +128,21 @@ def read(query: QueryDict, names: list[str]) -> CompletionFilter:
         end=end if end in ENDS else "",
         tool=query.get("tool", "").replace("\0", "")[:MAX_TEXT],
         error=error if error == ANY_ERROR or error in ERRORS else "",
-        turns_from=_whole(query.get("turns_from")),
-        turns_to=_whole(query.get("turns_to")),
+        turns_from=_whole_number(query.get("turns_from")),
+        turns_to=_whole_number(query.get("turns_to")),
         sort=sort if (sort in SORTS or sort in EPISODE_SORTS) and not all_steps else "",
-        page=max(1, _whole(query.get("page")) or 1),
+        page=max(1, _whole_number(query.get("page")) or 1),
         before=query.get("before", "") if all_steps else "",
     )
 
 
-def _within(value: float | None, low: float | None, high: float | None) -> bool:
+def _is_within(value: float | None, low: float | None, high: float | None) -> bool:
     if low is None and high is None:
         return True
     return value is not None and (low is None or value >= low) and (high is None or value <= high)
 
 
-def _written(value: object) -> str:
+def _format(value: object) -> str:
     if isinstance(value, bool):
         return "1" if value else ""
     if isinstance(value, float):
@@ -150,7 +150,7 @@ def _written(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _whole(text: str | None) -> int | None:
+def _whole_number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 

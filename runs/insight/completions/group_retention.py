@@ -1,8 +1,6 @@
 """Retention of prompt groups: beyond a number of completions the oldest groups are deleted, but their counts are kept.
-
-Text retention removes most of the data, but the rows of the groups and the numbers of their completions would still
-grow as long as the run trains.
-"""
+Text retention removes most of the data, but the groups' rows and the numbers of their completions would still grow as
+long as the run trains."""
 
 import logging
 import math
@@ -30,8 +28,8 @@ BUDGET_S = 0.5
 
 def forget_all(seconds: float = BUDGET_S) -> None:
     until = time.monotonic() + seconds
-    due = SampleStore.objects.filter(completions__gt=LIMIT).order_by("-completions", "pk")
-    for run_id in list(due.values_list("run_id", flat=True)):
+    due_stores = SampleStore.objects.filter(completions__gt=LIMIT).order_by("-completions", "pk")
+    for run_id in list(due_stores.values_list("run_id", flat=True)):
         if time.monotonic() >= until:
             return
         try:
@@ -43,7 +41,7 @@ def forget_all(seconds: float = BUDGET_S) -> None:
 
 
 def forget(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
-    """Delete a run's oldest steps until its completions are below the limit or `time.monotonic()` reaches `until`.
+    """Delete a run's oldest groups down to TARGET_SHARE of the limit, or until `time.monotonic()` reaches `until`.
 
     The newest step is kept, however large it is. Safe to run concurrently.
     """
@@ -56,25 +54,25 @@ def _forget_some(run_id: str, limit: int) -> bool:
     with transaction.atomic():
         store = progress.locked_store(run_id)
         stored_rows = SampleRow.objects.filter(run_id=run_id)
-        newest = stored_rows.aggregate(step=Max("step"))["step"]
+        newest_step = stored_rows.aggregate(step=Max("step"))["step"]
         excess = store.completions - limit
-        if excess <= 0 or newest is None:
+        if excess <= 0 or newest_step is None:
             return False
-        older = stored_rows.filter(step__lt=newest).order_by("step", "pk").defer("data")
-        expired: list[SampleRow] = []
-        for row in older[:BATCH]:
+        older_rows = stored_rows.filter(step__lt=newest_step).order_by("step", "pk").defer("data")
+        expired_rows: list[SampleRow] = []
+        for row in older_rows[:BATCH]:
             if excess <= 0:
                 break
-            expired.append(row)
+            expired_rows.append(row)
             excess -= row.completions
-        if not expired:
+        if not expired_rows:
             return False
-        counted = (row for row in expired if row.row is not None and not row.superseded)
-        progress.forget(run_id, map(Visit.of, counted))
-        stored_rows.filter(pk__in=[row.pk for row in expired]).delete()
+        rows_to_count = (row for row in expired_rows if row.row is not None and not row.superseded)
+        progress.forget(run_id, map(Visit.of, rows_to_count))
+        stored_rows.filter(pk__in=[row.pk for row in expired_rows]).delete()
         SampleStore.objects.filter(pk=run_id).update(
-            completions=F("completions") - sum(row.completions for row in expired),
-            size=F("size") - sum(row.size for row in expired),
+            completions=F("completions") - sum(row.completions for row in expired_rows),
+            size=F("size") - sum(row.size for row in expired_rows),
             groups_from=stored_rows.aggregate(step=Min("step"))["step"],
         )
         return True

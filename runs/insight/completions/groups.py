@@ -13,7 +13,7 @@ from runs.insight.completions import episodes
 from runs.insight.completions.episodes import EpisodeFacts
 from runs.insight.completions.solving import Solving
 
-_BIG = 2**31
+_INT32_LIMIT = 2**31
 FIGURES = "figures"
 """Key under which a group without texts stores [reward, advantage, tokens, end, [reward of each name]] for each
 completion, followed by the number of turns if it is an episode."""
@@ -37,7 +37,7 @@ class GroupFigures:
 class StoredCompletion:
     number: int
     text: str | None
-    """None if the text has been deleted."""
+    """The text; None if it has been deleted."""
     turns: list[Any] | None
     """The messages of a chat or of tool use; None for plain text."""
     tokens: int | None
@@ -73,10 +73,10 @@ def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
     totals = [total for entry in entries if (total := number(entry.get("reward"))) is not None]
     row, mode = data.get("row"), data.get("mode")
     return GroupFigures(
-        row=row if isinstance(row, int) and not isinstance(row, bool) and -_BIG <= row < _BIG else None,
+        row=row if isinstance(row, int) and not isinstance(row, bool) and -_INT32_LIMIT <= row < _INT32_LIMIT else None,
         mode=mode[:8] if isinstance(mode, str) and mode else "train",
         count=len(entries),
-        solved=sum(solving.solved(entry.get("rewards")) for entry in entries),
+        solved=sum(solving.is_solved(entry.get("rewards")) for entry in entries),
         low=min(totals, default=None),
         mean=mean(totals) if totals else None,
         high=max(totals, default=None),
@@ -84,22 +84,22 @@ def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
     )
 
 
-def thinned(data: Mapping[str, Any]) -> dict[str, Any]:
+def without_texts(data: Mapping[str, Any]) -> dict[str, Any]:
     if FIGURES in data:
         return dict(data)
-    stored = completions(data)
-    names = list(dict.fromkeys(name for completion in stored for name in completion.rewards))
+    stored_completions = completions(data)
+    names = list(dict.fromkeys(name for completion in stored_completions for name in completion.rewards))
     policy = {POLICY: data[POLICY]} if POLICY in data else {}
-    return {**policy, "names": names, FIGURES: [_figures(completion, names) for completion in stored]}
+    return {**policy, "names": names, FIGURES: [_figures(completion, names) for completion in stored_completions]}
 
 
 def _figures(completion: StoredCompletion, names: list[str]) -> list[Any]:
     return [
-        _short(completion.reward),
-        _short(completion.advantage),
+        _round(completion.reward),
+        _round(completion.advantage),
         completion.tokens,
         completion.end,
-        [_short(completion.rewards.get(name)) for name in names],
+        [_round(completion.rewards.get(name)) for name in names],
         *((completion.facts.turns,) if completion.facts else ()),
     ]
 
@@ -120,7 +120,7 @@ def _completion(index: int, entry: Mapping[str, Any]) -> StoredCompletion:
     rewards, turns, tokens = entry.get("rewards"), entry.get("turns"), number(entry.get("tokens"))
     return StoredCompletion(
         number=index,
-        text=_text(entry.get("text")),
+        text=_as_text(entry.get("text")),
         turns=turns if isinstance(turns, list) and turns else None,
         tokens=None if tokens is None else int(tokens),
         end=_end(entry),
@@ -143,9 +143,9 @@ def _entries(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
 
 
-def _short(value: float | None) -> float | None:
+def _round(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")

@@ -53,8 +53,8 @@ def locked_store(run_id: str) -> SampleStore:
 def add(run_id: str, visits: Iterable[Visit]) -> None:
     """Add visits to their prompts' counts, in two queries per batch. Requires the store's lock."""
     by_row = _by_row(visits)
-    stored = {prompt.row: prompt for prompt in PromptProgress.objects.filter(run_id=run_id, row__in=by_row)}
-    _save(run_id, stored, by_row)
+    stored_prompts = {prompt.row: prompt for prompt in PromptProgress.objects.filter(run_id=run_id, row__in=by_row)}
+    _save(run_id, stored_prompts, by_row)
 
 
 def void_from(attempt: Attempt) -> int | None:
@@ -82,27 +82,27 @@ def supersede(attempt: Attempt, step: int) -> None:
 def recount(run_id: str, rows: Sequence[int]) -> None:
     """Recount prompts from the stored groups and the sums of the deleted ones."""
     with_deleted = PromptProgress.objects.filter(run_id=run_id, row__in=rows).exclude(gone={})
-    stored = {
+    deleted_sums = {
         row: PromptProgress(run_id=run_id, row=row, **gone) for row, gone in with_deleted.values_list("row", "gone")
     }
-    valid = SampleRow.objects.filter(run_id=run_id, row__in=rows, superseded=False).order_by("row", "step", "pk")
-    columns = valid.values_list("row", "step", "completions", "solved", "reward_mean", "reward_high")
-    visits = [Visit(row, *rest) for row, *rest in columns]  # type: ignore[arg-type]  # `row__in` leaves no NULL
-    by_row = {row: list(of_row) for row, of_row in groupby(visits, key=lambda visit: visit.row)}
-    PromptProgress.objects.filter(run_id=run_id, row__in=set(rows) - set(by_row) - set(stored)).delete()
-    _save(run_id, stored, by_row)
+    samples = SampleRow.objects.filter(run_id=run_id, row__in=rows, superseded=False).order_by("row", "step", "pk")
+    columns = samples.values_list("row", "step", "completions", "solved", "reward_mean", "reward_high")
+    visits = [Visit(row, *fields) for row, *fields in columns]  # type: ignore[arg-type]  # `row__in` leaves no NULL
+    by_row = {row: list(row_visits) for row, row_visits in groupby(visits, key=lambda visit: visit.row)}
+    PromptProgress.objects.filter(run_id=run_id, row__in=set(rows) - set(by_row) - set(deleted_sums)).delete()
+    _save(run_id, deleted_sums, by_row)
 
 
 def forget(run_id: str, visits: Iterable[Visit]) -> None:
     """Add visits whose groups are being deleted to the sums that recounts start from. Requires the store's lock."""
     by_row = _by_row(visits)
-    stored = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
-    for prompt in stored:
+    stored_prompts = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
+    for prompt in stored_prompts:
         sum_ = PromptProgress(**prompt.gone)
         for visit in by_row[prompt.row]:
             add_visit(sum_, visit)
         prompt.gone = {name: getattr(sum_, name) for name in _FIELDS}
-    PromptProgress.objects.bulk_update(stored, ["gone"], batch_size=100)
+    PromptProgress.objects.bulk_update(stored_prompts, ["gone"], batch_size=100)
 
 
 def _by_row(visits: Iterable[Visit]) -> dict[int, list[Visit]]:

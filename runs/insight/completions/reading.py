@@ -29,7 +29,7 @@ class CompletionRow:
     group: "GroupView"
     completion: StoredCompletion
     scores: list[tuple[str, float | None]]
-    """(component, score) in the config's order, which determines the colours."""
+    """Each component's (name, score), in the config's order, which determines the colours."""
     solved: bool
     before: str
     match: str
@@ -85,7 +85,7 @@ class CompletionTable:
     groups: list[GroupView]
     shown: int = 0
     total: int | None = None
-    """Number of matching completions, or None if the search stopped early."""
+    """Number of matching completions, or None if a search stopped early or continued an earlier one."""
     pages: int = 1
     next_before: str = ""
     back_to: int | None = None
@@ -106,24 +106,24 @@ class Steps:
         return self.step == self.newest
 
 
-def valid(run: Run) -> QuerySet[SampleRow]:
+def valid_groups(run: Run) -> QuerySet[SampleRow]:
     return SampleRow.objects.filter(run=run, superseded=False)
 
 
 def steps(run: Run, requested: int | None) -> Steps:
-    """Find the requested step, or the nearest earlier step that has completions. If no step is requested, choose the
-    newest training step."""
-    rows = valid(run)
+    """Find the requested step or, if it has no completions, the nearest earlier one with some, or else the first. If no
+    step is requested, choose the newest training step."""
+    rows = valid_groups(run)
     trained = Max("step", filter=Q(mode="train"))
     ends = rows.aggregate(first=Min("step"), last=Max("step"), trained=trained)
     if ends["last"] is None:
         return Steps()
-    newest = ends["last"] if ends["trained"] is None else ends["trained"]
-    nearest = newest if requested is None else rows.filter(step__lte=requested).aggregate(step=Max("step"))["step"]
+    newest_step = ends["last"] if ends["trained"] is None else ends["trained"]
+    nearest = newest_step if requested is None else rows.filter(step__lte=requested).aggregate(step=Max("step"))["step"]
     step = ends["first"] if nearest is None else nearest
     return Steps(
         step=step,
-        newest=newest,
+        newest=newest_step,
         first=ends["first"],
         last=ends["last"],
         earlier=rows.filter(step__lt=step).aggregate(step=Max("step"))["step"],
@@ -133,16 +133,16 @@ def steps(run: Run, requested: int | None) -> Steps:
 
 def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
     """Return a page of a step's completions. Without filter and sorting, only that page is read."""
-    rows = _candidates(valid(run).filter(step=step), query).order_by("attempt", "line")
+    rows = _candidates(valid_groups(run).filter(step=step), query).order_by("attempt", "line")
     reader = CompletionReader(run)
     if not query.filtered and not query.sort:
         return _page_of_groups(rows, reader, query.page)
     entries = [entry for row in rows.iterator(BATCH) for entry in reader.entries(row, query)]
     if query.sort:
-        entries = _sorted(entries, query.sort)
+        entries = _sort_entries(entries, query.sort)
     page = entries[(query.page - 1) * PAGE :][:PAGE]
     pages = max(1, -(-len(entries) // PAGE))
-    return CompletionTable(_grouped(page), shown=len(page), total=len(entries), pages=pages)
+    return CompletionTable(_group_entries(page), shown=len(page), total=len(entries), pages=pages)
 
 
 def search(run: Run, query: CompletionFilter) -> CompletionTable:
@@ -150,15 +150,17 @@ def search(run: Run, query: CompletionFilter) -> CompletionTable:
     reader, until, cursor = CompletionReader(run), time.monotonic() + SEARCH_S, query.cursor()
     entries: list[CompletionRow] = []
     last_row: SampleRow | None = None
-    for row in _newest_first(_candidates(valid(run), query), cursor):
+    for row in _newest_first(_candidates(valid_groups(run), query), cursor):
         if last_row is not None and (len(entries) >= PAGE or time.monotonic() > until):
-            before = f"{last_row.step}.{last_row.pk}"
-            return CompletionTable(_grouped(entries), shown=len(entries), next_before=before, back_to=last_row.step)
+            marker = f"{last_row.step}.{last_row.pk}"
+            return CompletionTable(
+                _group_entries(entries), shown=len(entries), next_before=marker, back_to=last_row.step
+            )
         entries += reader.entries(row, query)
         last_row = row
     total = None if cursor else len(entries)
     return CompletionTable(
-        _grouped(entries), shown=len(entries), total=total, back_to=last_row.step if last_row else None
+        _group_entries(entries), shown=len(entries), total=total, back_to=last_row.step if last_row else None
     )
 
 
@@ -187,15 +189,15 @@ class CompletionReader:
     def entries(self, row: SampleRow, query: CompletionFilter) -> list[CompletionRow]:
         group, phrase = self.group(row), query.q.casefold()
         in_prompt = bool(phrase) and phrase in group.prompt.casefold()
-        matching = []
+        matches = []
         for completion in completions(row.data):
             value = completion.rewards.get(query.by) if query.by else completion.reward
             if not query.within(value) or not query.chooses(completion):
                 continue
             if phrase and not in_prompt and phrase not in completion.full_text.casefold():
                 continue
-            matching.append(self.entry(group, completion, phrase))
-        return matching
+            matches.append(self.entry(group, completion, phrase))
+        return matches
 
     def entry(self, group: GroupView, completion: StoredCompletion, phrase: str = "") -> CompletionRow:
         text = completion.text or ""
@@ -211,7 +213,7 @@ class CompletionReader:
             group=group,
             completion=completion,
             scores=[(name, completion.rewards.get(name)) for name in self.names],
-            solved=self.solving.solved(completion.rewards),
+            solved=self.solving.is_solved(completion.rewards),
             before=("…" if start else "") + text[start:match_start],
             match=text[match_start:end],
             after=text[end:excerpt_end] + ("…" if excerpt_end < len(text) else ""),
@@ -235,7 +237,7 @@ def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, page: i
     start = (page - 1) * per_page
     entries = [entry for row in rows[start : start + per_page] for entry in reader.entries(row, CompletionFilter())]
     return CompletionTable(
-        _grouped(entries), shown=len(entries), total=sum(counts), pages=max(1, -(-len(counts) // per_page))
+        _group_entries(entries), shown=len(entries), total=sum(counts), pages=max(1, -(-len(counts) // per_page))
     )
 
 
@@ -254,7 +256,7 @@ def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> 
         before = batch[-1].step, batch[-1].pk
 
 
-def _grouped(entries: Iterable[CompletionRow]) -> list[GroupView]:
+def _group_entries(entries: Iterable[CompletionRow]) -> list[GroupView]:
     groups: list[GroupView] = []
     for entry in entries:
         if not groups or groups[-1].pk != entry.group.pk:
@@ -263,7 +265,7 @@ def _grouped(entries: Iterable[CompletionRow]) -> list[GroupView]:
     return groups
 
 
-def _sorted(entries: list[CompletionRow], sort: str) -> list[CompletionRow]:
+def _sort_entries(entries: list[CompletionRow], sort: str) -> list[CompletionRow]:
     """Sort the entries. Those without a value come last in both directions."""
     name, sign = sort.lstrip("-"), -1 if sort.startswith("-") else 1
 

@@ -21,26 +21,26 @@ class SolvedBound:
 
 @dataclass(frozen=True)
 class Solving:
-    """The bounds that a solved completion reaches. Empty if the run's rewards have no maximum: then none is solved."""
+    """The bounds that a completion must reach to count as solved, or empty if the run's rewards have no maximum."""
 
     bounds: tuple[SolvedBound, ...]
     checks: bool
-    """Whether the bounds belong to rewards that check the dataset's answer or run its tests."""
+    """True if the bounds belong to rewards that check the dataset's answer or run its tests."""
 
-    def solved(self, rewards: object) -> bool:
+    def is_solved(self, rewards: object) -> bool:
         """Return whether a completion's rewards reach the bounds. Rewards that don't apply to the row are ignored."""
         if not isinstance(rewards, Mapping):
             return False
         scores = [(number(rewards.get(bound.reward)), bound.at_least) for bound in self.bounds]
-        applicable = [(score, bound) for score, bound in scores if score is not None]
-        return bool(applicable) and all(score >= bound for score, bound in applicable)
+        applicable_scores = [(score, bound) for score, bound in scores if score is not None]
+        return bool(applicable_scores) and all(score >= bound for score, bound in applicable_scores)
 
     def sentence(self) -> str:
         if not self.bounds:
             return "None of this run's rewards has a maximum, so no completion counts as solved."
         bounds = [f"{b.reward} is at least {b.at_least:g} (of {b.low:g} to {b.high:g})" for b in self.bounds]
-        listed = " and ".join(filter(None, (", ".join(bounds[:-1]), bounds[-1])))
-        sentence = f"A completion counts as solved when {listed}."
+        bounds_text = " and ".join(filter(None, (", ".join(bounds[:-1]), bounds[-1])))
+        sentence = f"A completion counts as solved when {bounds_text}."
         if self.checks:
             return sentence
         return f"{sentence} No reward checks the dataset's answer, so all rewards with a maximum are used."

@@ -39,15 +39,15 @@ class TranscriptTurn:
 def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[TranscriptTurn]:
     """Split text or messages into turns without omitting anything. `role` is the role of plain text."""
     if messages:
-        return [turn for message in messages for turn in _of_message(message)]
+        return [turn for message in messages for turn in _message_turns(message)]
     if not text:
         return []
     if "<|im_start|>" in text:
-        return [turn for turn in _of_chatml(text, role) if turn.text.strip()]
-    return list(_of_text(text, role)) or [TranscriptTurn(role, text)]
+        return [turn for turn in _chatml_turns(text, role) if turn.text.strip()]
+    return list(_text_turns(text, role)) or [TranscriptTurn(role, text)]
 
 
-def _of_message(message: object) -> Iterator[TranscriptTurn]:
+def _message_turns(message: object) -> Iterator[TranscriptTurn]:
     if not isinstance(message, Mapping):
         yield TranscriptTurn("", _as_text(message))
         return
@@ -57,15 +57,15 @@ def _of_message(message: object) -> Iterator[TranscriptTurn]:
         if isinstance(message.get(key), str):
             yield TranscriptTurn("thinking", message[key])
     if isinstance(content, str):
-        yield from _of_text(content, role, name)
+        yield from _text_turns(content, role, name)
     elif content is not None:
         yield TranscriptTurn(role, _as_text(content), name)
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
-        yield _of_call(call)
+        yield _call_turn(call)
 
 
-def _of_call(call: object) -> TranscriptTurn:
+def _call_turn(call: object) -> TranscriptTurn:
     function = call.get("function", call) if isinstance(call, Mapping) else call
     if not isinstance(function, Mapping) or "name" not in function:
         return TranscriptTurn("call", _as_text(call))
@@ -75,16 +75,16 @@ def _of_call(call: object) -> TranscriptTurn:
     )
 
 
-def _of_chatml(text: str, role: str) -> Iterator[TranscriptTurn]:
+def _chatml_turns(text: str, role: str) -> Iterator[TranscriptTurn]:
     offset = 0
     for match in _CHATML.finditer(text):
-        yield from _of_text(text[offset : match.start()], role)
-        yield from _of_text(match[2], match[1])
+        yield from _text_turns(text[offset : match.start()], role)
+        yield from _text_turns(match[2], match[1])
         offset = match.end()
-    yield from _of_text(text[offset:], role)
+    yield from _text_turns(text[offset:], role)
 
 
-def _of_text(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
+def _text_turns(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
     """Split text into turns. A model's thinking and tool calls, if marked as in common templates, become turns."""
     if role != "assistant":
         if text.strip():
@@ -92,19 +92,19 @@ def _of_text(text: str, role: str, name: str = "") -> Iterator[TranscriptTurn]:
         return
     thought = _THINK.match(text) if "<think>" in text else None
     if thought:
-        yield from _with_calls(thought[1], role)
+        yield from _split_calls(thought[1], role)
         yield TranscriptTurn("thinking", thought[2].strip("\n"))
         text = thought[3].lstrip("\n")
-    yield from _with_calls(text, role)
+    yield from _split_calls(text, role)
 
 
-def _with_calls(text: str, role: str) -> Iterator[TranscriptTurn]:
+def _split_calls(text: str, role: str) -> Iterator[TranscriptTurn]:
     offset = 0
     for match in _TOOL_CALL.finditer(text):
         if text[offset : match.start()].strip():
             yield TranscriptTurn(role, text[offset : match.start()])
         try:
-            yield _of_call(json.loads(match[1]))
+            yield _call_turn(json.loads(match[1]))
         except (ValueError, RecursionError):
             yield TranscriptTurn("call", match[1].strip())
         offset = match.end()

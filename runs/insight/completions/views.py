@@ -32,7 +32,7 @@ from runs.insight.completions.reading import (
     search,
     steps,
     table,
-    valid,
+    valid_groups,
 )
 from runs.insight.completions.solving import names
 from runs.insight.completions.solving import of as solving_of
@@ -51,10 +51,10 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
     result = CompletionTable([])
     if position.step is not None:
         result = search(run, query) if query.every else table(run, position.step, query)
-    shared = _shared(run, result.groups)
+    shared_context = _common_context(run, result.groups)
     context = {
-        **shared,
-        "sorts": SORTS | EPISODE_SORTS if shared["episodes"] else SORTS,
+        **shared_context,
+        "sorts": SORTS | EPISODE_SORTS if shared_context["episodes"] else SORTS,
         "query": query,
         "at": position,
         "table": result,
@@ -81,15 +81,15 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
     completion_views = [
         (entry, turns(entry.completion.text, entry.completion.turns, "assistant"), entry.episode) for entry in entries
     ]
-    of_step = valid(run).filter(step=row.step).order_by("pk")
+    of_step = valid_groups(run).filter(step=row.step).order_by("pk")
     context = {
-        **_shared(run, [view]),
+        **_common_context(run, [view]),
         "group": view,
         "superseded": row.superseded,
         "prompt": turns(view.prompt, row.data.get("turns"), "user"),
         "entries": completion_views,
         "ends_of": _best_and_worst(entries),
-        "widest": _widest(entries, [episode for *_, episode in completion_views if episode]),
+        "widest": _largest_advantage(entries, [episode for *_, episode in completion_views if episode]),
         "earlier": of_step.filter(pk__lt=row.pk).values_list("pk", flat=True).last(),
         "later": of_step.filter(pk__gt=row.pk).values_list("pk", flat=True).first(),
         "rewards_page": "" if row.superseded else _rewards_page(run, row),
@@ -109,7 +109,7 @@ def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
     pages = max(1, -(-total // difficulty.PROMPTS_PER_PAGE))
     number = whole(request, "page", 1, 1, pages)
     context = {
-        **_shared(run, []),
+        **_common_context(run, []),
         "counts": counts,
         "parts": [
             {"label": label, "value": counts[name], "colour": colour}
@@ -144,10 +144,10 @@ def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
     with each row's statistics."""
     run = queries.run_for(request, run_id)
     choice = _choice(request)
-    rows = difficulty.exported(run, choice)
+    rows = difficulty.rows_to_export(run, choice)
     if request.GET.get("as") == "jsonl":
         body = "".join(json.dumps(row) + "\n" for row in rows)
-        kind, ending = "application/x-ndjson", "jsonl"
+        kind, extension = "application/x-ndjson", "jsonl"
     else:
         head = {
             "run": run.pk,
@@ -159,9 +159,9 @@ def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
             "visited_at_least": choice.visits,
         }
         body = json.dumps({**head, "rows": [row["row"] for row in rows]})
-        kind, ending = "application/json", "json"
+        kind, extension = "application/json", "json"
     response = HttpResponse(body, content_type=kind)
-    name = f"{run.pk}-prompts-{'-'.join(choice.classes)}.{ending}"
+    name = f"{run.pk}-prompts-{'-'.join(choice.classes)}.{extension}"
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
@@ -174,11 +174,11 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     if progress is None:
         raise Http404(f"The run has no completions for row {row} yet.")
     visits = difficulty.visits(run, row)
-    oldest = request.GET.get("sort") == "oldest"
+    ascending = request.GET.get("sort") == "oldest"
     stored_visits = visits.count()
     pages = max(1, -(-stored_visits // VISITS_PER_PAGE))
     number = whole(request, "page", 1, 1, pages)
-    page_visits = (visits if oldest else visits.reverse())[(number - 1) * VISITS_PER_PAGE : number * VISITS_PER_PAGE]
+    page_visits = (visits if ascending else visits.reverse())[(number - 1) * VISITS_PER_PAGE : number * VISITS_PER_PAGE]
     reader, with_texts = CompletionReader(run), difficulty.whole_prompt(run, row)
     groups = []
     for visit in page_visits:
@@ -188,7 +188,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     text, reference_answer = with_texts.get("prompt"), with_texts.get("answer")
     dots = difficulty.dots(run, row)
     context = {
-        **_shared(run, groups),
+        **_common_context(run, groups),
         "progress": progress,
         "gone": progress.visits - stored_visits,
         "prompt": turns(text if isinstance(text, str) else "", with_texts.get("turns"), "user"),
@@ -198,7 +198,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
         "lowest": min((dot.low for dot in dots), default=None),
         "highest": max((dot.high for dot in dots), default=None),
         "groups": groups,
-        "oldest": oldest,
+        "oldest": ascending,
         "number": number,
         "pages": pages,
         "here": _page_link(request, prompt=str(row)),
@@ -206,7 +206,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     return render(request, "insight/completions/_prompt.html", context)
 
 
-def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
+def _common_context(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
     entries, rewards = [entry for view in groups for entry in view.entries], names(run.spec)
     in_turns = bool(run.spec.get("episodes")) or any((entry.completion.turn_count or 0) > 1 for entry in entries)
     return {
@@ -216,7 +216,7 @@ def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
         "episodes": in_turns,
         "columns": len(rewards) + 5 + in_turns,
         "solving": solving_of(run.spec),
-        "widest": _widest(entries),
+        "widest": _largest_advantage(entries),
     }
 
 
@@ -227,7 +227,7 @@ def _rewards_page(run: Run, row: SampleRow) -> str:
     return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
 
 
-def _widest(entries: Iterable[CompletionRow], in_turns: Iterable[StoredEpisode] = ()) -> float:
+def _largest_advantage(entries: Iterable[CompletionRow], in_turns: Iterable[StoredEpisode] = ()) -> float:
     """Return the largest absolute advantage of the completions and turns, or 1 if there is none."""
     of_turns = [turn.advantage or 0.0 for episode in in_turns for turn in episode.turns]
     return max(map(abs, (*of_turns, *(entry.completion.advantage or 0.0 for entry in entries))), default=0.0) or 1.0
@@ -235,10 +235,10 @@ def _widest(entries: Iterable[CompletionRow], in_turns: Iterable[StoredEpisode] 
 
 def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
     """Return the numbers of the best and the worst completion, which the page compares by default."""
-    scored = sorted((e for e in entries if e.completion.reward is not None), key=lambda e: e.completion.reward)
-    if len(scored) < 2:
+    scored_entries = sorted((e for e in entries if e.completion.reward is not None), key=lambda e: e.completion.reward)
+    if len(scored_entries) < 2:
         return 1, min(2, len(entries))
-    return scored[-1].completion.number, scored[0].completion.number
+    return scored_entries[-1].completion.number, scored_entries[0].completion.number
 
 
 def _choice(request: HttpRequest) -> PromptChoice:
@@ -254,20 +254,20 @@ def _page_link(request: HttpRequest, **part: str) -> str:
     return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in parameters.items()}})
 
 
-def _links(query: CompletionFilter, at: Any, result: CompletionTable) -> dict[str, str]:
+def _links(query: CompletionFilter, steps: Any, result: CompletionTable) -> dict[str, str]:
     """Return the links of the buttons, without those that have no target."""
-    unfiltered = CompletionFilter(step=query.step)
+    unfiltered_query = CompletionFilter(step=query.step)
     links = {
         "newest": query.link(step=None, every=False),
         "every": query.link(every=True, sort=""),
         "one": query.link(every=False),
-        "clear": unfiltered.link(every=query.every),
+        "clear": unfiltered_query.link(every=query.every),
     }
-    if at.earlier is not None:
-        links["earlier"] = query.link(step=at.earlier)
-    if at.later is not None:
+    if steps.earlier is not None:
+        links["earlier"] = query.link(step=steps.earlier)
+    if steps.later is not None:
         # The URL has no number for the newest step, so that the page follows new steps.
-        links["later"] = query.link(step=None if at.later == at.newest else at.later)
+        links["later"] = query.link(step=None if steps.later == steps.newest else steps.later)
     if query.page > 1:
         links["previous"] = query.link(page=query.page - 1)
     if query.page < result.pages:

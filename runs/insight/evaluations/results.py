@@ -9,7 +9,7 @@ from statistics import fmean
 from runs.engine.models import Run
 from runs.engine.states import ACTIVE, RunStatus
 from runs.insight.completions import groups, solving
-from runs.insight.completions.reading import valid
+from runs.insight.completions.reading import valid_groups
 from runs.insight.evaluations.starting import SetupKey, checkpoint_of, evaluations_of, setup_of
 
 RESAMPLES = 2000
@@ -73,9 +73,9 @@ class EvaluationResult:
 def of_run(run: Run) -> list[EvaluationResult]:
     """Return all evaluations of a run, grouped by setup: the starting model first, then checkpoints by step."""
     evaluations = evaluations_of(run).select_related("reward_version__config", "dataset_version__dataset")
-    results = [_read(evaluation) for evaluation in evaluations.order_by("created_at")]
+    results = [_read_result(evaluation) for evaluation in evaluations.order_by("created_at")]
     bases = {result.setup: result for result in results if result.step is None and result.prompts and result.ended_well}
-    return sorted((_against(result, bases.get(result.setup)) for result in results), key=_order)
+    return sorted((_with_gain(result, bases.get(result.setup)) for result in results), key=_order)
 
 
 def _order(result: EvaluationResult) -> tuple[str, int, datetime]:
@@ -92,36 +92,36 @@ def bootstrap(differences: Sequence[float]) -> Interval | None:
     return Interval(fmean(differences), means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1])
 
 
-def _read(evaluation: Run) -> EvaluationResult:
-    solved = solving.of(evaluation.spec)
-    rows = valid(evaluation).exclude(row=None)
+def _read_result(evaluation: Run) -> EvaluationResult:
+    rule = solving.of(evaluation.spec)
+    rows = valid_groups(evaluation).exclude(row=None)
     attempt = evaluation.latest()
-    live = attempt.status in ACTIVE
+    is_live = attempt.status in ACTIVE
     # The page of a live evaluation polls every two seconds, so completions are read only once it has ended.
-    stored_groups = () if live else rows.values_list("data", flat=True)
+    stored_groups = () if is_live else rows.values_list("data", flat=True)
     completions = [completion for data in stored_groups for completion in groups.completions(data)]
     columns = rows.values_list("row", "solved", "completions", "reward_mean")
     prompts = {row: PromptResult(mean, n, count) for row, n, count, mean in columns if row is not None}
-    sampled = sum(prompt.completions for prompt in prompts.values())
-    countable = bool(solved.bounds) and sampled > 0
+    sampled_count = sum(prompt.completions for prompt in prompts.values())
+    is_countable = bool(rule.bounds) and sampled_count > 0
     return EvaluationResult(
         run=evaluation,
         folder=checkpoint_of(evaluation),
         prompts=prompts,
-        pass_1=sum(prompt.solved for prompt in prompts.values()) / sampled if countable else None,
-        pass_k=fmean(prompt.solved > 0 for prompt in prompts.values()) if countable else None,
+        pass_1=sum(prompt.solved for prompt in prompts.values()) / sampled_count if is_countable else None,
+        pass_k=fmean(prompt.solved > 0 for prompt in prompts.values()) if is_countable else None,
         reward=_mean([completion.reward for completion in completions]),
         components=tuple(
             (name, _mean([completion.rewards.get(name) for completion in completions]))
             for name in solving.names(evaluation.spec)
         ),
         tokens=_mean([completion.tokens for completion in completions]),
-        live=live,
+        live=is_live,
         ended_well=attempt.status == RunStatus.SUCCEEDED,
     )
 
 
-def _against(result: EvaluationResult, base: EvaluationResult | None) -> EvaluationResult:
+def _with_gain(result: EvaluationResult, base: EvaluationResult | None) -> EvaluationResult:
     if base is None or result.step is None or not result.ended_well:
         return result
     pairs = [
@@ -129,11 +129,11 @@ def _against(result: EvaluationResult, base: EvaluationResult | None) -> Evaluat
         for row, checkpoint_result in result.prompts.items()
         if row in base.prompts
     ]
-    rewards = [(first.reward, checkpoint_result.reward) for first, checkpoint_result in pairs]
+    rewards = [(base_result.reward, checkpoint_result.reward) for base_result, checkpoint_result in pairs]
     differences = [
-        checkpoint_result - first
-        for first, checkpoint_result in rewards
-        if checkpoint_result is not None and first is not None
+        checkpoint_result - base_result
+        for base_result, checkpoint_result in rewards
+        if checkpoint_result is not None and base_result is not None
     ]
     return replace(result, base=base.run.pk, gain=bootstrap(differences))
 

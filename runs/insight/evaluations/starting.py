@@ -44,7 +44,7 @@ class SetupKey(NamedTuple):
     prompts: int
     generations: int
     rewards: int | None
-    """None if the reward config has been deleted."""
+    """The reward config's id; None if it has been deleted."""
     temperature: float
 
 
@@ -54,12 +54,12 @@ def start(run: Run, checkpoints: list[Checkpoint], setup: EvaluationSetup, user:
     Models with a finished or pending evaluation of the same setup are skipped, since the same seed gives the same
     results. Raises ContractError if the run can't be evaluated, and QueueFull if the user may not queue that many runs.
     """
-    evaluated = _evaluated_with(run, setup)
-    to_evaluate = [point for point in (None, *checkpoints) if (point.folder if point else "") not in evaluated]
+    evaluated_folders = _evaluated_folders(run, setup)
+    to_evaluate = [point for point in (None, *checkpoints) if (point.folder if point else "") not in evaluated_folders]
     with transaction.atomic():
-        started = [launching.submit(_request(run, point, setup), user=user, dispatch=False) for point in to_evaluate]
+        runs = [launching.submit(_request(run, point, setup), user=user, dispatch=False) for point in to_evaluate]
         transaction.on_commit(dispatching.dispatch_ready, robust=True)
-    return started
+    return runs
 
 
 def evaluations_of(run: Run) -> QuerySet[Run]:
@@ -78,8 +78,8 @@ def setup_of(evaluation: Run) -> SetupKey:
 
 
 def label_of(checkpoint: Checkpoint) -> str:
-    merged = ", merged" if checkpoint.run.kind == MERGE else ""
-    return f"Step {checkpoint.step}{merged}"
+    suffix = ", merged" if checkpoint.run.kind == MERGE else ""
+    return f"Step {checkpoint.step}{suffix}"
 
 
 def temperature_of(run: Run) -> float:
@@ -95,7 +95,7 @@ def checkpoint_of(evaluation: Run) -> str:
     return "" if folder == start else folder
 
 
-def _evaluated_with(run: Run, setup: EvaluationSetup) -> set[str]:
+def _evaluated_folders(run: Run, setup: EvaluationSetup) -> set[str]:
     """Return the checkpoint folders with a pending or finished evaluation of this setup; "" is the starting model."""
     return {
         checkpoint_of(evaluation)

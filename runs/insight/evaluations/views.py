@@ -92,7 +92,7 @@ class EvaluationForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def evaluations(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Show the evaluations page, or launch evaluations. An htmx request gets only the table, until all have ended."""
+    """Show the evaluations page, or launch evaluations. htmx polls only the table, until all have ended."""
     run = queries.run_for(request, run_id)
     if request.method == "POST":
         return _start(request, run)
@@ -114,15 +114,15 @@ def _start(request: HttpRequest, run: Run) -> HttpResponseBase:
 
 def _page(request: HttpRequest, run: Run, form: EvaluationForm, status: int = 200) -> HttpResponse:
     evaluated = results.of_run(run)
-    live = any(result.live for result in evaluated)
+    is_live = any(result.live for result in evaluated)
     context = {
         "run": run,
         "form": form,
         "results": evaluated,
         "names": list(dict.fromkeys(name for result in evaluated for name, _ in result.components)),
-        "live": live,
+        "live": is_live,
         "may_operate": person(request).may_operate,
     }
     if request.headers.get("HX-Request") == "true":
-        return render(request, "insight/evaluations/_results.html", context, status=200 if live else STOP_POLLING)
+        return render(request, "insight/evaluations/_results.html", context, status=200 if is_live else STOP_POLLING)
     return render(request, "insight/evaluations/evaluations.html", context, status=status)

@@ -5,6 +5,7 @@ when the value has been back within the bound, by a tenth of the bound, for the 
 beyond a bound opens nothing, and a value that oscillates around a bound opens one finding, not twenty.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,14 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runs.insight.health.history import History
+from runs.insight.health.history import ROLL, History
 from runs.insight.health.judging import (
+    cause_signals,
     completion_signals,
     episode_signals,
+    hacking_signals,
     machine_rules,
     machine_signals,
     policy_signals,
     reward_signals,
+    sync_signals,
 )
 from runs.insight.health.judging.rule import HealthRule, Level
 from runs.insight.health.judging.rules import BY_ID, RULES
@@ -27,17 +31,24 @@ from runs.insight.health.judging.signal import Of, Signal
 from runs.insight.health.presets import Preset, RuleBounds, bound_text, value_text
 
 EASING = 0.1
+MIN_GENERATIONS = 2 * ROLL
+"""Minimum number of generations of a run that is called healthy."""
 REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
 MACHINE_RULES = set(machine_rules.RULES)
 REWARD_RULES = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
 FIGURES: dict[str, Of] = {
+    **cause_signals.OF,
     **reward_signals.OF,
     **completion_signals.OF,
     **episode_signals.OF,
     **policy_signals.OF,
+    **sync_signals.OF,
+    **hacking_signals.OF,
     **machine_signals.OF,
 }
 """Rule -> the function that computes its value over the newest steps."""
+_ONE = re.compile(r"(?<![\d.,])1 (nat|token|call|turn|step|generation|completion)s\b")
+"""A plural after a figure that is exactly 1."""
 RANK = {"bad": 0, "warning": 1, "note": 2}
 
 Finding = dict[str, Any]
@@ -66,7 +77,7 @@ def assess(history: History, preset: Preset, before: Mapping[str, Any], now: dat
             findings.append(finding)
     findings = _grouped(findings)
     return {
-        "verdict": _verdict(findings, checks),
+        "verdict": _verdict(findings, checks, history),
         "step": history.step,
         "at": now.isoformat(),
         "preset": preset.name,
@@ -109,19 +120,21 @@ def _grouped(findings: list[Finding]) -> list[Finding]:
 
 def _root(rule: str, alarming: set[str]) -> str:
     """Return the rule of a finding's root cause among the open findings, or "" if it has no cause."""
-    root = rule
-    while cause := next((rule_id for rule_id in BY_ID[root].follows if rule_id in alarming), ""):
+    root, seen = rule, {rule}
+    while cause := next((rule_id for rule_id in BY_ID[root].follows if rule_id in alarming - seen), ""):
         root = cause
+        seen.add(root)
     return "" if root == rule else root
 
 
-def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
+def _verdict(findings: list[Finding], checks: list[dict[str, Any]], history: History) -> str:
     levels = {finding["level"] for finding in findings}
     if alarming := next((level for level in ("bad", "warning") if level in levels), ""):
         return alarming
-    # Whether a run learns is unknown until a rule has judged its reward.
-    judged_rewards = [check for check in checks if check["value"] is not None and check["rule"] in REWARD_RULES]
-    return "well" if judged_rewards else "unknown"
+    # Whether a run learns is unknown until rules have judged its reward, over more than its first generations.
+    is_judged = any(check["value"] is not None and check["rule"] in REWARD_RULES for check in checks)
+    is_waiting = bool(reward_signals.unproven(history))
+    return "well" if is_judged and not is_waiting and history.generations >= MIN_GENERATIONS else "unknown"
 
 
 def _judge(
@@ -151,18 +164,20 @@ def _judge(
 
 
 def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, previous: Finding | None) -> _Breach | None:
-    """Return the worst bound that the value has crossed, or None."""
+    """Return the worst bound that the value has crossed for long enough, or None."""
     is_sure = signal.sure is not None and bool(signal.sure[-1])
     levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.warning))
     for level, bound in levels:
         if bound is None:
             continue
-        since = _lasting(_beyond(rule, signal, bound), signal, 0 if is_sure else rule.hold)
+        hold = max(rule.hold, rule.hold_bad) if level == "bad" else rule.hold
+        since = _lasting(_beyond(rule, signal, bound), signal, 0 if is_sure else hold)
         if since is not None:
             return _Breach(level, bound, since)
         open_at = previous is not None and RANK[previous["stood"]] <= RANK[level]
         eased = bound - EASING * abs(bound) if rule.above else bound + EASING * abs(bound)
-        if open_at and _lasting(~_beyond(rule, signal, eased), signal, max(rule.hold, rule.calm)) is None:
+        calm = max(rule.hold, rule.calm * max(1.0, _interval(signal)))
+        if open_at and _lasting(~_beyond(rule, signal, eased), signal, calm) is None:
             return _Breach(level, bound, float(signal.at[-1]))
     return None
 
@@ -171,7 +186,12 @@ def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]
     return signal.value > bound if rule.above else signal.value < bound
 
 
-def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
+def _interval(signal: Signal) -> float:
+    """Return the mean number of steps between two values of a signal."""
+    return float(signal.at[-1] - signal.at[0]) / max(len(signal.at) - 1, 1)
+
+
+def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: float) -> float | None:
     """Return the first step of the current stretch of true values, or None if it is shorter than `hold` steps."""
     if not holds[-1]:
         return None
@@ -204,7 +224,7 @@ def _finding(
         "bound": breach.bound,
         "bound_text": bound_text(rule, bounds),
         "source": bounds.source,
-        "sentence": (rule.solved if solved else rule.means).format(**fields),
+        "sentence": _ONE.sub(r"1 \1", (rule.solved if solved else rule.means).format(**fields)),
         "try": "" if solved else advice[:1].upper() + advice[1:],
         "metric": rule.metric.format(**fields) if rule.metric else "",
         "find": rule.find.format(**fields),
@@ -212,7 +232,8 @@ def _finding(
         "since_step": previous["since_step"] if previous else int(breach.since),
     }
     same_level = previous is not None and previous["level"] == finding["level"]
-    if previous and same_level and rule.format == "steps" and not _beyond(rule, signal, breach.bound)[-1]:
-        # A step count that starts again at 0 doesn't say why the finding is still open.
+    restarts = rule.format == "steps" or (rule.above and value == 0)
+    if previous and same_level and restarts and not _beyond(rule, signal, breach.bound)[-1]:
+        # A value that is 0 again doesn't say why the finding is still open.
         finding |= {name: previous[name] for name in ("value", "value_text", "sentence")}
     return finding

@@ -1,12 +1,14 @@
 """The parts of a run's frozen spec that the health rules need."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from runs.insight.metrics import chart_catalogue
 from workers.contract.run.batch_rules import Batch
 from workers.contract.run.episodes import PartSpec
-from workers.contract.run.hardware import Rollout
+from workers.contract.run.evaluation import EVAL_PREFIX
+from workers.contract.run.hardware import Rollout, WeightSync
 from workers.contract.run.spec import RewardSpec, RunSpec, outcome_weights
 from workers.environments.entry import EntryKind
 from workers.environments.library import LIBRARY as ENVIRONMENTS
@@ -14,8 +16,17 @@ from workers.rewards.library import LIBRARY
 
 TRL_MAX_LENGTH = 512
 TRL_LEARNING_RATE = 1e-6
+CHECK_SYNC = {
+    None: "the trainer copies the weights into vLLM within its process: restart the run",
+    WeightSync.NCCL: "the run streams its weights over NCCL: look for errors of the weight sync in vLLM’s and the "
+    "trainer’s logs, make sure that no other run uses the same server, and restart the run with its servers",
+    WeightSync.LORA: "the run loads its adapter into vLLM over HTTP: check in vLLM’s log that it loads each new "
+    "adapter, that vLLM supports all modules that the adapter changes, and that no other run uses the same server; "
+    "then restart the run with its servers",
+}
+"""Way of sending weights -> what to check if new ones don't reach vLLM."""
 LONG_RUN_STEPS = 900
-"""Number of steps from which bounds in steps apply in full."""
+"""Length of a run, in steps, from which bounds given in steps apply in full."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +37,7 @@ class Component:
     high: float | None
     """The maximum score, or None if unknown or unbounded."""
     checks: bool = False
-    """Whether the component checks the dataset's answer or runs its tests, so a completion's form can't game it."""
+    """True if the component checks the dataset's answer or runs its tests, so a completion's form can't game it."""
 
     @property
     def metric(self) -> str:
@@ -42,13 +53,17 @@ class Config:
     cap: int = TRL_MAX_LENGTH
     mask_truncated: bool = False
     from_vllm: bool = False
-    """Whether vLLM generates the completions, in the trainer or on servers."""
+    """True if vLLM generates the completions, in the trainer or on servers."""
     corrected: bool = False
-    """Whether vLLM generates the completions and importance sampling corrects for the trainer's probabilities."""
+    """True if vLLM generates the completions and importance sampling corrects for the trainer's probabilities."""
     correction: str = "sequence_mask"
     served: bool = False
+    sync: WeightSync | None = None
+    """Way in which weights are sent to vLLM servers; None without servers."""
     max_grad_norm: float = 1.0
     components: tuple[Component, ...] = ()
+    judges: tuple[tuple[str, Component], ...] = ()
+    """Metric and component of the rewards that are observed but not trained on."""
     gpus: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
     max_steps: int = 0
@@ -57,6 +72,9 @@ class Config:
     """Completions per generation, or 0 if unknown."""
     eval_every: int = 0
     """Steps between evaluations, or 0 if there are none."""
+    eval_rows: int = 0
+    in_order: bool = False
+    """True if prompts come in the dataset's order, so that the later ones may be harder, as in a curriculum."""
     save_every: int = 0
     turn_limit: int = 0
     """Maximum number of turns in an episode, or 0 if completions have a single turn."""
@@ -79,6 +97,7 @@ class Config:
             "longer": f"raise max_completion_length (from {self.cap:,} to about {2 * self.cap:,})",
             "updates": f"currently {self.updates}",
             "slowed_by": self._slowed_by,
+            "check_sync": CHECK_SYNC[self.sync],
         }
 
     @property
@@ -127,13 +146,17 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
         corrected=spec.hardware.rollout is not Rollout.TRANSFORMERS and correction,
         correction=str(grpo.get("vllm_importance_sampling_mode") or "sequence_mask"),
         served=spec.hardware.rollout is Rollout.SERVER,
+        sync=spec.hardware.vllm_server.weight_sync if spec.hardware.vllm_server else None,
         max_grad_norm=float(grpo.get("max_grad_norm") or 1.0),
         components=tuple(map(_component, spec.rewards, outcome_weights(spec.rewards))),
+        judges=tuple(_judges(spec)),
         gpus=gpus,
         ranks=ranks,
         max_steps=max(0, int(grpo.get("max_steps") or 0)),
         completions=Batch.of(grpo, spec.hardware.processes).completions,
         eval_every=_interval(spec, "eval") if spec.data.eval_rows else 0,
+        eval_rows=spec.data.eval_rows,
+        in_order=grpo.get("shuffle_dataset") is False,
         save_every=_interval(spec, "save"),
         turn_limit=spec.episodes.limits.turns if spec.episodes else 0,
         call_limit=spec.episodes.limits.calls if spec.episodes else 0,
@@ -154,6 +177,16 @@ def _interval(spec: RunSpec, act: Literal["eval", "save"]) -> int:
         return 0
     steps = float(spec.grpo.get(f"{act}_steps") or 500)
     return int(steps) if steps >= 1 else max(1, int(steps * int(spec.grpo.get("max_steps") or 0)))
+
+
+def _judges(spec: RunSpec) -> Iterator[tuple[str, Component]]:
+    for reward in spec.rewards:
+        if not reward.weight:
+            part = _component(reward, 0.0)
+            yield part.metric, part
+    for reward in spec.eval_rewards:
+        part = _component(reward, 0.0)
+        yield EVAL_PREFIX + part.metric, part
 
 
 def _component(reward: RewardSpec, weight: float) -> Component:

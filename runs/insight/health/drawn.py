@@ -17,9 +17,8 @@ from workers.contract.wire.documents import ContractError
 def with_bounds(groups: Sequence[ChartGroup], run: Run) -> list[ChartGroup]:
     """Return the charts with the bounds of the run's preset, labelled as on the health card.
 
-    Rules that are off, don't apply to the run, or judge something other than a metric's own value have no lines. Makes
-    one query.
-    """
+    Rules that are off, don't apply to the run, or judge something other than a metric's own value have no lines. This
+    makes one query."""
     if run.kind != "train":
         return list(groups)
     try:

@@ -3,17 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runs.insight.health.config import Config
+from workers.contract.run.prompts import EXTRA_ROUNDS, MEAN_REWARD, sources
 
 RECENT = 240
 """Number of newest values of each metric that every assessment reads."""
 SETTLED = 60
-"""Number of the oldest of those values that enter the memory: an assessment may be late by this many values."""
+"""Number of the oldest of those values that enter the memory. An assessment may be late by this many values."""
 MAX_STEPS_BEHIND = 20
 """Number of steps, in addition to three logging intervals, after which a metric counts as no longer logged."""
 START = 20
@@ -23,15 +24,22 @@ STRETCHES = 60
 MIN_TRAIL_INTERVAL_S = 30.0
 MAX_TEXT_STEPS = 40
 FIRST_COMPLETIONS = 100
-"""Approximate number of first completions that define what is usual."""
-MARKED_METRICS = ("reward", "entropy", "completions/mean_length")
-"""Metrics whose start and best value are remembered, in addition to the reward components."""
+"""Approximate number of a run's first completions that define what is usual for it."""
+GAP = "sampling/sampling_logp_difference/mean"
+WEIGHT = "sampling/importance_sampling_ratio/mean"
+ZERO_SPREAD = "frac_reward_zero_std"
+FIRST_METRICS = (GAP, ZERO_SPREAD, "kl")
+"""Metrics whose first values are remembered, before any weights have changed much."""
+MARKED_METRICS = ("reward", MEAN_REWARD, "entropy", "completions/mean_length")
+"""Metrics whose start and best value are remembered, in addition to the rewards of components and sources."""
+SOLVED_LEVEL = 0.9
+"""Level of the reward in its range from which little is left to learn."""
 GENERATED = "reward"
-"""Metric that is logged only by steps that generate completions; other steps make more updates on them."""
+"""Metric logged only by steps that generate completions; the other steps train on the same completions again."""
 
 Floats = NDArray[np.float64]
 Row = tuple[int | None, float, Mapping[str, float]]
-"""(step, t, values) of a metrics line."""
+"""A metrics line, as (step, t, values)."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +56,11 @@ class MetricHistory:
 
 
 class Mark(NamedTuple):
-    """What the memory keeps of a metric whose first values are no longer read."""
+    """A summary of a metric, kept in the memory because the metric's first values are no longer read."""
 
     start: float
     noise: float
-    """Standard deviation between neighbouring steps, without the trend."""
+    """Standard deviation of neighbouring steps' noise, without the trend."""
     best: float
     """Highest mean over ROLL values, or over fewer at the start, since a run may collapse early."""
     best_step: int
@@ -80,7 +88,7 @@ class RunPace:
 
 
 class Text(NamedTuple):
-    """The numbers of completions of one step that were read and that show each sign of decay."""
+    """Counts of one step's completions: those that were read, and those with each sign of decay."""
 
     step: int
     read: int
@@ -97,20 +105,24 @@ class History:
     step: int = 0
     marks: dict[str, Mark] = field(default_factory=dict)
     sums: dict[str, Sums] = field(default_factory=dict)
+    firsts: dict[str, float] = field(default_factory=dict)
+    """Metric of FIRST_METRICS -> the median of its first three values."""
     pace: RunPace | None = None
     texts: list[Text] = field(default_factory=list)
     first_texts: Text | None = None
     """Sums over the completions of the first steps."""
     evaluations: list[tuple[int, float]] = field(default_factory=list)
+    gaps: list[tuple[int, float]] = field(default_factory=list)
+    """Each evaluation's step, and the mean training reward of the generations before it minus the validation reward."""
     solved_shares: list[tuple[int, int, int]] = field(default_factory=list)
-    """(last step, completions, solved completions) of each stretch of the run."""
+    """Stretches of the run, as (last step, completions, solved completions)."""
     trails: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     """Metric of memory in use -> (time, MiB), spread over the attempt's whole training."""
     capacity: Mapping[str, float] = field(default_factory=dict)
     """Total memory in MiB for each metric of `trails`."""
     reported: frozenset[str] = frozenset()
     training_since: float = 0.0
-    """When training started, by the host's clock. Before that, GPUs are idle because the model is loading."""
+    """End of the attempt's first step, by the host's clock. Before that, GPUs may idle while the model is loading."""
     hang: str = ""
     """The supervisor's sentence about which process is waiting for which, or "" while steps are being completed."""
     quiet_s: float = 0.0
@@ -128,6 +140,28 @@ class History:
             return column
         return column.pick(~np.isin(column.step, generated.step))
 
+    def first_updates(self, metric: str) -> MetricHistory | None:
+        """Return the metric's history at the first update of each batch."""
+        column, generated = self.get(metric), self.columns.get(GENERATED)
+        if column is None or generated is None:
+            return None
+        return column.pick(np.isin(column.step, generated.step))
+
+    @property
+    def generations(self) -> int:
+        """The number of generations that the newest values cover."""
+        column = self.columns.get(GENERATED)
+        if column is None or not len(column):
+            return 0
+        return max(len(column), int((column.step[-1] - column.step[0]) / max(self.config.updates, 1)) + 1)
+
+    @property
+    def progress(self) -> str:
+        """The metric that shows what is learned, or "": the reward of selected groups stays the same by selection."""
+        if not self.selects:
+            return "reward"
+        return MEAN_REWARD if MEAN_REWARD in self.columns else ""
+
     def has_stopped(self, metric: str) -> bool:
         column = self.columns.get(metric)
         return metric in self.reported if column is None else not self._is_current(column)
@@ -142,7 +176,12 @@ class History:
         high, low, column = self.config.highest, self.config.lowest, self.get("reward", ROLL)
         if high is None or low is None or high <= low or column is None:
             return False
-        return bool((column.value[-ROLL:].mean() - low) / (high - low) >= 0.9)
+        return bool((column.value[-ROLL:].mean() - low) / (high - low) >= SOLVED_LEVEL)
+
+    @property
+    def selects(self) -> bool:
+        """True if prompts are selected by their rewards, which are then about the same whatever has been learned."""
+        return EXTRA_ROUNDS in self.columns
 
 
 def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
@@ -177,10 +216,13 @@ def generations(rows: Sequence[Row]) -> int:
 
 
 def noise(value: Floats) -> float:
-    """Estimate a series' noise (standard deviation) from the median difference of neighbours, despite trends."""
+    """Estimate a series' noise (standard deviation) from the median difference of neighbours, despite trends. If most
+    neighbours are equal, as in a sparse series, all differences count."""
     if len(value) < 3:
         return 0.0
-    return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise with standard deviation 1
+    changes = np.abs(np.diff(value))
+    # For normal noise with standard deviation 1, the median is 0.954 and the root mean square the square root of 2.
+    return float(np.median(changes) / 0.954 or np.sqrt(np.mean(changes * changes) / 2))
 
 
 def rolling_mean(value: Floats, window: int) -> Floats:
@@ -214,7 +256,7 @@ def paced(column: MetricHistory | None) -> MetricHistory | None:
 @np.errstate(over="ignore", invalid="ignore")
 def remember(history: History) -> None:
     """Update the memory from the newest values. A metric's start is only recorded if its column begins with the run."""
-    for name in (*MARKED_METRICS, *(part.metric for part in history.config.components)):
+    for name in (*MARKED_METRICS, *(part.metric for part in history.config.components), *sources(history.columns)):
         column = history.get(name, START)
         if column is None:
             continue
@@ -223,6 +265,10 @@ def remember(history: History) -> None:
         if mark is not None and np.isfinite(mark).all():  # differences of values near the largest float overflow
             history.marks[name] = mark
         history.sums[name] = _summed(column, history.sums.get(name) or Sums())
+    for name in FIRST_METRICS:
+        column = history.get(name, 3)
+        if column is not None and name not in history.firsts and column.step[0] <= START:
+            history.firsts[name] = float(np.median(column.value[:3]))
     _note_evaluations(history)
     for name in history.capacity:
         _extend(history, name)
@@ -238,8 +284,17 @@ def _note_evaluations(history: History) -> None:
     last = history.evaluations[-1][0] if history.evaluations else -1
     if column is not None:
         newer = column.step > last
-        added = zip(column.step[newer].tolist(), column.value[newer].tolist(), strict=True)
+        added = list(zip(column.step[newer].tolist(), column.value[newer].tolist(), strict=True))
         history.evaluations = [*history.evaluations, *added][-STRETCHES:]
+        history.gaps = [*history.gaps, *_gaps(history, added)][-STRETCHES:]
+
+
+def _gaps(history: History, evaluations: Iterable[tuple[int, float]]) -> Iterable[tuple[int, float]]:
+    reward = history.columns.get("reward")
+    for step, value in evaluations:
+        before = reward.value[reward.step <= step][-ROLL // 2 :] if reward is not None else np.empty(0)
+        if len(before):
+            yield step, float(before.mean()) - value
 
 
 def _extend(history: History, name: str) -> None:
@@ -294,7 +349,7 @@ def _marked(column: MetricHistory, old: Mark) -> Mark:
     best, best_step = float(means[best_index]), int(column.step[best_index + ROLL - 1])
     if old.best >= best:
         best, best_step = old.best, old.best_step
-    return Mark(old.start, noise(column.value), best, best_step, min(old.low, float(means.min())))
+    return Mark(old.start, noise(column.value) or old.noise, best, best_step, min(old.low, float(means.min())))
 
 
 def _summed(column: MetricHistory, old: Sums) -> Sums:
@@ -307,40 +362,3 @@ def _summed(column: MetricHistory, old: Sums) -> Sums:
     added = (float(len(x)), x.sum(), y.sum(), (x * x).sum(), (x * y).sum(), (y * y).sum())
     sums = Sums(until, *(before + float(new) for before, new in zip(old[1:], added, strict=True)))
     return sums if np.isfinite(sums).all() else old
-
-
-def forget_after(history: History, step: int) -> None:
-    """Remove what the memory knows about steps after `step`, which a resume made void."""
-    history.marks = {
-        name: mark if mark.best_step <= step else Mark(mark.start, mark.noise, mark.start, 0, mark.start)
-        for name, mark in history.marks.items()
-    }
-    history.sums = {name: sums for name, sums in history.sums.items() if sums.until <= step}
-    history.texts = [text for text in history.texts if text.step <= step]
-    history.evaluations = [evaluation for evaluation in history.evaluations if evaluation[0] <= step]
-    history.solved_shares = [share for share in history.solved_shares if share[0] <= step]
-    history.trails = {}
-
-
-def to_memory(history: History) -> dict[str, Any]:
-    return {
-        "marks": {name: list(mark) for name, mark in history.marks.items()},
-        "sums": {name: list(sums) for name, sums in history.sums.items() if sums.n},
-        "pace": [history.pace.rate, history.pace.seconds] if history.pace else None,
-        "evaluations": history.evaluations,
-        "solved": history.solved_shares,
-        "trails": history.trails,
-        "texts": [list(text) for text in history.texts],
-        "first_texts": list(history.first_texts) if history.first_texts else None,
-    }
-
-
-def from_memory(history: History, memory: Mapping[str, Any]) -> None:
-    history.marks = {name: Mark(*values) for name, values in (memory.get("marks") or {}).items()}
-    history.sums = {name: Sums(*values) for name, values in (memory.get("sums") or {}).items()}
-    history.pace = RunPace(*memory["pace"]) if memory.get("pace") else None
-    history.evaluations = [(step, value) for step, value in memory.get("evaluations") or ()]
-    history.solved_shares = [(step, completions, solved) for step, completions, solved in memory.get("solved") or ()]
-    history.trails = {name: [(t, mib) for t, mib in trail] for name, trail in (memory.get("trails") or {}).items()}
-    history.texts = [Text(*values) for values in memory.get("texts") or []]
-    history.first_texts = Text(*memory["first_texts"]) if memory.get("first_texts") else None

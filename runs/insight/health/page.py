@@ -7,6 +7,7 @@ from typing import Any
 
 from django.urls import reverse
 
+from controlplane.platform.templatetags.figures import significant
 from runs.engine.models import HealthPreset, Run
 from runs.engine.states import FINAL, RunStatus
 from runs.insight.health.judging.rules import BY_ID
@@ -59,8 +60,8 @@ class Card:
 
 
 def card(run: Run) -> Card | None:
-    """Return the run's health card, or None for runs that have no health, such as queued runs and trials. Makes one
-    query."""
+    """Return the run's health card, or None for runs that have no health, such as queued runs and trials. This makes
+    one query."""
     attempt = run.latest()
     if run.kind != "train" or attempt.status == RunStatus.QUEUED or (attempt.started_at is None and not run.health):
         return None
@@ -117,10 +118,23 @@ def _links(run: Run, finding: Mapping[str, Any], charts: Mapping[str, str]) -> I
         yield "Completions", f"?tab=completions&{find}"
     elif rule.read:
         yield "Completions", "?tab=completions"
+    for example in finding.get("examples") or ():
+        group = reverse("run_completion_group", args=[run.pk, example["group"]])
+        yield example_text(example), f"{group}#completion-{example['completion']}"
     if rule.logs:
         yield "Logs", "?tab=logs"
     if rule.field and finding["try"]:
         yield f"Clone and change {rule.field}", f"{reverse('clone', args=[run.pk])}#id_{rule.field}"
+
+
+def example_text(example: Mapping[str, Any]) -> str:
+    """Name a stored completion that shows a finding, with the figures that make it an example."""
+    parts = [f"reward {significant(example['reward'])}"]
+    if example["score"] is not None:
+        parts.append(f"{example['component']} {significant(example['score'])}")
+    if example["tokens"] is not None:
+        parts.append(f"{example['tokens']:,} tokens")
+    return f"Step {example['step']:,}, completion {example['completion']}: {', '.join(parts)}"
 
 
 def _headline(findings: Sequence[dict[str, Any]], verdict: str, *, ended: bool) -> str:

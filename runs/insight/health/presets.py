@@ -7,7 +7,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
-from controlplane.catalogue.versioned.queries import free_name
+from controlplane.catalogue.versioned.queries import with_free_name
 from controlplane.platform.accounts.models import User
 from controlplane.platform.activity.recording import record
 from controlplane.platform.templatetags.figures import significant
@@ -63,9 +63,11 @@ def as_preset(row: HealthPreset | None) -> Preset:
 def copy(row: HealthPreset, owner: User) -> HealthPreset:
     """Create an editable copy of a preset for the owner, with the next free name, and return it."""
     source = row.source if row.slug is None else f"From “{row.name}”. {row.source}".strip()
-    with transaction.atomic():
-        name = free_name(HealthPreset, f"Copy of {row.name}"[:72])
+
+    def create(name: str) -> HealthPreset:
         return HealthPreset.objects.create(name=name, owner=owner, bounds=row.bounds, source=source)
+
+    return with_free_name(HealthPreset, f"Copy of {row.name}"[:72], create)
 
 
 def make_default(row: HealthPreset) -> None:

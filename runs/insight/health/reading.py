@@ -10,8 +10,8 @@ from runs.engine.models import Attempt, Run
 from runs.engine.records import MetricChunk, MetricRow, SampleRow
 from runs.engine.spec import spec_of
 from runs.insight.completions.groups import completions
+from runs.insight.health import evidence, memories, texts
 from runs.insight.health import history as past
-from runs.insight.health import texts
 from runs.insight.health.config import config_of
 from runs.insight.health.history import RECENT, START, History, MetricHistory, Row, Text
 from runs.insight.metrics.series import Points
@@ -32,7 +32,7 @@ def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
     ranks = tuple((attempt.placement or {}).get("gpus") or ())
     history = History(config_of(spec_of(run), attempt.gpus, ranks), {}, step=run.step, capacity=_capacity(attempt))
     history.reported = frozenset(run.last_metrics)
-    past.from_memory(history, memory)
+    memories.from_memory(history, memory)
     rows, oldest = _train(run, history.config.updates)
     history.columns = past.columns_of(rows)
     if oldest:
@@ -41,8 +41,11 @@ def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
     if "vllm/kv_cache_percent" in history.reported:
         history.columns |= past.columns_of(_machine(run, EventKind.VLLM, _steps_ago(history)))
     history.training_since = _since(run, attempt)
+    kept = memory.get("columns") or {}
     if attempt.number > int(memory.get("attempt") or attempt.number):
-        past.forget_after(history, attempt.resume_step)
+        memories.forget_after(history, attempt.resume_step)
+        kept = {name: [point for point in points if point[0] <= attempt.resume_step] for name, points in kept.items()}
+    evidence.from_memory(history, kept)
     _read_texts(history, run)
     past.remember(history)
     return history
@@ -74,13 +77,16 @@ def _machine(run: Run, kind: EventKind, since: float) -> list[Row]:
 
 
 def _steps_ago(history: History) -> float:
-    """Return the time from which to read machine metrics: SYSTEM_STEPS ago, and at least SYSTEM_S seconds ago."""
+    """Return the time from which to read machine metrics: SYSTEM_STEPS or two batches ago, and at least SYSTEM_S
+    seconds ago."""
     column = history.get("loss") or history.get("reward")
-    return 0.0 if column is None else float(min(column.t[-1] - SYSTEM_S, column.t[-SYSTEM_STEPS:][0]))
+    steps = int(max(SYSTEM_STEPS, 2 * history.config.updates))
+    return 0.0 if column is None else float(min(column.t[-1] - SYSTEM_S, column.t[-steps:][0]))
 
 
 def _lengthen(history: History, run: Run, oldest: int) -> None:
-    """Prepend earlier values from the newest chunks to columns that are shorter than the run."""
+    """Prepend values of earlier chunks to columns that have fewer than RECENT values and don't reach back to the run's
+    start. `oldest`: the seq before which these chunks begin."""
     short_columns = [
         name for name, column in history.columns.items() if len(column) < RECENT and column.step[0] > START
     ]
@@ -119,8 +125,10 @@ def _read_texts(history: History, run: Run) -> None:
     last = history.texts[-1].step if history.texts else -1
     rows = SampleRow.objects.filter(run=run, mode="train", superseded=False, step__gt=last).order_by("-step", "line")
     newest: dict[int, list[str]] = {}
-    for step, data in rows.values_list("step", "data")[:GROUPS]:
-        completion_texts = [completion.written for completion in completions(data)]
+    stored = [(step, completions(data)) for step, data in rows.values_list("step", "data")[:GROUPS]]
+    evidence.note_groups(history, stored)
+    for step, group in stored:
+        completion_texts = [completion.written for completion in group]
         newest.setdefault(step, []).extend(text for text in completion_texts if text is not None)
     counted = (Text(step, *texts.count(of_step[:COMPLETIONS])) for step, of_step in sorted(newest.items()))
     past.note_texts(history, counted)

@@ -82,4 +82,4 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
         },
     ),
 ]
-"""(slug, name, source, rule -> the bounds that differ from the defaults)"""
+"""Presets, as (slug, name, source, rule -> the bounds that differ from the defaults)."""

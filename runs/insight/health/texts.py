@@ -11,7 +11,7 @@ MIN_WORDS = 10
 MAX_ODD_SHARE = 0.15
 """Share of odd words above which a text is gibberish. Prose, code and formulas have a few per cent."""
 MIN_IDENTICAL_CHARS = 80
-"""Minimum number of characters for counting identical texts, since short answers are often the same."""
+"""Minimum length of texts that are counted as identical, since short answers are often the same."""
 _UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}|^[bcdfghjklmnpqrstvwxz]{5,}$|[a-z]{30}")
 MAX_CHARS = 4000
 """Number of characters read from the end of a text, where completions degenerate."""

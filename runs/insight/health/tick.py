@@ -15,7 +15,7 @@ from runs.engine.alerts import delivery
 from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent
 from runs.engine.states import RunStatus
-from runs.insight.health import history as past
+from runs.insight.health import evidence, examples, memories
 from runs.insight.health.assess import MACHINE_RULES, Finding, alerts, assess, news
 from runs.insight.health.judging.machine_signals import MIN_PAUSE_S
 from runs.insight.health.presets import Preset, Presets
@@ -74,8 +74,10 @@ def look_at(run: Run, preset: Preset, now: datetime, *, with_events: bool = True
         if history.quiet_s > MIN_PAUSE_S:
             history.hang = _hang(attempt, history.step)
     health = assess(history, preset, run.health, now)
+    examples.show(run, history.config, health["findings"], run.health, history.step)
     health["memory"] = {
-        **past.to_memory(history),
+        **memories.to_memory(history),
+        "columns": evidence.to_memory(history),
         "attempt": attempt.number,
         "seq": run.last_seq,
         "step": history.step,
@@ -90,7 +92,7 @@ def _hang(attempt: Attempt, step: int) -> str:
 
 
 def _due(now: datetime) -> list[str]:
-    """Return active and recently ended runs with news since their last assessment, longest waiting first."""
+    """Return the ids of active and recently ended runs with news since their last assessment, longest waiting first."""
     active = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - LATE_LINES_PERIOD)
     current = Attempt.objects.filter(active, started_at__isnull=False).values("run_id")
     newest = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]

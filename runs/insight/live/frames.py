@@ -54,17 +54,17 @@ def read(
     has_more = len(rows) > MAX_ROWS
     rows = rows[:MAX_ROWS]
     stored_seq = run.last_seq if end is None else end.seq
-    last = rows[-1][0] if has_more else max(stored_seq, base.seq, *(row[0] for row in rows[-1:]))
+    last_seq = rows[-1][0] if has_more else max(stored_seq, base.seq, *(row[0] for row in rows[-1:]))
     control_events = Q(seq=None, pk__gt=base.event) & (Q() if end is None else Q(pk__lte=end.event))
-    new_events = Q(seq__gt=base.seq, seq__lte=last) | control_events
+    new_events = Q(seq__gt=base.seq, seq__lte=last_seq) | control_events
     events = list(RunEvent.objects.filter(new_events, run_id=run_id).select_related("attempt").order_by("pk"))
-    newest = [event.pk for event in events if event.seq is None] if end is None else [end.event]
-    cursor = StreamCursor(last, max([base.event, *newest]))
+    newest_ids = [event.pk for event in events if event.seq is None] if end is None else [end.event]
+    cursor = StreamCursor(last_seq, max([base.event, *newest_ids]))
     extra = _changes(run, sent, with_logs)
     texts = []
     if rows or events or extra:
         views = [timeline.event_view(event) for event in events]
-        message = {"type": "frame", "last": last, "rows": rows, "events": views, **extra}
+        message = {"type": "frame", "last": last_seq, "rows": rows, "events": views, **extra}
         texts.append(msgspec.json.encode(message).decode())
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
         # Rows were folded away, or a resume made drawn points void, so the page must reload the series.
@@ -73,41 +73,41 @@ def read(
 
 
 def start(run_id: str, after: int) -> tuple[StreamCursor, StreamCursor] | None:
-    """Return the cursor of a viewer that has the lines up to `after`, and the newest cursor. None if there is no such
-    run. The viewer may receive an event twice, which its id reveals, but never misses one."""
-    last = Run.objects.filter(pk=run_id).values_list("last_seq", flat=True).first()
-    if last is None:
+    """Return the cursor of a viewer that has the lines up to `after`, and the newest cursor. Return None if there is no
+    such run. The viewer may receive an event twice, which its id reveals, but never misses one."""
+    last_seq = Run.objects.filter(pk=run_id).values_list("last_seq", flat=True).first()
+    if last_seq is None:
         return None
-    seq = min(after, last)
+    seq = min(after, last_seq)
     events = RunEvent.objects.filter(run_id=run_id)
     # Ids follow the order of commits: every writer of events locks the attempt's row.
     newest_seen = events.filter(seq__lte=seq).aggregate(newest=Max("pk"))["newest"] or 0
     control_events = events.filter(seq=None)
     last_control_event = control_events.filter(pk__lt=newest_seen).aggregate(newest=Max("pk"))["newest"] or 0
-    newest = control_events.aggregate(newest=Max("pk"))["newest"] or 0
-    return StreamCursor(seq, last_control_event), StreamCursor(last, newest)
+    newest_id = control_events.aggregate(newest=Max("pk"))["newest"] or 0
+    return StreamCursor(seq, last_control_event), StreamCursor(last_seq, newest_id)
 
 
 def _too_old(run: Run, seq: int) -> bool:
     if seq >= run.folded_seq:
         return False
-    oldest = MetricRow.objects.filter(run=run).aggregate(oldest=Min("seq"))["oldest"]
-    return oldest is None or oldest > seq + 1
+    oldest_seq = MetricRow.objects.filter(run=run).aggregate(oldest=Min("seq"))["oldest"]
+    return oldest_seq is None or oldest_seq > seq + 1
 
 
 def _changes(run: Run, sent: FrameExtras, with_logs: bool) -> dict[str, Any]:
     """Return what has changed since the last frame. `sent` is updated only after everything has been read, so that a
     failed read is repeated in full."""
-    extra: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     summary = dict(queries.summary(run))
     if summary != sent.run:
-        extra["run"] = summary
+        changes["run"] = summary
     attempt = run.latest()
     samples_ack = (attempt.pk, attempt.samples_ack)
     if samples_ack != sent.samples_ack and (step := queries.latest_sample_step(run)) is not None:
-        extra["samples"] = step
+        changes["samples"] = step
     sizes = queries.log_sizes(attempt) if with_logs else sent.logs
     if sizes != sent.logs:
-        extra["logs"] = sizes
+        changes["logs"] = sizes
     sent.run, sent.samples_ack, sent.logs = summary, samples_ack, sizes
-    return extra
+    return changes

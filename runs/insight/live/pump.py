@@ -102,7 +102,7 @@ class Reader:
         self._shown = FrameExtras()
         self._reads: dict[tuple[StreamCursor, StreamCursor, bool], asyncio.Task[StreamFrame | None]] = {}
 
-    def logs_wanted(self) -> None:
+    def resend_log_sizes(self) -> None:
         """Send the log sizes again, for a viewer that has just opened the logs."""
         self._shown.logs = None
         self.hint.set()
@@ -163,9 +163,9 @@ class ListViewer:
     async def run(self) -> None:
         while True:
             await self._some.wait()
-            changed, self._changed = sorted(self._changed), set()
+            changed_ids, self._changed = sorted(self._changed), set()
             self._some.clear()
-            await self._send(changed)
+            await self._send(changed_ids)
             await asyncio.sleep(LIST_S)
 
 
@@ -218,7 +218,7 @@ class ViewerHub:
     def watch_logs(self, viewer: Viewer, watch: bool) -> None:
         viewer.wants_logs = watch
         if watch and (reader := self._readers.get(viewer.run_id)):
-            reader.logs_wanted()
+            reader.resend_log_sizes()
 
     def join_list(self, viewer: ListViewer) -> None:
         self._lists.add(viewer)

@@ -1,12 +1,11 @@
-"""The charts of each section of the run page, derived from the run's frozen spec.
-
-With beta 0 there is no chart of the KL. A figure that is constant or not measured in a run has a note.
-"""
+"""The charts of each section of the run page, derived from the run's frozen spec. With beta 0 there is no KL chart. A
+metric that is constant or not measured in a run has a note."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from runs.insight.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour, lines_of
+from workers.contract.reports import metric_names
 from workers.contract.run import overlapping, prompts
 from workers.contract.run.batch_rules import Batch
 from workers.contract.run.evaluation import OTHER_REWARD
@@ -41,7 +40,7 @@ def updates_per_batch(spec: RunSpec) -> int:
     return Batch.of(spec.grpo, spec.hardware.processes).steps_per_generated
 
 
-def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
+def clip_lines(spec: RunSpec) -> tuple[ChartLine, ...]:
     """Return the lines for shares of clipped tokens. Not every loss clips, and TRL's metric depends on the loss."""
     loss_type = str(spec.grpo.get("loss_type") or "")
     if loss_type == "cispo":
@@ -59,7 +58,8 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
     """Plan the charts of the trainer's metrics. `names` are the metrics reported so far."""
     components = tuple(_components(spec))
     are_inline = len(components) <= MAX_INLINE_COMPONENTS
-    totals, failure_charts = (*_reward(spec), *_other_rewards(spec)), tuple(_failed(spec, names))
+    totals = (*_reward(spec), *_sources(names), *_other_rewards(spec))
+    failure_charts = tuple(_reward_failures(spec, names))
     yield ChartGroup("Reward", (*totals, *(components if are_inline else ()), _zero_spread(), *failure_charts))
     if not are_inline:
         yield ChartGroup("Reward components", components, folded=len(components) > MAX_UNFOLDED_COMPONENTS)
@@ -106,6 +106,12 @@ def _reward(spec: RunSpec) -> Iterator[Chart]:
         yield Chart("weighted", "Components, weighted", parts, help="Mean of each component times its weight")
 
 
+def _sources(names: Collection[str]) -> Iterator[Chart]:
+    if lines := lines_of(sorted(prompts.sources(names).items()), names):
+        hint = "Mean total reward of the prompts from each source or with each first tag, by the dataset’s metadata"
+        yield Chart("reward-sources", "Reward by source", lines, help=hint)
+
+
 def _other_rewards(spec: RunSpec) -> Iterator[Chart]:
     if not spec.eval_rewards:
         return
@@ -144,7 +150,7 @@ def _total_range(spec: RunSpec) -> Range:
     return low, high
 
 
-def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
+def _reward_failures(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
     if lines := lines_of(((f"rewards/{reward.name}/failed", reward.name) for reward in spec.rewards), names):
         hint = "Share of a batch's completions on which a component failed, so they have no score from it"
         yield Chart("failed", "Scoring failures", lines, format="percent", zero=True, help=hint)
@@ -161,7 +167,7 @@ def _zero_spread() -> Chart:
 
 def _prompts(spec: RunSpec) -> Iterator[Chart]:
     if spec.prompts.extra_rounds:
-        yield from _replaced(spec)
+        yield from _replaced_groups(spec)
     hint = "Training prompts whose recent groups teach, whose recent groups teach little, and that were never seen"
     yield _by_kind("prompts-known", "What the prompts teach", prompts.share_of_prompts, hint)
     if spec.prompts.by_difficulty:
@@ -180,7 +186,7 @@ def _by_kind(name: str, title: str, metric: Callable[[str], str], hint: str) -> 
     return Chart(name, title, lines, format="percent", zero=True, help=hint, stack=True)
 
 
-def _replaced(spec: RunSpec) -> Iterator[Chart]:
+def _replaced_groups(spec: RunSpec) -> Iterator[Chart]:
     spread_of = f"the component {spec.prompts.spread_in}" if spec.prompts.spread_in else "the total reward"
     groups = (ChartLine(prompts.DRAWN_WITHOUT, "before", "c3"), ChartLine(prompts.WITHOUT_SPREAD, "after", "c6"))
     hint = (
@@ -203,7 +209,7 @@ def _policy(spec: RunSpec) -> Iterator[Chart]:
     if beta(spec):
         yield Chart.single("kl", "KL to the reference", "kl", "KL", "c1", zero=True)
     is_on_policy = updates_per_batch(spec) <= 1
-    if lines := clipped(spec):
+    if lines := clip_lines(spec):
         note = "0 by construction, because there is one update per batch." if is_on_policy else ""
         yield Chart("clip", "Clipped tokens", lines, format="percent", zero=True, note=note)
     note = "1 by construction, because there is one update per batch." if is_on_policy else ""
@@ -226,7 +232,7 @@ def _completions() -> tuple[Chart, ...]:
         ChartLine("completions/mean_length", "mean", "c1", evaluation="eval_completions/mean_length"),
         ChartLine("completions/min_length", "min", "c2"),
     )
-    ended = (
+    end_lines = (
         ChartLine("completions/max_terminated_length", "max", "c5"),
         ChartLine("completions/mean_terminated_length", "mean", "c1"),
         ChartLine("completions/min_terminated_length", "min", "c2"),
@@ -236,7 +242,7 @@ def _completions() -> tuple[Chart, ...]:
     truncated_hint = "Share of completions truncated at the length limit"
     return (
         Chart("length", "Length", length, format="tokens", zero=True, help="Tokens per completion"),
-        Chart("length-ended", "Length (completed)", ended, format="tokens", zero=True, help=hint),
+        Chart("length-ended", "Length (completed)", end_lines, format="tokens", zero=True, help=hint),
         Chart("truncated", "Truncated", truncated, format="percent", zero=True, help=truncated_hint),
     )
 
@@ -253,11 +259,11 @@ def _reward_times(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
 
 def _speed(spec: RunSpec) -> Iterator[Chart]:
     yield Chart.single("step-time", "Step time", "step_time", "step", "c1", format="seconds", zero=True)
-    split = lines_of((f"time/{part}_s", label) for part, label in STEP_PARTS.items())
+    parts = lines_of((f"time/{part}_s", label) for part, label in STEP_PARTS.items())
     if spec.hardware.rollout is Rollout.TRANSFORMERS:
-        split = split[:-1]  # no weights are sent
+        parts = parts[:-1]  # no weights are sent
     hint = "Seconds per part of a step, on the trainer's first rank"
-    yield Chart("step-split", "Where a step's time goes", split, format="seconds", zero=True, stack=True, help=hint)
+    yield Chart("step-split", "Where a step's time goes", parts, format="seconds", zero=True, stack=True, help=hint)
     yield Chart.single("tokens", "Tokens per second", "tokens_per_second", "tok/s", "c3", format="rate", zero=True)
 
 
@@ -278,12 +284,36 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
     return (
         Chart("sampling-gap", "Log-probability gap, vLLM to trainer", gaps, zero=True, note=note),
         Chart("sampling-ratio", "Importance ratio, vLLM to trainer", ratios, note=note),
-        _corrected(spec, note),
-        *(_ahead() if spec.ahead else ()),
+        _importance_sampling(spec, note),
+        *_weight_sync(spec),
+        *(_generating_ahead() if spec.ahead else ()),
     )
 
 
-def _corrected(spec: RunSpec, note: str) -> Chart:
+def _weight_sync(spec: RunSpec) -> tuple[Chart, ...]:
+    """Return the charts of the fixed sequences that the trainer and vLLM score after each weight sync."""
+    sleeps = spec.hardware.rollout is Rollout.COLOCATE and spec.hardware.colocate_sleep
+    note = "Not measured, because vLLM sleeps between batches." if sleeps else ""
+    arrived = (
+        ChartLine(metric_names.VLLM_CHANGED, "tokens that changed", "c1"),
+        ChartLine(metric_names.VLLM_FOLLOWED, "share of the change", "c2"),
+    )
+    change = (
+        ChartLine(metric_names.POLICY_CHANGE, "since the first batch", "c1"),
+        ChartLine(metric_names.LOGP_GAP, "vLLM to trainer", "c2"),
+    )
+    why = (
+        "On fixed sequences, tokens whose probability in vLLM has changed with the last weight sync (0: no weights "
+        "arrive) and, once it exceeds rounding, how much of the policy's change vLLM shows (about 1: all of it)"
+    )
+    what = "Mean absolute change of the trainer's log-probabilities on fixed sequences, and vLLM's distance from them"
+    return (
+        Chart("sync-followed", "Weights that reach vLLM", arrived, format="percent", help=why, note=note),
+        Chart("sync-change", "Policy change, nats per token", change, zero=True, help=what, note=note),
+    )
+
+
+def _importance_sampling(spec: RunSpec, note: str) -> Chart:
     mode = str(spec.grpo.get("vllm_importance_sampling_mode", "sequence_mask"))
     unit = "Completions" if mode.startswith("sequence") else "Tokens"
     if mode.endswith("_mask"):
@@ -296,8 +326,8 @@ def _corrected(spec: RunSpec, note: str) -> Chart:
     return Chart(id_, title, (line,), format="percent", zero=True, help=hint, note=note)
 
 
-def _ahead() -> tuple[Chart, ...]:
-    stale = (ChartLine(overlapping.STALENESS, "mean", "c1"),)
+def _generating_ahead() -> tuple[Chart, ...]:
+    stale_lines = (ChartLine(overlapping.STALENESS, "mean", "c1"),)
     hint = "Optimizer steps between generating a batch and first training on it"
     times = (
         ChartLine(overlapping.AHEAD_SECONDS, "generated in", "c2"),
@@ -305,7 +335,7 @@ def _ahead() -> tuple[Chart, ...]:
     )
     why = "Time that vLLM takes to generate a batch ahead, and the time that the trainer still waits for it"
     return (
-        Chart("sampling-staleness", "Staleness", stale, zero=True, help=hint),
+        Chart("sampling-staleness", "Staleness", stale_lines, zero=True, help=hint),
         Chart("sampling-ahead", "Generation ahead", times, format="seconds", zero=True, help=why),
     )
 

@@ -19,7 +19,7 @@ class ChartLine:
     band: str = ""
     """Metric of the standard deviation, drawn as a band around the line."""
     evaluation: str = ""
-    """The same metric on held-out rows, drawn as points."""
+    """Name of the same metric on held-out rows, drawn as points."""
     low: float | None = None
     high: float | None = None
     """Upper end of the range of possible values, which limits the band and starts at `low`; None if open."""
@@ -50,11 +50,11 @@ class Chart:
     title: str
     lines: tuple[ChartLine, ...]
     format: str = "number"
-    """number, percent (of a share), percent100, seconds, tokens, mib, watts or rate"""
+    """Format of values: number, percent (of a share), percent100, seconds, tokens, mib, watts or rate."""
     zero: bool = False
-    """Whether the y axis starts at 0, because 0 is meaningful for these metrics."""
+    """True if the y axis starts at 0, because 0 is meaningful for these metrics."""
     x: str = "step"
-    """step | time"""
+    """Unit of the x axis: step or time."""
     bounds: tuple[ChartBound, ...] = ()
     log: bool = False
     note: str = ""

@@ -41,8 +41,8 @@ def of_episodes(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
         yield ChartGroup("Episodes", (*charts, *_turn_rewards(names)))
     if charts := (*shown(_calls(), planned=False), *_tools(names)):
         yield ChartGroup("Tools", charts)
-    driven = spec.episodes is not None and spec.episodes.gateway is not None
-    if charts := shown(_gateway(), planned=driven):
+    is_driven = spec.episodes is not None and spec.episodes.gateway is not None
+    if charts := shown(_gateway(), planned=is_driven):
         yield ChartGroup("Gateway", charts)
 
 

@@ -38,20 +38,20 @@ LATE_LINES_PERIOD = timedelta(days=7)
 even later stay unfolded."""
 
 Row = tuple[int, int | None, float, dict[str, float]]
-"""(seq, step, t, values)"""
+"""A metrics line, as (seq, step, t, values)."""
 
 
 def fold_all(batches: int = 50) -> int:
     """Fold waiting rows of all runs in at most `batches` transactions, and return the number of transactions."""
-    recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LATE_LINES_PERIOD))
-    waiting_runs = Run.every.filter(pk__in=recent.order_by().values("run_id"))
-    due = waiting_runs.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
-    folded = 0
-    for run_id in list(due.values_list("pk", flat=True)):
-        while folded < batches and fold(run_id):
-            folded += 1
+    recent_attempts = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LATE_LINES_PERIOD))
+    waiting_runs = Run.every.filter(pk__in=recent_attempts.order_by().values("run_id"))
+    due_runs = waiting_runs.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
+    folded_count = 0
+    for run_id in list(due_runs.values_list("pk", flat=True)):
+        while folded_count < batches and fold(run_id):
+            folded_count += 1
             time.sleep(PAUSE_S)
-    return folded
+    return folded_count
 
 
 def fold(run_id: str, *, at_least: int = FOLD_ROWS) -> bool:
@@ -85,19 +85,19 @@ def add(run_id: str, rows: Sequence[Row]) -> None:
     new_chunks: list[MetricChunk] = []
     for name, points in columns.items():
         chunk = open_chunks.get(name)
-        ordered = Points.of(points)
+        ordered_points = Points.of(points)
         # A chunk is only ever extended at its end; late lines form chunks of their own.
         if chunk is not None and chunk.last_seq < points[0][0]:
-            ordered = join([Points.unpack(chunk.data, chunk.points), ordered])
-            _fill(chunk, ordered.pick(slice(CHUNK_POINTS)))
+            ordered_points = join([Points.unpack(chunk.data, chunk.points), ordered_points])
+            _fill(chunk, ordered_points.pick(slice(CHUNK_POINTS)))
             changed_chunks.append(chunk)
-            ordered = ordered.pick(slice(CHUNK_POINTS, None))
-        for start in range(0, len(ordered), CHUNK_POINTS):
-            new = MetricChunk(run_id=run_id, metric=name)
-            _fill(new, ordered.pick(slice(start, start + CHUNK_POINTS)))
-            new_chunks.append(new)
+            ordered_points = ordered_points.pick(slice(CHUNK_POINTS, None))
+        for start in range(0, len(ordered_points), CHUNK_POINTS):
+            new_chunk = MetricChunk(run_id=run_id, metric=name)
+            _fill(new_chunk, ordered_points.pick(slice(start, start + CHUNK_POINTS)))
+            new_chunks.append(new_chunk)
     MetricChunk.objects.bulk_update(changed_chunks, ["first_seq", "last_seq", "points", "data"], batch_size=100)
-    _draw(changed_chunks + MetricChunk.objects.bulk_create(new_chunks, batch_size=100))
+    _store_outlines(changed_chunks + MetricChunk.objects.bulk_create(new_chunks, batch_size=100))
 
 
 def supersede(attempt: Attempt, step: int) -> None:
@@ -108,39 +108,39 @@ def supersede(attempt: Attempt, step: int) -> None:
     two per metric if a long run goes back a little. Steps never decrease within the valid points, since the void points
     of earlier resumes are deleted. So all points from a metric's first void point to the start of `attempt` are void.
     """
-    before = attempt.first_seq
-    if before is None:
+    before_seq = attempt.first_seq
+    if before_seq is None:
         return
-    void_condition = Q(run_id=attempt.run_id, seq__lt=before, step__gt=step)
+    void_condition = Q(run_id=attempt.run_id, seq__lt=before_seq, step__gt=step)
     MetricRow.objects.filter(void_condition).update(superseded=True)
     StepSpans.objects.filter(void_condition).delete()
-    chunks = MetricChunk.objects.filter(run_id=attempt.run_id, first_seq__lt=before)
+    chunks = MetricChunk.objects.filter(run_id=attempt.run_id, first_seq__lt=before_seq)
     void_chunks = chunks.filter(last_seq__gt=_last_valid(chunks, step)).order_by("metric", "first_seq")
     shortened_chunks: list[MetricChunk] = []
     void_ids: list[int] = []
     for _, of_metric in groupby(void_chunks.values_list("metric", "pk", "last_seq"), key=itemgetter(0)):
         since = False
         for _, pk, last_seq in of_metric:
-            if since and last_seq < before:
+            if since and last_seq < before_seq:
                 void_ids.append(pk)
                 continue
             chunk = MetricChunk.objects.get(pk=pk)
             points = Points.unpack(chunk.data, chunk.points)
             if not (points.step >= 0).any():
                 break  # a metric without steps, such as a GPU's memory
-            valid = (points.step <= step) | (points.seq >= before)
-            since = since or not valid.all()
-            if not valid.any():
+            is_valid = (points.step <= step) | (points.seq >= before_seq)
+            since = since or not is_valid.all()
+            if not is_valid.any():
                 void_ids.append(pk)
-            elif not valid.all():
-                _fill(chunk, points.pick(valid))
+            elif not is_valid.all():
+                _fill(chunk, points.pick(is_valid))
                 shortened_chunks.append(chunk)
     for start in range(0, len(void_ids), 500):
         batch = void_ids[start : start + 500]
         ChunkOutline.objects.filter(chunk__in=batch).delete()
         MetricChunk.objects.filter(pk__in=batch).only("pk").delete()
     MetricChunk.objects.bulk_update(shortened_chunks, ["first_seq", "last_seq", "points", "data"], batch_size=100)
-    _draw(shortened_chunks)
+    _store_outlines(shortened_chunks)
 
 
 def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
@@ -162,10 +162,10 @@ def _steps_of(pk: int) -> "tuple[NDArray[np.int64], NDArray[np.int32]]":
     return unpacked.seq, unpacked.step
 
 
-def _draw(chunks: Sequence[MetricChunk]) -> None:
-    drawn = [ChunkOutline(chunk=c, data=outline(Points.unpack(c.data, c.points)).pack_rows()) for c in chunks]
+def _store_outlines(chunks: Sequence[MetricChunk]) -> None:
+    outlines = [ChunkOutline(chunk=c, data=outline(Points.unpack(c.data, c.points)).pack_rows()) for c in chunks]
     ChunkOutline.objects.bulk_create(
-        drawn, batch_size=100, update_conflicts=True, unique_fields=["chunk"], update_fields=["data"]
+        outlines, batch_size=100, update_conflicts=True, unique_fields=["chunk"], update_fields=["data"]
     )
 
 
@@ -181,7 +181,7 @@ def _prune(run_id: str, folded: int) -> None:
     edge: Iterable[int] = steps[KEEP_STEPS : KEEP_STEPS + 1]
     for seq in edge:
         StepSpans.objects.filter(run_id=run_id, seq__lte=seq).delete()
-    newest = MetricRow.objects.filter(run_id=run_id).order_by("-seq").values_list("seq", flat=True)
-    edge = newest[KEEP_ROWS : KEEP_ROWS + 1]
+    newest_seqs = MetricRow.objects.filter(run_id=run_id).order_by("-seq").values_list("seq", flat=True)
+    edge = newest_seqs[KEEP_ROWS : KEEP_ROWS + 1]
     for seq in edge:
         MetricRow.objects.filter(run_id=run_id, seq__lte=min(seq, folded)).delete()

@@ -25,7 +25,7 @@ MARKED = frozenset(
 )
 DERIVED = {"tokens_per_second": "num_tokens"}
 """Metric that the browser computes -> the metric that it is derived from."""
-LIMITS = "limits/"
+LIMITS_PREFIX = "limits/"
 """Prefix of metrics about limits, which the run page shows as bars."""
 _NO_CHART = frozenset(
     {"epoch", "num_tokens", "total_flos", "train_loss", "train_runtime"}
@@ -37,10 +37,10 @@ _NO_CHART = frozenset(
 def plan_of(run: Run) -> list[ChartGroup]:
     """Plan a run's charts: those that its spec implies, followed by charts of all other reported metrics."""
     try:
-        planned = plan(spec_of(run), gpus_of(run), run.last_metrics)
+        planned_groups = plan(spec_of(run), gpus_of(run), run.last_metrics)
     except ContractError:  # the spec is of another version, but its metrics are still shown
-        planned = [chart_catalogue.of_machine(None, gpus_of(run))]
-    return [*planned, *unforeseen(run.last_metrics, planned)]
+        planned_groups = [chart_catalogue.of_machine(None, gpus_of(run))]
+    return [*planned_groups, *unplanned_charts(run.last_metrics, planned_groups)]
 
 
 def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
@@ -51,7 +51,7 @@ def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -
     return [*training, *chart_catalogue.of_rollout(spec), chart_catalogue.of_machine(spec, gpus)]
 
 
-def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list[ChartGroup]:
+def unplanned_charts(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list[ChartGroup]:
     """Return charts of the metrics that no planned chart shows. Metrics with a common prefix share a chart.
 
     Charts of evaluation metrics are folded, since most of them repeat other charts on held-out rows.
@@ -59,10 +59,10 @@ def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> list
     drawn_metrics = {*metrics(planned), *_NO_CHART}
     families = _families(planned)
     prefixes: dict[str, list[str]] = {}
-    for name in sorted(name for name in set(names) - drawn_metrics if not name.startswith(LIMITS)):
+    for name in sorted(name for name in set(names) - drawn_metrics if not name.startswith(LIMITS_PREFIX)):
         prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
     used_ids: set[str] = set()
-    charts = [chart for prefix, of in prefixes.items() for chart in _alike(prefix, of, used_ids, families)]
+    charts = [chart for prefix, group in prefixes.items() for chart in _charts_for(prefix, group, used_ids, families)]
     evaluations = tuple(chart for chart in charts if chart.lines[0].metric.startswith("eval_"))
     training = tuple(chart for chart in charts if chart not in evaluations)
     groups = (ChartGroup("Other", training), ChartGroup("Other evaluation metrics", evaluations, folded=True))
@@ -75,23 +75,23 @@ def _families(planned: Sequence[ChartGroup]) -> dict[str, str]:
     for chart in (chart for group in planned for chart in group.charts):
         for line in chart.lines:
             titles.setdefault(line.metric.rpartition("/")[0], set()).add(chart.title)
-    return {prefix: min(of) for prefix, of in titles.items() if prefix and len(of) == 1}
+    return {prefix: min(chart_titles) for prefix, chart_titles in titles.items() if prefix and len(chart_titles) == 1}
 
 
-def _alike(prefix: str, names: list[str], used_ids: set[str], families: Mapping[str, str]) -> Iterator[Chart]:
+def _charts_for(prefix: str, names: list[str], used_ids: set[str], families: Mapping[str, str]) -> Iterator[Chart]:
     for start in range(0, len(names), COLOURS):
         batch = names[start : start + COLOURS]
         lines = lines_of((name, name.removeprefix(prefix).strip("/") or name) for name in batch)
         title = prefix if len(names) > len(lines) or len(lines) > 1 else lines[0].metric
-        numbered = f"{title} ({start // COLOURS + 1})" if len(names) > COLOURS else title
-        slug = "other-" + re.sub(r"[^a-z0-9]+", "-", numbered.lower()).strip("-")
-        unique = next(s for n in range(len(used_ids) + 1) if (s := f"{slug}-{n}" if n else slug) not in used_ids)
-        used_ids.add(unique)
+        numbered_title = f"{title} ({start // COLOURS + 1})" if len(names) > COLOURS else title
+        slug = "other-" + re.sub(r"[^a-z0-9]+", "-", numbered_title.lower()).strip("-")
+        unique_id = next(i for n in range(len(used_ids) + 1) if (i := f"{slug}-{n}" if n else slug) not in used_ids)
+        used_ids.add(unique_id)
         x = "step" if kind_of(prefix) == "train" else "time"
         if family := families.get(prefix):
             label = lines[0].label.replace("_", " ") if len(lines) == 1 else "other figures"
-            numbered = numbered.replace(title, f"{family}: {label}", 1)
-        yield Chart(unique, numbered, lines, x=x, help=", ".join(line.metric for line in lines))
+            numbered_title = numbered_title.replace(title, f"{family}: {label}", 1)
+        yield Chart(unique_id, numbered_title, lines, x=x, help=", ".join(line.metric for line in lines))
 
 
 def gpus_of(run: Run) -> tuple[int, ...]:
@@ -104,14 +104,14 @@ def as_json(groups: Sequence[ChartGroup]) -> list[dict[str, Any]]:
     return [{**asdict(chart), "group": group.title} for group in groups for chart in group.charts]
 
 
-def recorded(groups: Sequence[ChartGroup], names: Container[str]) -> list[ChartGroup]:
+def with_data(groups: Sequence[ChartGroup], names: Container[str]) -> list[ChartGroup]:
     """Return the charts that have a line among these metrics, without empty groups."""
 
     def is_recorded(chart: Chart) -> bool:
         return any(DERIVED.get(line.metric, line.metric) in names for line in chart.lines)
 
-    reduced = (replace(group, charts=tuple(filter(is_recorded, group.charts))) for group in groups)
-    return [group for group in reduced if group.charts]
+    reduced_groups = (replace(group, charts=tuple(filter(is_recorded, group.charts))) for group in groups)
+    return [group for group in reduced_groups if group.charts]
 
 
 def metrics(groups: Sequence[ChartGroup]) -> list[str]:
@@ -163,7 +163,7 @@ def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
 
 
 def _clip_tile(spec: RunSpec) -> Tile:
-    lines = chart_catalogue.clipped(spec)
+    lines = chart_catalogue.clip_lines(spec)
     hint = "Share of tokens whose ratio was clipped"
     if not lines:
         return Tile("", "Clipped", help=hint, note="this loss doesn't clip")

@@ -23,8 +23,8 @@ NO_STEP = -1
 _ROW = [("seq", "<i8"), ("step", "<i4"), ("t", "<f8"), ("value", "<f8")]
 ROW_BYTES = 28
 KEPT_EXTREMES = 20
-"""Number of highest points, and of lowest points, that a downsampled series always keeps."""
-OUTLINED = 32
+"""Maximum number of highest points, and of lowest points, that a downsampled series keeps in any case."""
+STRETCHES = 32
 """Number of stretches per chunk whose lowest and highest points form the outline."""
 TOKENS = "num_tokens"
 READ_BATCH = 500
@@ -47,7 +47,7 @@ class SeriesResponse(TypedDict):
 class Metric(TypedDict):
     name: str
     kind: str
-    """train | system | vllm"""
+    """Kind of the metric's lines: train, system or vllm."""
     points: int
 
 
@@ -56,7 +56,7 @@ class Window:
     """A range of the x axis; None leaves a side open."""
 
     x: str = ""
-    """step, tokens or time; "" means step"""
+    """Unit of the x axis: step, tokens or time; "" means step."""
     low: float | None = None
     high: float | None = None
 
@@ -134,10 +134,10 @@ def join(parts: Iterable[Points]) -> Points:
     non_empty = [part.columns for part in parts if len(part)]
     if not non_empty:
         return Points.of([])
-    joined = Points(*(non_empty[0] if len(non_empty) == 1 else map(np.concatenate, zip(*non_empty, strict=True))))
-    if bool((np.diff(joined.seq) > 0).all()):
-        return joined
-    return joined.pick(np.unique(joined.seq, return_index=True)[1])
+    points = Points(*(non_empty[0] if len(non_empty) == 1 else map(np.concatenate, zip(*non_empty, strict=True))))
+    if bool((np.diff(points.seq) > 0).all()):
+        return points
+    return points.pick(np.unique(points.seq, return_index=True)[1])
 
 
 def thin(points: Points, count: int) -> Points:
@@ -162,14 +162,14 @@ def thin(points: Points, count: int) -> Points:
 
 
 def outline(points: Points) -> Points:
-    """Reduce points to the minimum and maximum of each of OUTLINED stretches and the two end points."""
-    if len(points) <= 2 * OUTLINED:
+    """Reduce points to the minimum and maximum of each of the STRETCHES stretches and the two end points."""
+    if len(points) <= 2 * STRETCHES:
         return points
     import numpy as np
 
-    width = -(-len(points) // OUTLINED)
-    filled = np.pad(points.value, (0, width * OUTLINED - len(points)), mode="edge").reshape(OUTLINED, width)
-    starts = np.arange(OUTLINED) * width
+    width = -(-len(points) // STRETCHES)
+    filled = np.pad(points.value, (0, width * STRETCHES - len(points)), mode="edge").reshape(STRETCHES, width)
+    starts = np.arange(STRETCHES) * width
     extremes = [starts + filled.argmin(axis=1), starts + filled.argmax(axis=1), [0, len(points) - 1]]
     return points.pick(np.unique(np.minimum(np.concatenate(extremes), len(points) - 1)))
 
@@ -178,22 +178,22 @@ def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window 
     """Return each metric's history within the window, in at most `points` points, and the seq after which the socket
     continues."""
     # The order of the reads matters: a fold in between moves rows into chunks, never back.
-    last: int = Run.objects.values_list("last_seq", flat=True).get(pk=run.pk)
+    last_seq: int = Run.objects.values_list("last_seq", flat=True).get(pk=run.pk)
     names = list(dict.fromkeys(metrics))
-    read = list(dict.fromkeys([*names, TOKENS])) if window.x in ("step", "tokens") else names
-    unfolded = tails([run.pk], read)
-    tail = {name: unfolded.get((run.pk, name), Points.of([])) for name in (*read, TOKENS)}
-    chunks = _chunks(run, read)
+    read_names = list(dict.fromkeys([*names, TOKENS])) if window.x in ("step", "tokens") else names
+    unfolded = tails([run.pk], read_names)
+    tail = {name: unfolded.get((run.pk, name), Points.of([])) for name in (*read_names, TOKENS)}
+    chunks = _chunks(run, read_names)
     clock = _ProgressClock(join([_outlines(chunks.get(TOKENS, ())), tail[TOKENS]]))
     requests = {name: _MetricRequest(chunks[name], tail[name], window, clock, points) for name in names}
     _read_details(run, requests)
     return {
-        "last": max(last, *(int(points.seq[-1]) for points in tail.values() if len(points)), 0),
+        "last": max(last_seq, *(int(points.seq[-1]) for points in tail.values() if len(points)), 0),
         "series": {name: _to_json(request.result(), window, clock) for name, request in requests.items()},
     }
 
 
-def reported(run: Run) -> list[str]:
+def reported_metrics(run: Run) -> list[str]:
     """Return the names of all metrics that the run has reported, without a query."""
     return sorted(run.last_metrics)
 
@@ -241,8 +241,8 @@ def tails(runs: Sequence[str], names: Sequence[str] | None) -> dict[tuple[str, s
 def _chunks(run: Run, names: Sequence[str]) -> dict[str, list[_Chunk]]:
     by_metric: dict[str, list[_Chunk]] = {name: [] for name in names}
     # Tuples instead of model instances, which take several times as long to create as to read.
-    stored = MetricChunk.objects.filter(run=run, metric__in=names).order_by("metric", "first_seq")
-    rows = stored.values_list("metric", "first_seq", "last_seq", "points", "outline__data")
+    stored_chunks = MetricChunk.objects.filter(run=run, metric__in=names).order_by("metric", "first_seq")
+    rows = stored_chunks.values_list("metric", "first_seq", "last_seq", "points", "outline__data")
     for name, first, last, points, data in rows:
         by_metric[name].append(_Chunk(first, last, points, bytes(data or b"")))
     return by_metric
@@ -254,12 +254,12 @@ def _outlines(chunks: Iterable[_Chunk]) -> Points:
 
 def _read_details(run: Run, requests: "Mapping[str, _MetricRequest]") -> None:
     """Read the chunks whose outlines are too coarse, in one query for all metrics."""
-    needs = {name: request.needs for name, request in requests.items() if request.needs}
-    if not needs:
+    needed_seqs = {name: request.needs for name, request in requests.items() if request.needs}
+    if not needed_seqs:
         return
-    low, high = min(first for first, _ in needs.values()), max(last for _, last in needs.values())
-    stored = MetricChunk.objects.filter(run=run, metric__in=needs, last_seq__gte=low, first_seq__lte=high)
-    for name, points, data in stored.order_by("metric", "first_seq").values_list("metric", "points", "data"):
+    low, high = min(first for first, _ in needed_seqs.values()), max(last for _, last in needed_seqs.values())
+    stored_chunks = MetricChunk.objects.filter(run=run, metric__in=needed_seqs, last_seq__gte=low, first_seq__lte=high)
+    for name, points, data in stored_chunks.order_by("metric", "first_seq").values_list("metric", "points", "data"):
         requests[name].details.append(Points.unpack(data, points))
 
 
@@ -270,23 +270,23 @@ class _MetricRequest:
         self.details: list[Points] = []
         self._tail, self._window, self._clock, self._count = tail, window, clock, count
         self._outline = self._clip_to_window(join([_outlines(chunks), tail]))
-        self.needs = self._missing(chunks)
-        """(first, last) seq of the chunks to read, or None if the outline is fine enough."""
+        self.needs = self._missing_seqs(chunks)
+        """First and last seq of the chunks to read, or None if the outline is fine enough."""
 
     def result(self) -> Points:
         return thin(
             self._clip_to_window(join([*self.details, self._tail])) if self.needs else self._outline, self._count
         )
 
-    def _missing(self, chunks: list[_Chunk]) -> tuple[int, int] | None:
+    def _missing_seqs(self, chunks: list[_Chunk]) -> tuple[int, int] | None:
         if not all(chunk.outline for chunk in chunks):
             return chunks[0].first, chunks[-1].last
         if not len(self._outline) or len(self._outline) >= 2 * self._count:
             return None
         low, high = int(self._outline.seq[0]), int(self._outline.seq[-1])
         visible_chunks = [chunk for chunk in chunks if chunk.last >= low and chunk.first <= high]
-        complete = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in visible_chunks)
-        return None if complete else (visible_chunks[0].first, visible_chunks[-1].last)
+        is_complete = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in visible_chunks)
+        return None if is_complete else (visible_chunks[0].first, visible_chunks[-1].last)
 
     def _clip_to_window(self, points: Points) -> Points:
         """Return the points within the window and one neighbour on each side, so that lines reach the chart's edge."""
@@ -308,10 +308,10 @@ class _ProgressClock:
 
     counted: Points
 
-    def x(self, points: Points, of: str) -> "NDArray[np.float64]":
-        if of == "time":
+    def x(self, points: Points, axis: str) -> "NDArray[np.float64]":
+        if axis == "time":
             return points.t
-        return self.tokens(points) if of == "tokens" else self.steps(points).astype("<f8")
+        return self.tokens(points) if axis == "tokens" else self.steps(points).astype("<f8")
 
     def tokens(self, points: Points) -> "NDArray[np.float64]":
         import numpy as np

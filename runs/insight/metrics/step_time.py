@@ -38,7 +38,7 @@ MIN_ADVISED_SHARE = {
 }
 """Part -> the share of a step from which advice on the part is shown."""
 MIN_TAIL_RATIO = 3.0
-"""Ratio of a batch's longest completion to the mean from which advice on it is shown."""
+"""Ratio of a batch's longest completion to the mean length. Advice is shown from this ratio on."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class StepTimePart:
 
     @property
     def sentence(self) -> str:
-        """The share as a sentence without full stop, such as `Rewards take 41% of each step`."""
+        """The share as a sentence without a full stop, such as `Rewards take 41% of each step`."""
         return f"{SUBJECTS[self.name]} {self.share:.0%} of each step"
 
 
@@ -64,7 +64,7 @@ class StepTime:
     seconds: float
     steps: int
     parts: tuple[StepTimePart, ...]
-    """The parts including the rest, largest first."""
+    """The parts including the remainder, largest first."""
     advice: tuple[Advice, ...] = ()
     ahead: float | None = None
     """Seconds that vLLM took to generate the next batch during the step, or None if nothing is generated ahead."""
@@ -72,8 +72,8 @@ class StepTime:
     @property
     def in_turns(self) -> float:
         """Seconds that a step would take if the next batch were not generated ahead."""
-        waited = sum(part.seconds for part in self.parts if part.name == "generation")
-        return self.seconds - waited + max(self.ahead or 0.0, waited)
+        waited_s = sum(part.seconds for part in self.parts if part.name == "generation")
+        return self.seconds - waited_s + max(self.ahead or 0.0, waited_s)
 
     @property
     def segments(self) -> list[dict[str, Any]]:
@@ -90,11 +90,11 @@ class StepTime:
 
 
 def of_run(run: Run) -> StepTime | None:
-    """Average the step time over the newest steps except the first, or return None until MIN_STEPS were timed."""
-    timed = [f"time/{part}_s" for part in STEP_PARTS]
-    columns = _newest(run, ["step_time", *timed, overlapping.AHEAD_SECONDS])
-    total, generated = columns["step_time"], columns[overlapping.AHEAD_SECONDS]
-    if len(total) < MIN_STEPS or not any(columns[name] for name in timed):
+    """Average the step time over the newest steps except the run's first; return None before MIN_STEPS are timed."""
+    timed_metrics = [f"time/{part}_s" for part in STEP_PARTS]
+    columns = _newest_values(run, ["step_time", *timed_metrics, overlapping.AHEAD_SECONDS])
+    total, seconds_ahead = columns["step_time"], columns[overlapping.AHEAD_SECONDS]
+    if len(total) < MIN_STEPS or not any(columns[name] for name in timed_metrics):
         return None
     steps = sorted(total)[-AVERAGED_STEPS:]
     seconds = sum(total[step] for step in steps) / len(steps)
@@ -110,11 +110,11 @@ def of_run(run: Run) -> StepTime | None:
         StepTimePart(part, mean, min(1.0, mean / seconds))
         for part, mean in sorted(means.items(), key=lambda item: -item[1])
     )
-    ahead_seconds = sum(generated.get(step, 0.0) for step in steps) / len(steps) if generated else None
+    ahead_seconds = sum(seconds_ahead.get(step, 0.0) for step in steps) / len(steps) if seconds_ahead else None
     return StepTime(seconds, len(steps), parts, tuple(_advice(run, parts)), ahead_seconds)
 
 
-def _newest(run: Run, names: Sequence[str]) -> dict[str, dict[int, float]]:
+def _newest_values(run: Run, names: Sequence[str]) -> dict[str, dict[int, float]]:
     """Return each metric's newest values by step, without the first step, from raw rows or from an old run's chunks."""
     by_name: dict[str, dict[int, float]] = {name: {} for name in names}
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False, values__has_key="step_time")
@@ -150,12 +150,12 @@ def _advice(run: Run, parts: Sequence[StepTimePart]) -> Iterator[Advice]:
         return
     for part in parts:
         if part.share >= MIN_ADVISED_SHARE[part.name] and (
-            text := " ".join(_ADVISERS[part.name](spec, run.last_metrics))
+            advice := " ".join(_ADVISERS[part.name](spec, run.last_metrics))
         ):
-            yield Advice(part, text)
+            yield Advice(part, advice)
 
 
-def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+def _generation(spec: RunSpec, last_metrics: Mapping[str, Any]) -> Iterator[str]:
     hardware = spec.hardware
     if hardware.rollout == Rollout.TRANSFORMERS:
         if hardware.trainer_gpus:
@@ -163,7 +163,7 @@ def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
         else:
             yield "On a CPU, shorter or fewer completions help most."
         return
-    mean, longest = (_number(last.get(f"completions/{name}_length")) for name in ("mean", "max"))
+    mean, longest = (_number(last_metrics.get(f"completions/{name}_length")) for name in ("mean", "max"))
     if mean and longest and longest > MIN_TAIL_RATIO * mean:
         yield (
             f"The batch waits for its longest completion, which has {significant(longest)} tokens, while the mean "
@@ -174,29 +174,29 @@ def _generation(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
         yield "The trainer's GPUs idle during generation. One step ahead generates the next batch during the update."
     if server is not None and server.enforce_eager:
         yield "The profile runs vLLM without CUDA graphs, which is several times slower: turn off enforce eager."
-    queued = _number(last.get("vllm/requests_waiting"))
-    if queued and queued >= 1:
+    waiting = _number(last_metrics.get("vllm/requests_waiting"))
+    if waiting and waiting >= 1:
         yield (
-            f"vLLM's cache is full, so requests are waiting ({significant(queued)}): give it more memory, or add a "
+            f"vLLM's cache is full, so requests are waiting ({significant(waiting)}): give it more memory, or add a "
             "second server."
         )
     elif server is not None and not server.attached and server.count == 1 and hardware.trainer_gpus > 1:
         yield "Moving a GPU from the trainer to a second vLLM server would share the work."
 
 
-def _rewards(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
-    for functions, advice in _SLOW.items():
+def _rewards(spec: RunSpec, last_metrics: Mapping[str, Any]) -> Iterator[str]:
+    for functions, advice in _SLOW_REWARD_ADVICE.items():
         names = [reward.name for reward in spec.rewards if reward.function in functions]
         if names:
             yield advice.format(names=" and ".join(names), runs="runs" if len(names) == 1 else "run")
-    if not any(reward.function in functions for reward in spec.rewards for functions in _SLOW):
+    if not any(reward.function in functions for reward in spec.rewards for functions in _SLOW_REWARD_ADVICE):
         yield (
             "The GPUs are idle while rewards are computed. Try the config in the playground, and remove components "
             "that you don't need."
         )
 
 
-_SLOW = {
+_SLOW_REWARD_ADVICE = {
     ("python_executes", "tests_passed", "same_output"): (
         "{names} {runs} code in the sandbox: a shorter time limit, fewer tests per row or more CPU cores help."
     ),
@@ -207,14 +207,14 @@ _SLOW = {
 """Keys of rewards in the library -> advice if they are slow."""
 
 
-def _logps(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+def _logps(spec: RunSpec, last_metrics: Mapping[str, Any]) -> Iterator[str]:
     if spec.grpo.get("beta"):
         yield "Each step also runs the reference model, because β is above 0. With β = 0, that pass isn't needed."
     if spec.hardware.rollout != Rollout.TRANSFORMERS and spec.grpo.get("vllm_importance_sampling_correction", True):
         yield "The correction of vLLM's sampling needs another pass. It guards against drift, so keep it if you can."
 
 
-def _update(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+def _update(spec: RunSpec, last_metrics: Mapping[str, Any]) -> Iterator[str]:
     grpo, hardware = spec.grpo, spec.hardware
     size, passes = grpo.get("per_device_train_batch_size", 8), grpo.get("gradient_accumulation_steps", 1)
     if hardware.trainer_gpus and isinstance(passes, int) and isinstance(size, int) and passes > 1:
@@ -229,7 +229,7 @@ def _update(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
         yield "The profile offloads to the CPU, which is slow. A profile that shards or trains a LoRA avoids this."
 
 
-def _weight_sync(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
+def _weight_sync(spec: RunSpec, last_metrics: Mapping[str, Any]) -> Iterator[str]:
     server = spec.hardware.vllm_server
     if server is not None and server.weight_sync == WeightSync.NCCL and spec.lora is not None:
         yield "With a LoRA, a profile that hot-swaps the adapter in vLLM sends only the adapter."

@@ -58,10 +58,10 @@ def _ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Swi
         return
     generating = [span for span in spans if span.lane.startswith(SERVER) and span.phase == StepPart.GENERATION]
     training = [span for span in spans if span.lane == TRAINER and span.phase in TRAINING_PHASES]
-    shared = overlap(generating, training)
+    shared_s = overlap(generating, training)
     name = "One step ahead"
-    if getattr(spec, "ahead", shared > 0.01 * seconds):
-        yield _switch_on(name, seconds, shared, "generation during training")
+    if getattr(spec, "ahead", shared_s > 0.01 * seconds):
+        yield _switch_on(name, seconds, shared_s, "generation during training")
         return
     saved_s = min(union(generating), union(training))
     effect = "It would overlap generation with training: about {step} per step."
@@ -90,22 +90,23 @@ def _concurrent_rewards(spec: RunSpec, spans: Sequence[Span], seconds: float) ->
 
 
 def _switch_on(name: str, seconds: float, overlap_s: float, activity: str) -> Switch:
-    without = seconds + overlap_s
-    words = f"{duration(overlap_s)} of {activity}; without it, a step would take {duration(without)}."
-    return Switch(name, True, without, words)
+    without_s = seconds + overlap_s
+    sentence = f"{duration(overlap_s)} of {activity}; without it, a step would take {duration(without_s)}."
+    return Switch(name, True, without_s, sentence)
 
 
 def _switch_off(name: str, seconds: float, saved: float, effect: str, advice: str) -> Switch:
     """Create a switch that is off. `effect` has a placeholder {step} for the step's duration, `advice` {times} for the
     speed-up."""
-    shorter = seconds - saved
-    times = seconds / shorter if shorter > 0 else 1.0
-    recommended = advice.format(times=times) if times >= MIN_SPEEDUP else ""
-    return Switch(name, False, shorter, effect.format(step=duration(shorter)), recommended)
+    shorter_s = seconds - saved
+    times = seconds / shorter_s if shorter_s > 0 else 1.0
+    recommendation = advice.format(times=times) if times >= MIN_SPEEDUP else ""
+    return Switch(name, False, shorter_s, effect.format(step=duration(shorter_s)), recommendation)
 
 
 def _rounds(spans: Sequence[Span], seconds: float) -> Switch:
-    extra = union(span for span in spans if span.lane == EXTRA)
-    without = seconds - extra
-    words = f"Extra rounds took {duration(extra)}; without them, a step would take {duration(without)} and teach less."
-    return Switch("Dynamic sampling", True, without, words if extra else "No extra round was needed in this step.")
+    extra_s = union(span for span in spans if span.lane == EXTRA)
+    base_s = seconds - extra_s
+    took = f"Extra rounds took {duration(extra_s)}"
+    sentence = f"{took}; without them, a step would take {duration(base_s)} and teach less."
+    return Switch("Dynamic sampling", True, base_s, sentence if extra_s else "No extra round was needed in this step.")

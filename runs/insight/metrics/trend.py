@@ -16,21 +16,21 @@ MAX_POINTS = 40
 REWARD = "reward"
 
 
-def extended(run: Run, rewards: Sequence[float]) -> dict[str, Any]:
+def extended_columns(run: Run, rewards: Sequence[float]) -> dict[str, Any]:
     """Return the new values of the run's trend columns after adding rewards."""
-    points, count = grown(run.trend, run.trend_of, rewards)
+    points, count = add_rewards(run.trend, run.trend_of, rewards)
     return {"trend": points, "trend_of": count, "reward_ends": _ends([*run.reward_ends, *rewards])}
 
 
-def rebuilt(run: Run) -> dict[str, Any]:
+def rebuilt_columns(run: Run) -> dict[str, Any]:
     """Return the values of the run's trend columns, computed from all stored rewards after a resume made some void."""
     rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]["value"]
     width = _width(len(rewards))
-    points = [mean(rewards[at : at + width]) for at in range(0, len(rewards), width)]
+    points = [mean(rewards[start : start + width]) for start in range(0, len(rewards), width)]
     return {"trend": points, "trend_of": len(rewards), "reward_ends": _ends(rewards)}
 
 
-def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple[list[float], int]:
+def add_rewards(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple[list[float], int]:
     """Add rewards to the trend of `count` earlier ones. Return its points and the new number of rewards."""
     points = list(trend)
     width = _width(count)

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.keyset import listed, whole
+from controlplane.platform.http.keyset import split_list, whole
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.insight.metrics import run_charts
@@ -31,9 +31,9 @@ def series(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     requested = request.GET.get("metrics", "")
     if requested == ALL:
-        names = numbers.reported(run)
+        names = numbers.reported_metrics(run)
     else:
-        names = listed(requested) if requested else run_charts.metrics(run_charts.plan_of(run))
+        names = split_list(requested) if requested else run_charts.metrics(run_charts.plan_of(run))
     return points_of(request, run, names)
 
 

@@ -150,19 +150,19 @@ class StepView:
 def of_run(run: Run, step: int | None = None) -> StepView | None:
     """Return the view of a step, or of the median of the latest steps that generate; None if there is no such step."""
     records = StepSpans.objects.filter(run=run).order_by("-seq")
-    offered = list(records.values_list("step", flat=True)[:MAX_OFFERED_STEPS])
-    if not offered:
+    offered_steps = list(records.values_list("step", flat=True)[:MAX_OFFERED_STEPS])
+    if not offered_steps:
         return None
     median_of = left_out = 0
     if step is not None:
         record = records.filter(step=step).first()
     else:
-        latest = [spans for spans in records[:LATEST_STEPS] if spans.step > 1] or list(records[:LATEST_STEPS])
+        latest_records = [spans for spans in records[:LATEST_STEPS] if spans.step > 1] or list(records[:LATEST_STEPS])
         # Steps that reuse a batch are shorter, and nothing waits in them.
         generating = [
-            spans for spans in latest if any(phase == StepPart.GENERATION for _, phase, _, _ in spans.spans)
-        ] or latest
-        left_out, median_of = len(latest) - len(generating), len(generating)
+            spans for spans in latest_records if any(phase == StepPart.GENERATION for _, phase, _, _ in spans.spans)
+        ] or latest_records
+        left_out, median_of = len(latest_records) - len(generating), len(generating)
         median_seconds = statistics.median_low(spans.seconds for spans in generating)
         record = next(spans for spans in generating if spans.seconds == median_seconds)
     if record is None:
@@ -170,7 +170,7 @@ def of_run(run: Run, step: int | None = None) -> StepView | None:
     spec = None
     with suppress(ContractError):  # of another version
         spec = spec_of(run)
-    spans, steps = tuple(Span(*span) for span in record.spans), tuple(dict.fromkeys(offered))
+    spans, steps = tuple(Span(*span) for span in record.spans), tuple(dict.fromkeys(offered_steps))
     placement = record.attempt.placement or {}
     view = StepView(run, spec, record.step, record.began, record.seconds, spans, median_of, left_out, steps, placement)
     return replace(view, gpus=tuple(_gpus(view)))
@@ -185,12 +185,12 @@ def _lanes(view: StepView) -> Iterator[Lane]:
         by_lane.setdefault(span.lane, []).append(span)
     rewards = {reward.name: colour(i) for i, reward in enumerate(view.spec.rewards if view.spec else ())}
     for key in sorted(by_lane, key=_order):
-        spans, busy = by_lane[key], union(by_lane[key])
+        spans, busy_s = by_lane[key], union(by_lane[key])
         of_reward = rewards.get(key.removeprefix(REWARD), "") if key.startswith(REWARD) else ""
         bars = tuple(_bar(span, of_reward) for span in spans)
         works = key == TRAINER or key.startswith(SERVER)
-        idle = max(0.0, 1 - busy / view.seconds) if works and view.seconds > 0 else None
-        yield Lane(key, label_of(key), bars, busy, idle, tuple(_gaps(spans, view.seconds)) if works else ())
+        idle_share = max(0.0, 1 - busy_s / view.seconds) if works and view.seconds > 0 else None
+        yield Lane(key, label_of(key), bars, busy_s, idle_share, tuple(_gaps(spans, view.seconds)) if works else ())
 
 
 def _gaps(spans: Sequence[Span], seconds: float) -> Iterator[tuple[float, float]]:
@@ -258,13 +258,13 @@ def _means(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
 
 
 def _sentences(view: StepView) -> Iterator[str]:
-    idle = [
+    idle_lanes = [
         f"{'the trainer' if lane.key == TRAINER else lane.label} {lane.idle:.0%}"
         for lane in view.lanes
         if lane.idle is not None
     ]
-    if idle:
-        yield f"Idle: {', '.join(idle)}."
+    if idle_lanes:
+        yield f"Idle: {', '.join(idle_lanes)}."
     if view.gpus:
         use = " and ".join(f"{use.label} {use.mean:.0f}%" for use in view.gpus)
         yield f"Sampled utilization: {use}."

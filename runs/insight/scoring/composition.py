@@ -21,7 +21,7 @@ class EditorState:
     """The position of each spec among all rows of the form, counting from 0. It determines the colour."""
 
 
-def posted(request: HttpRequest) -> EditorState:
+def posted_state(request: HttpRequest) -> EditorState:
     specs: list[RewardSpec] = []
     problems: list[tuple[str, list[str]]] = []
     positions = []

@@ -7,12 +7,13 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
+from controlplane.catalogue.rewards import scored
 from controlplane.catalogue.rewards.turns import TrialTurn
+from controlplane.platform.confined.limits import NotFinished
 from workers.contract.run.spec import RewardSpec
 from workers.rewards.advantages import mean
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Cost, Failure, Reward, Row, Scores, turns_of
-from workers.rewards.scoring import score
 
 TIMEOUT_PARAMS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
 """Parameters with time limits in seconds, for requests to servers and for running code."""
@@ -20,7 +21,7 @@ ONLY_TRAINER = "Only the trainer can compute this component, because it depends 
 ASKS = "This component calls another server, so it is computed only on request."
 
 
-class How(StrEnum):
+class ScoreSource(StrEnum):
     """The source of a component's scores, or why it has none."""
 
     SCORED = "scored"
@@ -40,12 +41,12 @@ class ComponentScores:
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float | None = None
-    how: How = How.SCORED
+    how: ScoreSource = ScoreSource.SCORED
     why: str = ""
 
     @property
     def counts(self) -> bool:
-        return self.how in (How.SCORED, How.RECORDED)
+        return self.how in (ScoreSource.SCORED, ScoreSource.RECORDED)
 
 
 def column(
@@ -59,33 +60,34 @@ def column(
 ) -> ComponentScores:
     """Score completions with one component, where rows[i] belongs to completions[i].
 
-    `ask` allows rewards that call other servers. `recorded` are the same component's scores in the run, used if the
-    component can't or may not be computed here.
+    `ask` allows rewards that call other servers. `recorded` are the run's scores, if it can't score here.
     """
     reward = LIBRARY[spec.function]
     unscored = partial(ComponentScores, spec, reward, [None] * len(completions))
     if reward.cost is Cost.TRAINER or (reward.cost is Cost.HTTP and not ask):
         if recorded is not None:
-            return ComponentScores(spec, reward, recorded, how=How.RECORDED)
+            return ComponentScores(spec, reward, recorded, how=ScoreSource.RECORDED)
         if reward.cost is Cost.TRAINER:
-            return unscored(how=How.TRAINER, why=ONLY_TRAINER)
-        return unscored(how=How.ASKS, why=ASKS)
+            return unscored(how=ScoreSource.TRAINER, why=ONLY_TRAINER)
+        return unscored(how=ScoreSource.ASKS, why=ASKS)
     if not completions:
         return ComponentScores(spec, reward, [], seconds=0.0)
     turn.late, turn.unavailable = False, ""
-    started = time.perf_counter()
-    params = _params(reward, spec, turn)
-    scores = _scores(spec, reward, completions, rows, params, turn)
+    started, params = time.perf_counter(), _params(reward, spec, turn)
+    try:
+        scores = _scores(spec, reward, completions, rows, params, turn)
+    except NotFinished as error:
+        return unscored(seconds=time.perf_counter() - started, how=ScoreSource.LATE, why=str(error))
     seconds = time.perf_counter() - started
     if scores.failures and turn.over and _had_less_time(reward, spec, params):
         turn.late = True
     if turn.unavailable:
-        return unscored(how=How.UNAVAILABLE, why=turn.unavailable)
-    unavailable = [failure.message for failure in scores.failures if failure.kind == "unavailable"]
-    if reward.cost is Cost.PURE and unavailable and len(unavailable) == len(scores.failures):
-        return unscored(how=How.UNAVAILABLE, why=unavailable[0])
+        return unscored(how=ScoreSource.UNAVAILABLE, why=turn.unavailable)
+    messages = [failure.message for failure in scores.failures if failure.kind == "unavailable"]
+    if reward.cost is Cost.PURE and messages and len(messages) == len(scores.failures):
+        return unscored(how=ScoreSource.UNAVAILABLE, why=messages[0])
     if turn.late:
-        return unscored(seconds=seconds, how=How.LATE, why="Scoring timed out.")
+        return unscored(seconds=seconds, how=ScoreSource.LATE, why="Scoring timed out.")
     return ComponentScores(spec, reward, scores.values, scores.failures, scores.notes, seconds)
 
 
@@ -99,11 +101,11 @@ def _scores(
 ) -> Scores:
     """Score whole completions, or average the scores of each completion's turns, as the run's chart does."""
     if not spec.per_turn:
-        return score(reward, completions, rows, params, turn.tools)
+        return scored.scores(reward, completions, rows, params, turn)
     split_up = list(map(turns_of, completions))
     owners = [index for index, turns in enumerate(split_up) for _ in turns]
     all_turns = [part for turns in split_up for part in turns]
-    scores = score(reward, all_turns, [rows[index] for index in owners], params, turn.tools)
+    scores = scored.scores(reward, all_turns, [rows[index] for index in owners], params, turn)
     by_owner: list[list[float | None]] = [[] for _ in split_up]
     for index, value in zip(owners, scores.values, strict=True):
         by_owner[index].append(value)

@@ -23,23 +23,24 @@ class PairCounts:
 
 def ranks(totals: Sequence[float | None]) -> list[int | None]:
     """Rank totals, where 1 is the highest. Equal totals share the better rank."""
-    ranked: list[int | None] = [None] * len(totals)
+    result: list[int | None] = [None] * len(totals)
     ordered = sorted(((total, index) for index, total in enumerate(totals) if total is not None), reverse=True)
-    for at, (total, index) in enumerate(ordered):
-        before = ordered[at - 1] if at else None
-        ranked[index] = ranked[before[1]] if before and order(before[0], total) == 0 else at + 1
-    return ranked
+    for position, (total, index) in enumerate(ordered):
+        previous = ordered[position - 1] if position else None
+        result[index] = result[previous[1]] if previous and order(previous[0], total) == 0 else position + 1
+    return result
 
 
 def pairs(before: Sequence[float | None], now: Sequence[float | None]) -> PairCounts:
     """Compare all pairs of completions that have totals in both scorings."""
-    scored = [(b, n) for b, n in zip(before, now, strict=True) if b is not None and n is not None][:MAX_PAIRED]
-    orders = [(order(b1, b2), order(n1, n2)) for (b1, n1), (b2, n2) in combinations(scored, 2)]
+    scored = [(old, new) for old, new in zip(before, now, strict=True) if old is not None and new is not None]
+    pairs_of_totals = combinations(scored[:MAX_PAIRED], 2)
+    orders = [(order(old, other_old), order(new, other_new)) for (old, new), (other_old, other_new) in pairs_of_totals]
     return PairCounts(
         all=len(orders),
-        turned=sum(was * is_now < 0 for was, is_now in orders),
-        untied=sum(was == 0 and is_now != 0 for was, is_now in orders),
-        made_equal=sum(was != 0 and is_now == 0 for was, is_now in orders),
+        turned=sum(old_order * new_order < 0 for old_order, new_order in orders),
+        untied=sum(old_order == 0 and new_order != 0 for old_order, new_order in orders),
+        made_equal=sum(old_order != 0 and new_order == 0 for old_order, new_order in orders),
     )
 
 

@@ -41,20 +41,20 @@ class RowPlace:
 
 def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     """Read the rows with these numbers in one pass, and return those that exist."""
-    cached = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
-    missing_numbers = [number for number in set(numbers) if number not in cached]
+    cached_rows = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
+    missing_numbers = [number for number in set(numbers) if number not in cached_rows]
     if not missing_numbers:
-        return RowSearch(cached)
+        return RowSearch(cached_rows)
     try:
         result = browsing.exact(version, missing_numbers, MAX_BYTES)
     except DatasetError as error:
-        return RowSearch(cached, f"The rows of {version} can't be read: {error}")
+        return RowSearch(cached_rows, f"The rows of {version} can't be read: {error}")
     rows = {row["row_id"]: row_for_rewards(row, row["metadata"], chat=result["chat"]) for row in result["rows"]}
     for number, row in rows.items():
         _cache.put((version.sha256, number), row)
     left_out = result["left_out"]
     problem = f"{left_out} row{'s are' if left_out > 1 else ' is'} too large to show." if left_out else ""
-    return RowSearch(cached | rows, problem)
+    return RowSearch(cached_rows | rows, problem)
 
 
 def row_at(version: DatasetVersion | None, index: int) -> RowPlace:
@@ -87,7 +87,7 @@ def _read_preview(version: DatasetVersion | None, index: int) -> tuple[dict[str,
         return None, 0, 0
     count = max(1, version.rows)
     try:
-        [row] = browsing.page(version, after=index % count, limit=1)["rows"]
+        [row] = browsing.page(version, start=index % count, limit=1)["rows"]
     except (DatasetError, ValueError):
         rows = [row for row in (version.report.get("mapped") or {}).get("preview", []) if row.get("prompt")]
         return (rows[index % len(rows)], index % len(rows), len(rows)) if rows else (None, 0, 0)

@@ -8,14 +8,14 @@ from typing import Any
 from controlplane.catalogue.rewards.turns import TrialTurn, turn
 from runs.insight.scoring.evaluating import ComponentScores, column
 from workers.contract.run.spec import RewardSpec, outcome_weights
-from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviation, mean
+from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, mean, standard_deviation
 from workers.rewards.reward import Completion
 
 SECONDS = 15.0
-"""Seconds after which a request starts no further scoring. Scoring that is running ends by its own time limits."""
+"""Seconds after which a request starts no further scoring; scoring under way ends by its own time limits."""
 
 ASKING_SECONDS = 60.0
-"""The same limit for requests that call other servers."""
+"""The limit that replaces SECONDS for requests that call other servers."""
 
 
 @dataclass(frozen=True)
@@ -97,22 +97,22 @@ def try_on(
     completions: Sequence[Completion | str],
     *,
     aggregation: str = AGGREGATIONS[0],
-    own: TrialTurn | None = None,
+    trial_turn: TrialTurn | None = None,
     ask: bool = False,
 ) -> PlaygroundTrial:
     """Score one group and compute its advantages as the trainer does, scaled by the group's standard deviation."""
-    own = own or turn(SECONDS)
+    trial_turn = trial_turn or turn(SECONDS)
     group = [Completion(text) if isinstance(text, str) else text for text in completions]
-    columns = [column(spec, group, [row] * len(group), own, ask=ask) for spec in specs]
-    counted = [scores for scores in columns if scores.counts]
-    if not group or not counted:
-        unscored = [ScoredComponent(scores, None, None, None) for scores in columns]
+    columns = [column(spec, group, [row] * len(group), trial_turn, ask=ask) for spec in specs]
+    counted_columns = [scores for scores in columns if scores.counts]
+    if not group or not counted_columns:
+        unscored_columns = [ScoredComponent(scores, None, None, None) for scores in columns]
         unscored_group = [ScoredCompletion(completion, [], None, 0.0) for completion in group]
-        return PlaygroundTrial(unscored, unscored_group, None, None, aggregation)
-    weights = outcome_weights([scores.spec for scores in counted])
-    result = advantages([scores.values for scores in counted], weights, len(group), aggregation)
-    shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
-    weight_of = dict(zip(map(id, counted), weights, strict=True))
+        return PlaygroundTrial(unscored_columns, unscored_group, None, None, aggregation)
+    weights = outcome_weights([scores.spec for scores in counted_columns])
+    result = advantages([scores.values for scores in counted_columns], weights, len(group), aggregation)
+    shares = dict(zip(map(id, counted_columns), variance_shares(counted_columns, aggregation), strict=True))
+    weight_of = dict(zip(map(id, counted_columns), weights, strict=True))
     return PlaygroundTrial(
         columns=[_component(scores, shares.get(id(scores)), weight_of.get(id(scores), 1.0)) for scores in columns],
         group=[
@@ -132,7 +132,7 @@ def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> lis
     parts = [_contributions(scores, weight, aggregation) for scores, weight in zip(columns, weights, strict=True)]
     if not parts or not parts[0]:
         return [None] * len(parts)
-    sums = [math.fsum(at) for at in zip(*parts, strict=True)]
+    sums = [math.fsum(summands) for summands in zip(*parts, strict=True)]
     variance = _covariance(sums, sums)
     if variance <= 1e-16:
         return [None] * len(parts)
@@ -143,7 +143,7 @@ def _contributions(scores: ComponentScores, weight: float, aggregation: str) -> 
     values = scores.values
     if aggregation == AGGREGATIONS[0]:
         return [weight * (value or 0.0) for value in values]
-    average, spread = mean(values), deviation(values)
+    average, spread = mean(values), standard_deviation(values)
     if average is None or spread is None:
         return [0.0] * len(values)
     return [0.0 if value is None else weight * (value - average) / (spread + EPSILON) for value in values]
@@ -155,9 +155,9 @@ def _covariance(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def _component(scores: ComponentScores, share: float | None, weight: float) -> ScoredComponent:
-    return ScoredComponent(scores, mean(scores.values), deviation(scores.values), share, in_total=bool(weight))
+    return ScoredComponent(scores, mean(scores.values), standard_deviation(scores.values), share, in_total=bool(weight))
 
 
 def _cell(scores: ComponentScores, index: int) -> Cell:
-    failed = next((failure.message for failure in scores.failures if failure.index == index), "")
-    return Cell(scores.values[index], scores.notes[index] if index < len(scores.notes) else "", failed)
+    failure_message = next((failure.message for failure in scores.failures if failure.index == index), "")
+    return Cell(scores.values[index], scores.notes[index] if index < len(scores.notes) else "", failure_message)

@@ -43,30 +43,30 @@ class Claim(msgspec.Struct):
 
 
 def claim(attempt: Attempt, request: Claim) -> ClaimAnswer:
-    """Grant or refuse a claim. The first supervisor of a STARTING attempt gets `go`, also if it repeats its claim, with
-    the current values of the spec's secrets."""
+    """Grant or refuse a claim. The first supervisor of a STARTING attempt gets `go` with the current values of the
+    spec's secrets, also if it repeats its claim."""
     secrets: dict[str, str] = {}
     with transaction.atomic():
-        locked = Attempt.objects.select_for_update(of=("self",)).select_related("host", "run").get(pk=attempt.pk)
-        refusal = _refusal(locked, request)
-        if not refusal and locked.status == RunStatus.STARTING:  # later, the supervisor already has them
-            secrets, refusal = _secrets(locked)
-        if not refusal and locked.claimed_at is None:
+        row = Attempt.objects.select_for_update(of=("self",)).select_related("host", "run").get(pk=attempt.pk)
+        refusal = _refusal(row, request)
+        if not refusal and row.status == RunStatus.STARTING:  # later, the supervisor already has them
+            secrets, refusal = _secrets(row)
+        if not refusal and row.claimed_at is None:
             now = timezone.now()
-            Attempt.objects.filter(pk=locked.pk).update(
+            Attempt.objects.filter(pk=row.pk).update(
                 claimed_at=now,
                 last_seen_at=now,
                 boot_id=request.boot_id,
                 supervisor_pid=request.pid,
                 phase=Phase.CLAIMED,
             )
-            transaction.on_commit(lambda: hints.changed(locked.run_id))
+            transaction.on_commit(lambda: hints.changed(row.run_id))
     return ClaimAnswer(
         go=not refusal,
         why=refusal,
-        ack=locked.last_seq,
-        stop=locked.stop_mode or None,
-        spec_sha256="" if refusal else digest(attempt_spec(locked)),
+        ack=row.last_seq,
+        stop=row.stop_mode or None,
+        spec_sha256="" if refusal else digest(attempt_spec(row)),
         secrets=secrets,
     )
 
@@ -75,13 +75,13 @@ def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:
     """Record that a launcher didn't start a supervisor. End the attempt if that is `final`, because a retry would fail
     as well, or if this was the last launch."""
     with transaction.atomic():
-        locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
-        if locked.claimed_at is not None or locked.status != RunStatus.STARTING:
+        row = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        if row.claimed_at is not None or row.status != RunStatus.STARTING:
             return
-        add_event(locked, "not_launched", "launcher", detail=detail)
-        if final or locked.launches_sent >= MAX_LAUNCHES:
-            reason = EndReason.CANCELLED if locked.stop_mode else EndReason.LAUNCH_FAILED
-            ending.end(locked, reason, actor="launcher", detail=detail, only_if=Q(claimed_at=None), proved_free=True)
+        add_event(row, "not_launched", "launcher", detail=detail)
+        if final or row.launches_sent >= MAX_LAUNCHES:
+            reason = EndReason.CANCELLED if row.stop_mode else EndReason.LAUNCH_FAILED
+            ending.end(row, reason, actor="launcher", detail=detail, only_if=Q(claimed_at=None), proved_free=True)
 
 
 def _refusal(attempt: Attempt, request: Claim) -> str:
@@ -136,5 +136,5 @@ def _key_variable(run: Run, spec: RunSpec) -> dict[str, str]:
     """Build the variable with the digest that a run's gateway or a served model checks keys against."""
     if spec.episodes is not None and spec.episodes.gateway is not None:
         return {gateway.KEY_DIGEST: hashlib.sha256(tokens.gateway_key(run.pk).encode()).hexdigest()}
-    served = Served.objects.filter(run=run).first()
-    return {KEY_DIGEST: served.key_sha256} if served and served.key_sha256 else {}
+    served_model = Served.objects.filter(run=run).first()
+    return {KEY_DIGEST: served_model.key_sha256} if served_model and served_model.key_sha256 else {}

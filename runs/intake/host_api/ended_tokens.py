@@ -1,9 +1,8 @@
 """Attempts whose tokens are no longer valid because their host was revoked or handed over everything long ago."""
 
-from collections.abc import Iterable
 from datetime import timedelta
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.catalogue.joining.credentials import revoked_since_dispatch
@@ -23,22 +22,14 @@ def with_revoked() -> QuerySet[Attempt]:
 
 
 def problem(attempt: Attempt, *, answers_late: bool = False) -> tuple[str, str]:
-    """Explain why the attempt's token is no longer valid, and return the error's field, too; ("", "") if it is valid.
-    With `answers_late`, the token doesn't expire, since the control plane may have asked the host for something long
-    after the end."""
+    """Return an explanation of why the attempt's token is no longer valid, and the error's field; ("", "") if it is
+    valid. With `answers_late`, the token doesn't expire, since the control plane may have asked the host for something
+    long after the end."""
     if attempt.revoked:  # type: ignore[attr-defined]  # annotated
         return "The credentials of this attempt's host were revoked, so the attempt must end.", REVOKED
     if not answers_late and _ended_long_ago(attempt):
         return "The attempt's token has expired: everything was handed over long ago.", "attempt"
     return "", ""
-
-
-def with_invalid_tokens(attempts: Iterable[str]) -> set[str]:
-    """Return the ids of the attempts whose tokens are no longer valid, using one query."""
-    last_line = Exists(RunEvent.objects.filter(attempt=OuterRef("pk"), kind=EventKind.ENDED))
-    has_ended = Q(status__in=FINAL, ended_at__lte=timezone.now() - VALID_AFTER_END) & Q(last_line)
-    invalid_attempts = Attempt.objects.filter(pk__in=attempts).filter(Q(revoked_since_dispatch()) | has_ended)
-    return set(invalid_attempts.values_list("pk", flat=True))
 
 
 def _ended_long_ago(attempt: Attempt) -> bool:

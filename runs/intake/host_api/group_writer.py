@@ -23,7 +23,7 @@ PAUSE_S = 0.02
 MAX_LINES = 2000
 """Approximate upper bound of the lines in a transaction, since SQLite lets nobody else write during it."""
 LATE_S = 0.3
-"""Seconds of waiting beyond which a group shows that lines arrive faster than they are stored."""
+"""Waiting time in seconds beyond which lines evidently arrive faster than they are stored."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ def _store(group: Sequence[_WaitingDelivery]) -> list[StoredDelivery | None]:
     close_old_connections()
     try:
         states = ingest.accept_together([waiting.delivery for waiting in group])
-        watched = hints.watched(state.run_id for state in states if state is not None)
-        return [None if state is None else StoredDelivery(state, state.run_id in watched, is_late) for state in states]
+        run_ids = hints.watched(state.run_id for state in states if state is not None)
+        return [None if state is None else StoredDelivery(state, state.run_id in run_ids, is_late) for state in states]
     except Exception as error:  # loop boundary: one bad delivery must not block the others, which are stored alone
         log.debug("a group of %d is stored one by one: %r", len(group), error)
         return [None] * len(group)

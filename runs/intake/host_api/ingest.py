@@ -104,10 +104,10 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, live: bool = True) 
             Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
         return attempt.last_seq
     with measuring(MeasuredDuration.INGEST), transaction.atomic():
-        locked = _locked_attempts().defer("run__spec").get(pk=attempt.pk)
-        batch = _batch(Delivery(attempt.pk, lines, live), locked, _later_attempts([locked.run_id]))
+        locked_attempt = _locked_attempts().defer("run__spec").get(pk=attempt.pk)
+        batch = _batch(Delivery(attempt.pk, lines, live), locked_attempt, _later_attempts([locked_attempt.run_id]))
         _apply_batches([batch], plain=is_plain(lines))
-    attempt.status, attempt.stop_mode = locked.status, locked.stop_mode
+    attempt.status, attempt.stop_mode = locked_attempt.status, locked_attempt.stop_mode
     return batch.ack
 
 
@@ -120,12 +120,12 @@ def accept_together(deliveries: Sequence[Delivery]) -> list[DeliveryState | None
         _commit_asynchronously()
         live_attempts = _locked_attempts().filter(~revoked_since_dispatch(), pk__in=attempt_ids, status__in=ACTIVE)
         attempts_by_id = {attempt.pk: attempt for attempt in live_attempts.only(*_PLAIN_COLUMNS)}
-        later = _later_attempts([attempt.run_id for attempt in attempts_by_id.values()])
+        later_attempts = _later_attempts([attempt.run_id for attempt in attempts_by_id.values()])
         batches: list[_Batch | None] = []
         for delivery in deliveries:
             try:
                 attempt = attempts_by_id.get(delivery.attempt_id)
-                batches.append(_batch(delivery, attempt, later) if attempt is not None else None)
+                batches.append(_batch(delivery, attempt, later_attempts) if attempt is not None else None)
             except (BadLine, NotStarted):
                 batches.append(None)
         _apply_batches([batch for batch in batches if batch is not None], plain=True)
@@ -148,8 +148,8 @@ def _apply_batches(batches: Sequence[_Batch], *, plain: bool) -> None:
         transaction.on_commit(lambda: hints.announce(*news))
 
 
-def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[Attempt]]) -> _Batch:
-    rows = [row for row in later.get(attempt.run_id, ()) if row.number > attempt.number]
+def _batch(delivery: Delivery, attempt: Attempt, later_attempts: Mapping[str, list[Attempt]]) -> _Batch:
+    rows = [row for row in later_attempts.get(attempt.run_id, ()) if row.number > attempt.number]
     new_lines = _contiguous(attempt, delivery.lines, [row.first_seq for row in rows if row.first_seq is not None])
     batch = _Batch(attempt, new_lines, [row.resume_step for row in rows if row.started_at is not None])
     if delivery.live:
@@ -198,12 +198,13 @@ def check(lines: Sequence[OutboxLine]) -> None:
                 raise BadLine(index, str(error)) from None
 
 
-def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[int]) -> list[OutboxLine]:
-    """Select the lines that follow the stored ones without a gap. `later` are the first seqs of later attempts. Raises
-    BadLine or NotStarted."""
+def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later_first_seqs: Sequence[int]) -> list[OutboxLine]:
+    """Select the lines that follow the stored ones without a gap. `later_first_seqs` are the first seqs of later
+    attempts. Raises BadLine for a line with a seq of another attempt, and NotStarted if the attempt was never
+    dispatched."""
     if attempt.first_seq is None:
         raise NotStarted(f"{attempt.pk} was never dispatched.")
-    next_first_seq = min(later, default=_MAX_SEQ)
+    next_first_seq = min(later_first_seqs, default=_MAX_SEQ)
     for index, line in enumerate(lines):
         if line.seq < attempt.first_seq:
             raise BadLine(index, f"seq {line.seq} is before this attempt's first seq, {attempt.first_seq}")
@@ -221,7 +222,7 @@ def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[i
 
 
 def _store(batches: Sequence[_Batch]) -> None:
-    """Store rows and events with our own statements, because the ORM's bulk_create takes several times as long."""
+    """Store rows and events with hand-written statements, because the ORM's bulk_create takes several times as long."""
     rows: Rows = []
     events: Rows = []
     spans: Rows = []
@@ -262,7 +263,7 @@ def _collect(batch: _Batch, rows: Rows, events: Rows, spans: Rows) -> None:
     if newest_values:
         batch.run_facts["last_metrics"] = {**run.last_metrics, **newest_values}
     if rewards:
-        batch.run_facts |= trend.extended(run, rewards)
+        batch.run_facts |= trend.extended_columns(run, rewards)
 
 
 def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
@@ -288,25 +289,25 @@ def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
 # --- life-cycle events ---------------------------------------------------------------------------------------
 
 
-def _phase(batch: _Batch, line: OutboxLine) -> None:
+def _apply_phase(batch: _Batch, line: OutboxLine) -> None:
     phase = line.data["phase"]
     batch.facts |= {"phase": phase[:24], "phase_detail": str(line.data.get("detail") or "")}
     if phase in (Phase.STOPPING, Phase.VERIFYING, Phase.UPLOADING):
         move(batch.attempt, RunStatus.STOPPING, reason="stopping", actor=ACTOR)
 
 
-def _training(batch: _Batch, line: OutboxLine) -> None:
+def _apply_training(batch: _Batch, line: OutboxLine) -> None:
     step = line.data["step"]
     batch.facts |= {"resume_step": step, "phase": "", "phase_detail": ""}
     batch.run_facts |= {"max_steps": line.data["max_steps"], "step": max(step, batch.run_facts.get("step", 0))}
     move(batch.attempt, RunStatus.RUNNING, reason="training", actor=ACTOR)
     if batch.attempt.number > 1:
         folding.supersede(batch.attempt, step)
-        batch.run_facts |= trend.rebuilt(batch.attempt.run)
+        batch.run_facts |= trend.rebuilt_columns(batch.attempt.run)
         progress.supersede(batch.attempt, step)
 
 
-def _ended(batch: _Batch, line: OutboxLine) -> None:
+def _apply_end(batch: _Batch, line: OutboxLine) -> None:
     name, detail = line.data["reason"], str(line.data.get("detail") or "")
     if name in set(EndReason):
         reason = EndReason(name)
@@ -333,9 +334,9 @@ def _receipt(line: OutboxLine) -> Receipt | None:
 
 
 _APPLY: dict[str, Callable[[_Batch, OutboxLine], None]] = {
-    EventKind.PHASE: _phase,
+    EventKind.PHASE: _apply_phase,
     EventKind.STAGE: lambda batch, line: batch.facts.update(phase_detail=line.data["stage"]),
-    EventKind.TRAINING: _training,
+    EventKind.TRAINING: _apply_training,
     EventKind.ANSWER: lambda batch, line: conversation.store_answer(batch.attempt.run_id, line.data),
-    EventKind.ENDED: _ended,
+    EventKind.ENDED: _apply_end,
 }

@@ -17,7 +17,7 @@ from workers.contract.wire.names import EndReason, EventKind
 ACTOR = "reaper"
 MAX_LAUNCHES = 3
 _ENDS = {"completed": EndReason.COMPLETED, "done": EndReason.COMPLETED, "stopped": EndReason.STOPPED_BY_USER}
-"""How a trainer reported its end -> the end reason if its supervisor is gone."""
+"""End that a trainer reported -> the end reason if its supervisor is gone."""
 
 
 def reaped(
@@ -63,13 +63,13 @@ def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
         reason = EndReason(phase.data["reason"])
         return reason, str(phase.data.get("detail") or "").removeprefix(reason).strip()
     limit = events.filter(kind=EventKind.LIMIT).order_by("-id").first()
-    trained = events.filter(kind=EventKind.TRAINED).order_by("-id").first()
-    has_saved = trained is not None and trained.data.get("how") in _ENDS
-    if limit is not None and limit.data.get("reason") in set(EndReason) and (trained is None or has_saved):
+    trained_event = events.filter(kind=EventKind.TRAINED).order_by("-id").first()
+    has_saved = trained_event is not None and trained_event.data.get("how") in _ENDS
+    if limit is not None and limit.data.get("reason") in set(EndReason) and (trained_event is None or has_saved):
         text = str(limit.data["text"])
         return EndReason(limit.data["reason"]), text if has_saved else f"{text} It may not have saved:"
-    if trained is not None and has_saved:
-        return _ENDS[trained.data["how"]], "The trainer had reported its end."
+    if trained_event is not None and has_saved:
+        return _ENDS[trained_event.data["how"]], "The trainer had reported its end."
     if events.filter(kind=EventKind.STOP_SEEN).exists():
         # An immediate stop records its reason, so this stop was waiting for the trainer to save.
         return EndReason.STOPPED_BY_USER, "It may not have saved:"
@@ -79,12 +79,12 @@ def _end_of(attempt: Attempt, boot_id: str) -> tuple[EndReason, str]:
 def _record_report(attempt: Attempt, lock_held: bool, detail: str) -> None:
     """Record a reaper's report. That a supervisor is alive is recorded only once per silence."""
     with transaction.atomic():
-        locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
-        since = locked.last_seen_at or locked.created_at
-        reports = RunEvent.objects.filter(attempt=locked, kind="reaped", at__gte=since, data__lock_held=True)
+        locked_attempt = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        since = locked_attempt.last_seen_at or locked_attempt.created_at
+        reports = RunEvent.objects.filter(attempt=locked_attempt, kind="reaped", at__gte=since, data__lock_held=True)
         if lock_held and reports.exists():
             return
-        add_event(locked, "reaped", ACTOR, lock_held=lock_held, detail=detail)
+        add_event(locked_attempt, "reaped", ACTOR, lock_held=lock_held, detail=detail)
 
 
 def has_rebooted(attempt: Attempt, boot_id: str = "") -> bool:

@@ -19,9 +19,9 @@ MAX_VALUES = 30_000
 
 def insert(model: type[models.Model], columns: Sequence[str], rows: Rows) -> None:
     """Insert rows, leaving existing ones unchanged."""
-    into = f"{connection.ops.quote_name(model._meta.db_table)} ({', '.join(_quoted(columns))})"
+    target = f"{connection.ops.quote_name(model._meta.db_table)} ({', '.join(_quoted(columns))})"
     # ON CONFLICT is understood by SQLite and PostgreSQL alike.
-    _execute(f"INSERT INTO {into} {{values}} ON CONFLICT DO NOTHING", model, columns, rows)
+    _execute(f"INSERT INTO {target} {{values}} ON CONFLICT DO NOTHING", model, columns, rows)
 
 
 def update(model: type[models.Model], changes: Mapping[str, Mapping[str, Any]]) -> None:

@@ -10,18 +10,18 @@ import msgspec
 from django.conf import settings
 
 from controlplane.platform.http.body_limit import App, Message, Receive, Send
-from controlplane.platform.http.request_body import BadBody, decode, unpacked
+from controlplane.platform.http.request_body import BadBody, decode, decompress
 from controlplane.platform.http.tokens import attempt_token_fits
 from runs.engine.states import FINAL
 from runs.intake.host_api import ingest
 from runs.intake.host_api.group_writer import GroupWriter, writer
 from runs.intake.host_api.ingest import BadLine, Delivery
-from workers.contract.reports.lines import LONGEST_PAUSE_S, OutboxLine
+from workers.contract.reports.lines import MAX_SYNC_PAUSE_S, OutboxLine
 from workers.contract.wire.names import StopMode
 
 _SYNC = re.compile(r"/api/attempts/([^/]+)/sync")
 MAX_BODY_BYTES = 64 * 2**10
-"""Upper bound of a body's bytes, since a longer one would block the event loop; unpacked, 16 times as many."""
+"""Maximum size of a body, since a longer one would block the event loop. Unpacked, a body may be 4 times as large."""
 
 
 class SyncBody(msgspec.Struct):
@@ -45,7 +45,7 @@ def sync_response(
     stop = StopMode.NOW.value if status in FINAL else stop_mode or None
     document: dict[str, Any] = {"ack": ack, "stop": stop, "watched": watched}
     if paced and not watched:
-        document["again_s"] = max(LONGEST_PAUSE_S, settings.UNWATCHED_S) if late else settings.UNWATCHED_S
+        document["again_s"] = max(MAX_SYNC_PAUSE_S, settings.UNWATCHED_S) if late else settings.UNWATCHED_S
     return document
 
 
@@ -62,7 +62,7 @@ class SyncRoute:
         body = await _read_body(receive)
         if body is None:
             return
-        response = await self._answer(attempt_id, headers, body)
+        response = await self._respond(attempt_id, headers, body)
         if response is None:
             await self.app(scope, _replay(body, receive), send)
             return
@@ -70,10 +70,10 @@ class SyncRoute:
         await send({"type": "http.response.start", "status": 200, "headers": start})
         await send({"type": "http.response.body", "body": response})
 
-    async def _answer(self, attempt_id: str, headers: dict[bytes, bytes], body: bytes) -> bytes | None:
+    async def _respond(self, attempt_id: str, headers: dict[bytes, bytes], body: bytes) -> bytes | None:
         try:
             coding = headers.get(b"content-encoding", b"identity").decode("latin-1")
-            sync = decode(unpacked(body, coding, 16 * MAX_BODY_BYTES), SyncBody)
+            sync = decode(decompress(body, coding, 4 * MAX_BODY_BYTES), SyncBody)
             ingest.check(sync.lines)
         except (BadBody, BadLine):
             return None

@@ -28,17 +28,17 @@ def samples(attempt: Attempt, first_line: int, lines: Sequence[dict[str, Any]]) 
         if not isinstance(line, dict) or not is_step(line.get("step")):
             raise BadLine(index, "a prompt group must be an object with a whole number as its `step`")
     with transaction.atomic():
-        locked = Attempt.objects.select_for_update(of=("self",)).select_related("run").get(pk=attempt.pk)
-        stored_lines = locked.samples_ack
+        row = Attempt.objects.select_for_update(of=("self",)).select_related("run").get(pk=attempt.pk)
+        stored_lines = row.samples_ack
         if first_line > stored_lines + 1:
             return stored_lines
         new_groups = lines[stored_lines + 1 - first_line :]
         if not new_groups:
             return stored_lines
-        _store(locked, stored_lines + 1, new_groups)
+        _store(row, stored_lines + 1, new_groups)
         ack = stored_lines + len(new_groups)
-        Attempt.objects.filter(pk=locked.pk).update(samples_ack=ack)
-        transaction.on_commit(lambda: hints.announce((locked.run_id, 0)))
+        Attempt.objects.filter(pk=row.pk).update(samples_ack=ack)
+        transaction.on_commit(lambda: hints.announce((row.run_id, 0)))
     return ack
 
 
@@ -80,8 +80,8 @@ def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:
     """Store log bytes at `offset`, unless that leaves a gap. Return the number of bytes stored from the log's start."""
     with transaction.atomic():
         # The attempt's row is the lock of its logs.
-        locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
-        chunks = LogChunk.objects.filter(attempt=locked, name=name).order_by("-offset")
+        row = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        chunks = LogChunk.objects.filter(attempt=row, name=name).order_by("-offset")
         last_chunk = chunks.annotate(size=Length("data")).values("pk", "offset", "size").first()
         size = last_chunk["offset"] + last_chunk["size"] if last_chunk else 0
         new_bytes = data[size - offset :] if offset <= size else b""
@@ -93,10 +93,8 @@ def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:
         else:
             parts = range(0, len(new_bytes), LOG_CHUNK_BYTES)
             LogChunk.objects.bulk_create(
-                LogChunk(
-                    attempt=locked, name=name, offset=size + start, data=new_bytes[start : start + LOG_CHUNK_BYTES]
-                )
+                LogChunk(attempt=row, name=name, offset=size + start, data=new_bytes[start : start + LOG_CHUNK_BYTES])
                 for start in parts
             )
-        transaction.on_commit(lambda: hints.announce((locked.run_id, 0)))
+        transaction.on_commit(lambda: hints.announce((row.run_id, 0)))
     return size + len(new_bytes)

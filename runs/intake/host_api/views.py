@@ -15,11 +15,11 @@ from controlplane.catalogue.datasets import storing
 from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
 from controlplane.platform.accounts import vault
 from controlplane.platform.http.errors import error_json
-from controlplane.platform.http.request_body import BadBody, bearer, body_of, decode
-from controlplane.platform.http.streams import file_answer
+from controlplane.platform.http.request_body import BadBody, bearer, body_of, decode, decode_exact, decode_lines
+from controlplane.platform.http.streams import file_response
 from controlplane.platform.http.tokens import attempt_token_fits
 from runs.engine import deletions, hints
-from runs.engine.artifacts import copies
+from runs.engine.artifacts import copies, signing
 from runs.engine.jobs import archives
 from runs.engine.models import Attempt
 from runs.engine.served import conversation
@@ -30,12 +30,12 @@ from runs.intake.host_api import claiming, ended_tokens, ingest, reaping, sync_r
 from runs.intake.host_api.sync_route import SyncBody
 from workers.contract.reports.lines import OutboxLine, Receipt
 from workers.contract.run.jobs import ARCHIVE
-from workers.contract.wire.artifacts import Storing
+from workers.contract.wire.artifacts import StoreRequest, Storing
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 from workers.contract.wire.names import LOG_NAMES
 
 SYNC_LIMIT = 16 * 2**20
-SAMPLES_LIMIT = 64 * 2**20
+SAMPLES_LIMIT = 16 * 2**20
 LOG_LIMIT = 8 * 2**20
 SMALL_LIMIT = 64 * 2**10
 
@@ -147,12 +147,12 @@ def _parquet(
         if storing.is_being_fetched(version):
             return error_json(503, "Its file is being fetched from the artifact store.", where=str(version))
         return error_json(404, missing, where=str(version))
-    return file_answer(request, file, "application/vnd.apache.parquet")
+    return file_response(request, file, "application/vnd.apache.parquet")
 
 
 @for_attempt("POST")
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    body = decode(body_of(request, SYNC_LIMIT), SyncBody)
+    body = decode_lines(body_of(request, SYNC_LIMIT), SyncBody)
     ack = ingest.accept(attempt, body.lines, live=body.seen)
     document = sync_route.sync_response(
         ack,
@@ -171,7 +171,7 @@ def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("POST")
 def samples(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    body = decode(body_of(request, SAMPLES_LIMIT), SamplesBody)
+    body = decode_lines(body_of(request, SAMPLES_LIMIT), SamplesBody)
     if body.first_line < 1:
         raise BadBody(400, "Lines are counted from 1.", where="first_line")
     return JsonResponse({"ack": uploads.samples(attempt, body.first_line, body.lines)})
@@ -196,7 +196,7 @@ def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     if attempt.run.kind != ARCHIVE or attempt.status not in ACTIVE:
         return error_json(409, "No archive is expected from this attempt.", where="attempt")
     try:
-        return JsonResponse({"size": archives.store(attempt.run, offset, data, of=archive_size)})
+        return JsonResponse({"size": archives.store(attempt.run, offset, data, total_bytes=archive_size)})
     except archives.NoRoom as error:
         return error_json(413, str(error), where="of", fix="Free space on the control plane.")
 
@@ -210,7 +210,7 @@ def _byte_count(request: HttpRequest, name: str) -> int:
 
 @for_attempt("POST")
 def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    body = decode(body_of(request, SYNC_LIMIT), ReapedBody)
+    body = decode_lines(body_of(request, SYNC_LIMIT), ReapedBody)
     try:
         receipt = from_dict(Receipt, body.receipt, at="receipt") if body.receipt is not None else None
     except ContractError as error:
@@ -224,7 +224,7 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 @for_attempt("POST", answers_late=True)
 def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """Record the result that a host reports for the deletion of one of the attempt's folders."""
-    body = decode(body_of(request, SMALL_LIMIT), DeletedBody)
+    body = decode_exact(body_of(request, SMALL_LIMIT), DeletedBody)
     if not deletions.record_result(attempt, body.path, body.problem[:1000]):
         return error_json(409, "Nobody has requested this deletion.", where="path")
     return JsonResponse({"ok": True})
@@ -232,16 +232,29 @@ def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("POST", answers_late=True)
 def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    """Send the artifact store's address and keys, for the processes that upload, fetch and delete checkpoints."""
-    body = decode(body_of(request, SMALL_LIMIT), StoreBody)
+    """Send the artifact store's address and a checkpoint's manifest, for processes that handle checkpoints."""
+    body = decode_exact(body_of(request, SMALL_LIMIT), StoreBody)
+    return _about_store(attempt, lambda: to_dict(copies.store_for(attempt, body.folder)))
+
+
+@for_attempt("POST", answers_late=True)
+def store_signature(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """Sign one request to the artifact store."""
+    body = decode_exact(body_of(request, SMALL_LIMIT), StoreRequest)
+    return _about_store(attempt, lambda: {"url": signing.sign(attempt, body)})
+
+
+def _about_store(attempt: Attempt, build: Callable[[], dict[str, Any]]) -> HttpResponseBase:
     if attempt.claimed_at is None:
         return error_json(409, "The attempt was never claimed.", where="attempt")
     if refusal := _late_refusal(attempt):
         return refusal
     try:
-        response = JsonResponse(to_dict(copies.store_for(attempt, body.folder)))
+        response = JsonResponse(build())
     except vault.NotGiven as error:
         return error_json(409, str(error), where="store")
+    except signing.NotSigned as error:
+        return error_json(403, f"The request to the artifact store isn't allowed: {error}.", where="path")
     response.headers["Cache-Control"] = "no-store"
     return response
 
@@ -249,7 +262,7 @@ def store(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 @for_attempt("POST", answers_late=True)
 def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """Record the state of one of the attempt's copies in the artifact store."""
-    body = decode(body_of(request, SMALL_LIMIT), StoredBody)
+    body = decode_exact(body_of(request, SMALL_LIMIT), StoredBody)
     if refusal := _late_refusal(attempt):
         return refusal
     if not copies.record(attempt, body.path, body.state, problem=body.problem[:1000], manifest=body.manifest[:64]):

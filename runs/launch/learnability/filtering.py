@@ -30,22 +30,21 @@ def coverage(run: Run) -> Coverage:
 
 def keep_solved(run: Run, low: int, high: int, user: User) -> DatasetVersion:
     """Derive a version with the prompts that `low` to `high` percent of the run's completions solve, bounds included.
-
-    Unsampled prompts and validation rows stay. Raises DatasetError if no prompt or every prompt would be filtered out.
-    """
+    Unsampled prompts and validation rows stay. Raises DatasetError if `low` exceeds `high`, or if this would remove no
+    prompt or all of them."""
     if low > high:
         raise DatasetError(f"{low} % is more than {high} %. Enter the lower percentage first.")
     counts = list(difficulty.prompts(run).values_list("row", "solved", "completions"))
-    excluded = tuple(sorted(row for row, solved, count in counts if not low <= 100 * solved / count <= high))
-    if not excluded:
+    excluded_rows = tuple(sorted(row for row, solved, count in counts if not low <= 100 * solved / count <= high))
+    if not excluded_rows:
         raise DatasetError(
             f"Every sampled prompt is solved {low} to {high} % of the time, so there is nothing to filter out."
         )
-    if len(excluded) == len(counts) and not coverage(run).unsampled:
+    if len(excluded_rows) == len(counts) and not coverage(run).unsampled:
         raise DatasetError(f"No prompt is solved {low} to {high} % of the time, so no prompt would be left.")
     return deriving.derive(
         user,
         run.dataset_version,
-        RowFilter(left_out=excluded),
+        RowFilter(left_out=excluded_rows),
         why=f"keeping prompts solved {low} to {high} % in run {run.pk}",
     )

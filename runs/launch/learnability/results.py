@@ -11,7 +11,7 @@ from runs.engine.models import Run
 from runs.engine.spec import spec_of
 from runs.insight.completions import groups, solving
 from runs.insight.completions.groups import StoredCompletion
-from runs.insight.completions.reading import valid
+from runs.insight.completions.reading import valid_groups
 from runs.insight.metrics.series import series
 from runs.launch.new_run import past_runs
 from runs.launch.preflight import duration
@@ -47,7 +47,7 @@ class ComponentRange:
     flat: float
     """Share of groups in which all scores of the reward are equal, 0 to 1."""
     failed: float
-    """Share of completions without a score, 0 to 1, including those to whose row the reward doesn't apply."""
+    """Share of completions without a score, 0 to 1; this includes those of rows that the reward doesn't apply to."""
     time_s: float | None = None
     """Seconds for a batch of completions on the first rank; None for a reward model, which TRL calls itself."""
 
@@ -55,7 +55,7 @@ class ComponentRange:
 @dataclass(frozen=True)
 class LearnabilityVerdict:
     grade: str
-    """good | warn | bad"""
+    """Grade of the verdict: good, warn or bad."""
     text: str
     fix: str = ""
 
@@ -78,7 +78,7 @@ class CheckResult:
     components: tuple[ComponentRange, ...] = ()
     step_s: float | None = None
     run_s: float | None = None
-    """Seconds of the run that would be launched; None if its settings don't say how many steps it has."""
+    """Seconds of the run that would be launched; None if the number or the time of its steps is unknown."""
     solving: str = ""
     """Sentence that says when a completion is solved."""
 
@@ -98,9 +98,9 @@ class CheckResult:
 def of_run(run: Run) -> CheckResult:
     """Compute the results from the groups stored so far. Raises ContractError for a spec of another version."""
     spec = spec_of(run)
-    solved = solving.of(run.spec)
-    rows = valid(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")[:MAX_GROUPS_READ]
-    sampled = [(groups.completions(data), right, count) for data, right, count in rows]
+    rule = solving.of(run.spec)
+    rows = valid_groups(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")
+    sampled = [(groups.completions(data), right, count) for data, right, count in rows[:MAX_GROUPS_READ]]
     batch = Batch.of(spec.grpo, spec.hardware.processes)
     pace = duration.pace(past_runs.steps_of(run.pk, run.latest().pk), batch.steps_per_generated)
     step_s = pace.step_s if pace else None
@@ -108,11 +108,11 @@ def of_run(run: Run) -> CheckResult:
     steps = spec.grpo.get("max_steps")
     return CheckResult(
         **_of_groups([group for group, _, _ in sampled], names, _times(run, names)),
-        solve_rate=_share(sum(n for _, n, _ in sampled), sum(n for _, _, n in sampled)) if solved.bounds else None,
-        rates=Counter(_rate_range(n / count) for _, n, count in sampled if count) if solved.bounds else {},
+        solve_rate=_share(sum(n for _, n, _ in sampled), sum(n for _, _, n in sampled)) if rule.bounds else None,
+        rates=dict(Counter(_rate_range(n / count) for _, n, count in sampled if count)) if rule.bounds else {},
         step_s=step_s,
         run_s=step_s * steps if step_s and isinstance(steps, int) and steps > 0 else None,
-        solving=solved.sentence(),
+        solving=rule.sentence(),
     )
 
 
@@ -134,14 +134,14 @@ def _of_groups(
 def _component(name: str, sampled: Sequence[list[StoredCompletion]], time_s: float | None) -> ComponentRange:
     by_group = [[completion.rewards.get(name) for completion in group] for group in sampled]
     completions = sum(map(len, by_group))
-    scored = [score for scores in by_group for score in scores if score is not None]
+    valid_scores = [score for scores in by_group for score in scores if score is not None]
     return ComponentRange(
         name,
-        low=min(scored, default=None),
-        mean=fmean(scored) if scored else None,
-        high=max(scored, default=None),
+        low=min(valid_scores, default=None),
+        mean=fmean(valid_scores) if valid_scores else None,
+        high=max(valid_scores, default=None),
         flat=_share(sum(map(_is_flat, by_group)), len(by_group)),
-        failed=_share(completions - len(scored), completions),
+        failed=_share(completions - len(valid_scores), completions),
         time_s=time_s,
     )
 
@@ -155,8 +155,8 @@ def _times(run: Run, names: Sequence[str]) -> dict[str, float]:
 
 def _is_flat(scores: Iterable[float | None]) -> bool:
     """Return whether a group teaches nothing because its scores are equal and TRL subtracts their mean."""
-    present = [score for score in scores if score is not None]
-    return not present or max(present) - min(present) < 1e-9
+    valid_scores = [score for score in scores if score is not None]
+    return not valid_scores or max(valid_scores) - min(valid_scores) < 1e-9
 
 
 def _rate_range(share: float) -> str:
@@ -175,8 +175,8 @@ def _share(part: float, whole: float) -> float:
 def verdict(result: CheckResult) -> LearnabilityVerdict:
     """Return the most serious finding, or a good verdict if there is none."""
     findings = list(_findings(result))
-    worst = next((finding for grade in ("bad", "warn") for finding in findings if finding.grade == grade), None)
-    return worst or LearnabilityVerdict(
+    worst_finding = next((finding for grade in ("bad", "warn") for finding in findings if finding.grade == grade), None)
+    return worst_finding or LearnabilityVerdict(
         "good",
         f"The model can learn from this: in {result.spread:.0%} of the groups, the completions differ in reward.",
     )

@@ -30,16 +30,16 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
     if run.kind != CHECK:
         return redirect("run", run.pk)
     attempt = run.latest()
-    live, status = attempt.status in ACTIVE, sentences.of_attempt(attempt)
+    is_live, status = attempt.status in ACTIVE, sentences.of_attempt(attempt)
     context = {
         "run": run,
         "attempt": attempt,
-        "live": live,
+        "live": is_live,
         "status": "Sampling completions." if status == sentences.STATUSES[RunStatus.RUNNING] else status,
         "failed": attempt.status == RunStatus.FAILED,
         "may_operate": person(request).may_operate,
     }
-    if not live:
+    if not is_live:
         try:
             context["result"] = result = results.of_run(run)
         except ContractError as error:
@@ -48,7 +48,7 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
         context["verdict"] = results.verdict(result)
         context["prompts"] = filtering.coverage(run)
     if request.headers.get("HX-Request") == "true":
-        return render(request, "launch/learnability/_result.html", context, status=200 if live else STOP_POLLING)
+        return render(request, "launch/learnability/_result.html", context, status=200 if is_live else STOP_POLLING)
     return render(request, "launch/learnability/check.html", context)
 
 

@@ -23,7 +23,7 @@ from runs.launch.new_run.fields import advanced_fields, grid
 from runs.launch.new_run.fields.choice_fields import CloneField, model_name, row_fields
 from runs.launch.new_run.fields.grid import Axes, Variation
 from runs.launch.new_run.fields.table import ARGUMENTS, BY_FIELD, names_of
-from runs.launch.new_run.spec_values import PRECISION_FLAGS, sent
+from runs.launch.new_run.spec_values import PRECISION_FLAGS, form_value
 from workers.contract.run import sinks
 from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.settings import chosen_settings, of_section, section_of
@@ -101,7 +101,7 @@ class LaunchChoices(forms.Form):
 
     @property
     def variations(self) -> list[Variation]:
-        """The variations of a valid launch of several runs; [] for a single run."""
+        """The variations of a valid launch of several runs, or [] for a single run."""
         return grid.variations(self.axes) if self.is_valid() and self.axes else []
 
     def run_name(self) -> str:
@@ -154,7 +154,7 @@ class LaunchChoices(forms.Form):
         return arguments | advanced_fields.changed_values(self.schema, getattr(self, "cleaned_data", {}))
 
     def episodes(self) -> EpisodeSpec | None:
-        """Build the environment and limits of the run's episodes; None if each completion is one turn."""
+        """Build the environment and limits of the run's episodes; return None if each completion is one turn."""
         version, kind = self.chosen("environment"), self.chosen("driven_by")
         if version is None and not kind:
             return None
@@ -194,24 +194,24 @@ class LaunchChoices(forms.Form):
 
     def make_unused_optional(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Make the fields that another field switches off optional, and return their names."""
-        unused: list[str] = []
+        unused_names: list[str] = []
         if values.get("use_lora") in (None, "", False, "false"):
-            unused += names_of("LoRA")
+            unused_names += names_of("LoRA")
         if str(values.get("eval_rows") or "0").strip() == "0":
-            unused += EVALUATION_ONLY
+            unused_names += EVALUATION_ONLY
         if values.get("max_steps"):
-            unused.append("num_train_epochs")
+            unused_names.append("num_train_epochs")
         if values.get("save_strategy") == "epoch":
-            unused.append("save_steps")
-        for name in unused:
+            unused_names.append("save_steps")
+        for name in unused_names:
             self.fields[name].required = False
-        return tuple(unused)
+        return tuple(unused_names)
 
     def check_together(self, unused: tuple[str, ...]) -> None:
         """Add an error for each value that another field requires or rules out. Unused fields may hold anything."""
         for filled, needed, message in NEEDED_TOGETHER:
-            empty = self.chosen(needed) in (None, "") and needed not in self.errors
-            if empty and self.chosen(filled) not in (None, ""):
+            is_empty = self.chosen(needed) in (None, "") and needed not in self.errors
+            if is_empty and self.chosen(filled) not in (None, ""):
                 self.add_error(needed, message)
         self._check_sinks()
         self.axes, problems = grid.read(self.cleaned_data, self.fields)
@@ -260,6 +260,6 @@ class LaunchChoices(forms.Form):
 
 def choices_of(values: Mapping[str, Any], schema: dict[str, Any] | None = None) -> LaunchChoices:
     """Read and validate the choices that a program sends as JSON values by field name."""
-    choices = LaunchChoices({name: sent(value) for name, value in values.items()}, schema=schema)
+    choices = LaunchChoices({name: form_value(value) for name, value in values.items()}, schema=schema)
     choices.is_valid()
     return choices

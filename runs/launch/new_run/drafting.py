@@ -22,16 +22,17 @@ from runs.engine import sentences
 from runs.engine.hosts.view import HostView, host_views
 from runs.engine.machines import demand
 from runs.engine.models import Run
-from runs.engine.scheduling import gpu_queue, leasing, limits
+from runs.engine.scheduling import gpu_queue, launching, leasing, limits
 from runs.engine.scheduling.leasing import Shortage
 from runs.engine.scheduling.limits import Allowance
-from runs.engine.spec import LaunchRequest, rewards_of, with_aggregation
+from runs.engine.spec import LaunchRequest, hardware_of, rewards_of, with_aggregation
 from runs.engine.warm.idle import IdleServers
 from runs.launch import preflight
 from runs.launch.new_run import facts, prefill
 from runs.launch.new_run.choices import REQUIRED_CHOICES, LaunchChoices
 from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles
 from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.spec_values import field_of
 from runs.launch.preflight import choosing
 from runs.launch.preflight.draft import Draft, OtherProfile
 from runs.launch.preflight.finding import Finding, stop
@@ -77,6 +78,7 @@ def draft_of(
         rewards=rewards,
         secrets={name: problem for name in vault.names_in(all_rewards) if (problem := vault.problem(name))},
         hardware=hardware,
+        hardware_problem=_hardware_problem(request),
         profiles=_profiles(),
         made_for=dict(made_for or {}),
         eval_rows=request.eval_rows,
@@ -107,12 +109,12 @@ def with_idle(draft: Draft, user: User, request: LaunchRequest, hosts: list[Host
         hardware=draft.hardware,
         **draft.chosen_settings(),
     )
-    fresh = [view.row for view in hosts if view.fresh]
-    return replace(draft, idle=tuple(IdleServers.read().for_run(user.pk, spec, fresh)))
+    fresh_rows = [view.row for view in hosts if view.fresh]
+    return replace(draft, idle=tuple(IdleServers.read().for_run(user.pk, spec, fresh_rows)))
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedChoices:
     """A launch's choices, read once: the request, its draft for preflight, and the hosts that may take the run."""
 
     request: LaunchRequest
@@ -120,42 +122,42 @@ class Checked:
     hosts: list[HostView]
 
 
-def checked(choices: LaunchChoices, user: User | None = None) -> Checked:
+def checked(choices: LaunchChoices, user: User | None = None) -> CheckedChoices:
     """Build the request and the draft for choices, omitting invalid values. `user` is the person who would launch."""
     choices.is_valid()
-    request, hosts = choices.request(), candidates(choices.chosen("host"))
+    request, hosts = choices.request(), candidate_hosts(choices.chosen("host"))
     owner = limits.allowance(user) if user else None
     draft = draft_of(request, hosts=hosts, made_for=prefill.made_for(request.profile), owner=owner)
     draft = replace(draft, owner_administers=user is None or user.may_administer)
     if user is not None:
         draft = with_idle(draft, user, request, hosts)
-    return Checked(request, draft, hosts)
+    return CheckedChoices(request, draft, hosts)
 
 
 def with_only_choices(initial: dict[str, Any], hosts: list[HostView], user: User) -> dict[str, Any]:
-    """Preselect the model, dataset or reward config if only one is offered, and the profile: of those for which a host
-    has the GPUs, the one that this person or otherwise anybody used last. Choices already made stay."""
+    """Preselect the model, dataset or reward config if only one is offered, and one of the profiles for which a host
+    has the GPUs: the only one, or the one last used by this user or otherwise by anybody. Choices already made stay."""
     datasets = dict(offered_datasets().order_by("number").values_list("dataset", "pk"))  # the newest version of each
-    offered: dict[str, list[Any]] = {
+    choices: dict[str, list[Any]] = {
         "model": known_models(hosts),
         "dataset_version": list(datasets.values()),
         "reward_version": list(offered_versions(RewardVersion, None).values_list("pk", flat=True)),
     }
-    preselected = {name: rows[0] for name, rows in offered.items() if len(rows) == 1}
+    preselected = {name: rows[0] for name, rows in choices.items() if len(rows) == 1}
     if not initial.get("profile"):
-        idle = [facts.host_facts(view, {}, {}) for view in hosts]
-        values = {row.key: row.values for row in _profiles() if not all(shortage(host, row.spec) for host in idle)}
+        machines = [facts.host_facts(view, {}, {}) for view in hosts]
+        values = {row.key: row.values for row in _profiles() if not all(shortage(host, row.spec) for host in machines)}
         profile = next(iter(values)) if len(values) == 1 else _used_last(list(values), user)
         preselected |= {"profile": profile, **values[profile]} if profile else {}
     return preselected | initial
 
 
 def _used_last(profiles: list[str], user: User) -> str:
-    """Find the profile used last, by this user if possible; "" if nobody has trained with any of these."""
-    trained = Run.objects.filter(kind="train", profile__in=[int(key) for key in profiles]).order_by("-created_at")
-    runs = trained.values_list("profile", flat=True)
-    newest = runs.filter(owner=user).first() or runs.first()
-    return str(newest or "")
+    """Find the profile used last, by this user if possible; return "" if nobody has trained with any of these."""
+    training_runs = Run.objects.filter(kind="train", profile__in=[int(key) for key in profiles]).order_by("-created_at")
+    runs = training_runs.values_list("profile", flat=True)
+    newest_run = runs.filter(owner=user).first() or runs.first()
+    return str(newest_run or "")
 
 
 def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
@@ -182,26 +184,36 @@ def ranked_profiles(form: LaunchForm, draft: Draft) -> dict[str, str]:
     return labels
 
 
-def findings_of(choices: LaunchChoices, draft_check: Checked) -> list[Finding]:
-    """List the errors of the choices, and preflight's findings about fields without errors. Missing choices are
-    reported separately."""
+def findings_of(choices: LaunchChoices, draft_check: CheckedChoices, user: User, kind: str = "train") -> list[Finding]:
+    """List the errors of the choices, preflight's findings about fields without errors and, if none of these stops the
+    launch, why it would be refused nevertheless. Missing choices are reported separately."""
     errors = [
         stop(name, " ".join(error.messages), "")
         for name, field_errors in choices.errors.as_data().items()
         for error in field_errors
         if not (name in REQUIRED_CHOICES and error.code == "required")
     ]
-    return errors + [finding for finding in preflight.check(draft_check.draft) if finding.field not in choices.errors]
+    found = [finding for finding in preflight.check(draft_check.draft) if finding.field not in choices.errors]
+    if not choices.is_valid() or preflight.blocks(found):
+        return errors + found
+    return [*refusals(replace(draft_check.request, kind=kind), user), *found]
 
 
-def candidates(chosen: Host | None) -> list[HostView]:
+def refusals(request: LaunchRequest, user: User) -> list[Finding]:
+    """Return the finding that says why a launch would be refused, or [] if it would be accepted."""
+    problem = launching.refusal(request, user)
+    path, _, _ = problem.partition(":")
+    return [stop(field_of(path), f"This can't be launched: {problem}.", "")] if problem else []
+
+
+def candidate_hosts(chosen: Host | None) -> list[HostView]:
     """List the hosts that may take the run, reachable ones first."""
     return sorted(host_views([chosen] if chosen else None), key=lambda view: (not view.fresh, view.name))
 
 
 def schema_of(chosen: Host | None) -> dict[str, Any] | None:
     """Return the trainer's fields as reported by the chosen host, or otherwise by the first host that reported any."""
-    return schema_among(candidates(chosen))
+    return schema_among(candidate_hosts(chosen))
 
 
 def schema_among(hosts: list[HostView]) -> dict[str, Any] | None:
@@ -210,8 +222,8 @@ def schema_among(hosts: list[HostView]) -> dict[str, Any] | None:
 
 def host_to_ask(choices: LaunchChoices) -> Host | None:
     """Choose the reachable host to ask about the model: the chosen one, otherwise one that lists the model, otherwise
-    any; None if there is none."""
-    hosts = [view for view in candidates(choices.chosen("host")) if view.fresh]
+    any; return None if there is none."""
+    hosts = [view for view in candidate_hosts(choices.chosen("host")) if view.fresh]
     listing_hosts = [view for view in hosts if choices.chosen("model") in view.models]
     return next((view.row for view in (*listing_hosts, *hosts)), None)
 
@@ -280,6 +292,15 @@ def _inspected(hosts: list[HostView], model: ModelSpec) -> dict[str, Any] | None
     return next((result for result in results if result.get("ok")), results[0] if results else None)
 
 
+def _hardware_problem(request: LaunchRequest) -> str:
+    try:
+        if request.profile is not None:
+            hardware_of(request.profile)
+    except ContractError as error:
+        return str(error)
+    return ""
+
+
 def _corpus_problem(request: LaunchRequest) -> str:
     try:
         specs_of(request.episodes.parts if request.episodes else ())
@@ -289,7 +310,7 @@ def _corpus_problem(request: LaunchRequest) -> str:
 
 
 def _tool_template(request: LaunchRequest, model: ModelSpec, inspection: dict[str, Any] | None) -> ToolTemplate | None:
-    """Read the model's chat template; None for a run without episodes or with ones driven by other programs."""
+    """Read the model's chat template; return None for a run without episodes or with ones driven by other programs."""
     if request.episodes is None or request.episodes.gateway or not model.path:
         return None
     model_type = str((inspection or {}).get("model_type") or "")

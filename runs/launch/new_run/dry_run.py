@@ -3,6 +3,8 @@
 Nothing is stored or sent: the attempt described here exists only on the page.
 """
 
+import io
+import os
 import shutil
 import tempfile
 import threading
@@ -24,7 +26,7 @@ from runs.engine.models import Run
 from runs.engine.scheduling import leasing
 from runs.engine.spec import freeze, spec_of
 from runs.engine.warm.idle import with_own_servers
-from runs.launch.new_run.drafting import Checked, candidates, checked, forecast
+from runs.launch.new_run.drafting import CheckedChoices, candidate_hosts, checked, forecast
 from runs.launch.new_run.forms import LaunchForm
 from workers.contract.run.hardware import BATCH_FIELDS
 from workers.contract.run.spec import AttemptSpec, Placement, RunSpec
@@ -33,8 +35,9 @@ from workers.contract.stack.commands import Programs
 from workers.contract.wire.documents import ContractError, from_dict, to_json
 from workers.contract.wire.names import FileName
 
-MAX_CONCURRENT_PACKS = 2
-_packing = threading.BoundedSemaphore(MAX_CONCURRENT_PACKS)
+MAX_ARCHIVES = 4
+"""Maximum archives at a time per web process, since each takes as much space as its dataset until it has been sent."""
+_ARCHIVES = threading.BoundedSemaphore(MAX_ARCHIVES)
 
 
 class NothingToShow(Exception):
@@ -46,7 +49,7 @@ class ShownPlacement:
     placement: Placement
     programs: Programs
     sentence: str
-    """Where the commands would run, or why they could not run now."""
+    """Sentence on where the commands would run, or why they could not run now."""
     certain: bool = True
     """False for an assumed placement, made because the resources are in use or don't exist."""
 
@@ -72,7 +75,8 @@ class DryRun:
 
 
 def of_form(form: LaunchForm) -> DryRun:
-    """Build a dry run of the form's current values. Raises NothingToShow or ContractError."""
+    """Build a dry run of the form's current values. Raises NothingToShow if the form is incomplete or not valid, and
+    ContractError if its values don't form a valid spec."""
     if not form.is_valid():
         hint = "" if form.to_choose else " Fix the problems that Preflight marks red."
         choose = f"Still to choose: {', '.join(form.to_choose).lower()}." if form.to_choose else ""
@@ -93,7 +97,7 @@ def of_run(run: Run) -> DryRun:
         sentence = f"As on {placement.host}, where attempt {attempt.number} ran."
         location = ShownPlacement(placement, programs_of(host), sentence)
     else:
-        location = _assumed_placement(spec, candidates(run.host))
+        location = _assumed_placement(spec, candidate_hosts(run.host))
     description = run.profile.description if run.profile else ""
     return DryRun(_attempt(spec, location), location, run.dataset_version, description)
 
@@ -117,30 +121,49 @@ def programs_of(host: Host | None) -> Programs:
 
 def write(dry: DryRun) -> IO[bytes]:
     """Write the .zip to a temporary file and return the file. Raises NothingToShow if no commands can be built, the
-    dataset's file is missing, or MAX_CONCURRENT_PACKS others are being packed, since a dataset can be gigabytes."""
+    dataset's file is missing, or MAX_ARCHIVES others are being downloaded."""
     dry.commands()
     if not dry.version.rows_path.exists():
         raise NothingToShow(f"The file of dataset {dry.version} is missing.")
-    if not _packing.acquire(blocking=False):
-        raise NothingToShow("Other dry runs are being packed. Try again in a moment.")
+    file = _Archive()
     try:
-        return _packed(dry)
-    finally:
-        _packing.release()
+        _pack(dry, file)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
-def _packed(dry: DryRun) -> IO[bytes]:
+class _Archive(io.FileIO):
+    """An unnamed temporary file, which counts for MAX_ARCHIVES until its sender closes it."""
+
+    def __init__(self) -> None:
+        if not _ARCHIVES.acquire(blocking=False):
+            message = f"{MAX_ARCHIVES} dry runs are already being downloaded, which is the limit."
+            raise NothingToShow(f"{message} Try again when a download has finished.")
+        try:
+            with tempfile.TemporaryFile() as file:
+                super().__init__(os.dup(file.fileno()), "w+b")
+        except BaseException:
+            _ARCHIVES.release()
+            raise
+
+    def close(self) -> None:
+        if not self.closed:
+            _ARCHIVES.release()
+        super().close()
+
+
+def _pack(dry: DryRun, file: IO[bytes]) -> None:
     files = _text_files(dry)
-    file = tempfile.TemporaryFile()  # noqa: SIM115  # its sender closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            archive.writestr(_entry(dry, name), content)
-        dataset = _entry(dry, FileName.DATASET)
+            archive.writestr(_archive_entry(dry, name), content)
+        dataset = _archive_entry(dry, FileName.DATASET)
         dataset.compress_type = zipfile.ZIP_STORED  # Parquet is compressed
         with dry.version.rows_path.open("rb") as source, archive.open(dataset, "w", force_zip64=True) as target:
             shutil.copyfileobj(source, target, 1 << 20)
     file.seek(0)
-    return file
 
 
 def _text_files(dry: DryRun) -> dict[str, str]:
@@ -156,7 +179,7 @@ def _text_files(dry: DryRun) -> dict[str, str]:
     }
 
 
-def _entry(dry: DryRun, name: str) -> zipfile.ZipInfo:
+def _archive_entry(dry: DryRun, name: str) -> zipfile.ZipInfo:
     entry = zipfile.ZipInfo(f"{dry.file_name}/{name}", time.localtime()[:6])
     entry.compress_type = zipfile.ZIP_DEFLATED
     # The spec names folders and prompts may be private: readable only by the owner, as in an attempt's folder.
@@ -168,7 +191,7 @@ def _attempt(spec: RunSpec, location: ShownPlacement) -> AttemptSpec:
     return AttemptSpec(f"{spec.run_id}-1", number=1, first_seq=1, run=spec, placement=location.placement)
 
 
-def _forecast_placement(draft_check: Checked) -> ShownPlacement | None:
+def _forecast_placement(draft_check: CheckedChoices) -> ShownPlacement | None:
     placement = forecast(draft_check.draft, draft_check.hosts).placement
     if placement is None:
         return None
@@ -180,21 +203,21 @@ def _assumed_placement(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlaceme
     """Place the run on the first host that could take it if idle, or otherwise on a made-up host."""
     need = leasing.need_of(spec.hardware)
     for view in hosts:
-        placed = leasing.allocate(need, view.row, {})
-        if isinstance(placed, Placement):
+        placement = leasing.allocate(need, view.row, {})
+        if isinstance(placement, Placement):
             sentence = (
                 f"The run would have to wait now; the commands assume that nothing else is running on {view.name}."
             )
-            return ShownPlacement(placed, programs_of(view.row), sentence, certain=False)
+            return ShownPlacement(placement, programs_of(view.row), sentence, certain=False)
     # The made-up host also needs the GPU indexes that the profile pins.
     pinned_count = max((*need.pinned, *need.pinned_server, -1)) + 1
     gpus = [{"index": index} for index in range(max(pinned_count, need.gpus + need.server_gpus))]
-    made_up = Host(name="no-host", inventory={"gpus": gpus, "cpu_slots": need.cpu_slots})
-    placed = leasing.allocate(need, made_up, {})
-    if not isinstance(placed, Placement):
-        raise NothingToShow(f"No host fits this profile: {placed.text}.")
+    made_up_host = Host(name="no-host", inventory={"gpus": gpus, "cpu_slots": need.cpu_slots})
+    placement = leasing.allocate(need, made_up_host, {})
+    if not isinstance(placement, Placement):
+        raise NothingToShow(f"No host fits this profile: {placement.text}.")
     sentence = "No host has the resources of this profile; GPU and port numbers assume a machine with exactly these."
-    return ShownPlacement(placed, Programs(), sentence, certain=False)
+    return ShownPlacement(placement, Programs(), sentence, certain=False)
 
 
 def _readme(dry: DryRun) -> str:

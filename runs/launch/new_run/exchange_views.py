@@ -25,7 +25,7 @@ from runs.launch.new_run.drafting import checked, schema_of
 from runs.launch.new_run.dry_run import NothingToShow
 from runs.launch.new_run.fields.choice_fields import row_by_id
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.new_run.views import bound_form, page, refused
+from runs.launch.new_run.views import bound_form, page, show_refusal
 from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
 
@@ -72,7 +72,7 @@ def export_draft(request: HttpRequest) -> HttpResponseBase:
             raise NothingToShow("Make every required choice and fix the problems that Preflight marks red first.")
         return _file(freeze(checked(form).request, "draft"), request.POST.get("format", ""))
     except (NothingToShow, ContractError) as error:
-        return refused(request, form, f"The settings can't be exported yet: {error}")
+        return show_refusal(request, form, f"The settings can't be exported yet: {error}")
 
 
 @require_safe

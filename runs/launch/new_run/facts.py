@@ -18,7 +18,7 @@ from workers.contract.run.hardware import HardwareSpec, WeightSync
 
 
 def kept_memory_on(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
-    """Look up, by GPU, the memory that attached servers keep for earlier runs; {} for a run that would add none."""
+    """Look up, by GPU, the memory that attached servers keep for earlier runs; return {} if the run would add none."""
     server = hardware.vllm_server if hardware else None
     if server is None or not server.attached or server.weight_sync != WeightSync.NCCL:
         return {}
@@ -73,10 +73,10 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
     if version is None:
         return None
     mapping = version.mapping or {}
-    mapped = (version.report or {}).get("mapped") or {}
-    lengths = (mapped.get("statistics") or {}).get("lengths") or {}
+    import_report = (version.report or {}).get("mapped") or {}
+    lengths = (import_report.get("statistics") or {}).get("lengths") or {}
     columns = tuple(str(column.get("name") if isinstance(column, dict) else column) for column in version.columns)
-    bins, top = _bins(lengths)
+    bins, top_length = _bins(lengths)
     return DataFacts(
         name=str(version),
         ready=version.status == DatasetVersion.READY,
@@ -85,21 +85,21 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
         columns=columns,
         has_answer="answer" in columns or bool(mapping.get("answer")),
         chat=bool(mapping.get("chat")),
-        longest_prompt_chars=_longest(lengths, "prompt_chars"),
-        longest_prompt_tokens=_longest(lengths, "prompt_tokens"),
+        longest_prompt_chars=_longest_prompt(lengths, "prompt_chars"),
+        longest_prompt_tokens=_longest_prompt(lengths, "prompt_tokens"),
         prompt_bins=bins,
-        prompt_top=top,
+        prompt_top=top_length,
     )
 
 
 def _bins(lengths: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:
-    counted = lengths.get("prompt_tokens") or lengths.get("prompt_chars") or {}
-    bins, top = counted.get("bins"), counted.get("top")
-    if not isinstance(bins, list) or not isinstance(top, int) or not all(isinstance(n, int) for n in bins):
+    counts = lengths.get("prompt_tokens") or lengths.get("prompt_chars") or {}
+    bins, top_length = counts.get("bins"), counts.get("top")
+    if not isinstance(bins, list) or not isinstance(top_length, int) or not all(isinstance(n, int) for n in bins):
         return (), 0
-    return tuple(bins), top
+    return tuple(bins), top_length
 
 
-def _longest(lengths: Mapping[str, Any], kind: str) -> int | None:
-    longest = (lengths.get(kind) or {}).get("longest")
-    return longest if isinstance(longest, int) else None
+def _longest_prompt(lengths: Mapping[str, Any], kind: str) -> int | None:
+    length = (lengths.get(kind) or {}).get("longest")
+    return length if isinstance(length, int) else None

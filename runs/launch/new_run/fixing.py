@@ -14,7 +14,7 @@ from workers.contract.wire.documents import ContractError
 from workers.diagnosis.catalogue import CatalogueEntry, Change
 
 CHOSEN_BY_HAND = "profile"
-"""The `how` of a change that only a person can make: the right profile depends on what else should stay."""
+"""Value of `how` for a change that only a person can make: the right profile depends on what else should stay."""
 MAX_ROUNDS = 3
 """Maximum number of preflight's remedies to add while the run still doesn't fit."""
 MEMORY_CAUSES = ("gpu_memory", "vllm_no_cache", "vllm_cache_small", "vllm_sampler_memory")
@@ -49,30 +49,30 @@ def fix(
     old_values, reasons = dict(initial), {}
     by_hand = [change.why for change in entry.changes if change.how == CHOSEN_BY_HAND]
     fields = LaunchForm(schema=schema).fields
-    halved = False
+    is_halved = False
     for change in entry.changes:
-        if change.field not in fields or (change.how == "double" and not halved):
+        if change.field not in fields or (change.how == "double" and not is_halved):
             continue
-        new = _new_value(change, initial.get(change.field), entry.filled(change.value, values))
-        if new is not None:
-            initial[change.field], reasons[change.field] = new, change.why
-            halved = halved or change.how == "halve"
+        new_value = _new_value(change, initial.get(change.field), entry.filled(change.value, values))
+        if new_value is not None:
+            initial[change.field], reasons[change.field] = new_value, change.why
+            is_halved = is_halved or change.how == "halve"
     if entry.id.startswith(MEMORY_CAUSES):
         reasons |= _until_it_fits(initial, schema, findings_of)
     form = LaunchForm(initial=initial, schema=schema)
     return AppliedFix(entry, list(_changes(form, old_values, initial, reasons)), by_hand)
 
 
-def mark(form: LaunchForm, fixed: AppliedFix) -> None:
+def mark(form: LaunchForm, applied_fix: AppliedFix) -> None:
     """Attach each change to its field, for components/imported_mark.html."""
-    for change in fixed.changes:
+    for change in applied_fix.changes:
         if change.name in form.fields:
             form.fields[change.name].changed_from = change.old  # type: ignore[attr-defined]
             form.fields[change.name].changed_why = change.why  # type: ignore[attr-defined]
 
 
 def _new_value(change: Change, old: Any, value: str) -> Any:
-    """Compute the new value; None if the form has it already or the old one can't be changed."""
+    """Compute the new value; return None if the form has it already or the old one can't be changed."""
     number = _number(old)
     if change.how == "set":
         is_on = change.field == "use_lora"

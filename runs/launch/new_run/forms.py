@@ -31,7 +31,7 @@ class LaunchForm(LaunchChoices):
 
     @property
     def folds(self) -> list[dict[str, Any]]:
-        """The folds of the Training card. A fold is open if it has errors or changes by a fix."""
+        """The folds of the Training card. A fold is open if it has errors or changes made by a fix."""
         return [self._fold(title, names_of(title)) for title in FOLDS]
 
     @property

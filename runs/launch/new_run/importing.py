@@ -20,7 +20,7 @@ from runs.launch.new_run.choices import REQUIRED_CHOICES, launch_fields
 from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles, row_by_id
 from runs.launch.new_run.fields.table import ARGUMENTS
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.new_run.spec_values import field_of, field_values, of_empty_spec, sent
+from runs.launch.new_run.spec_values import field_of, field_values, form_value, of_empty_spec
 from workers.contract.run.hardware import WeightSync
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
@@ -43,8 +43,8 @@ class FilledField:
 
 
 @dataclass
-class Imported:
-    """What an import changes in the form, and what it leaves to the user."""
+class ImportedConfig:
+    """The changes that an import makes to the form, and what it leaves to the user."""
 
     reading: Reading
     typed: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Imported:
     fitting: list[HardwareProfile] = field(default_factory=list)
     """Profiles with all of the document's hardware settings."""
     hardware: list[tuple[str, str]] = field(default_factory=list)
-    """(label, value) of each setting that belongs to a hardware profile."""
+    """Settings that belong to a hardware profile, as (label, value)."""
 
     needs: list[str] = field(default_factory=list)
     """Sentences on what else the imported settings need."""
@@ -65,7 +65,7 @@ class Imported:
     def data(self) -> dict[str, Any]:
         """Values of the whole form, as a browser would send them."""
         data = {name: self.typed[name] for name in self.typed}  # from a QueryDict: the last value of each name
-        return data | {name: sent(value) for name, value in self.values.items()}
+        return data | {name: form_value(value) for name, value in self.values.items()}
 
     def put(self, name: str, value: Any, path: str) -> None:
         self.values[name] = value
@@ -94,10 +94,11 @@ class Imported:
         ]
 
 
-def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None) -> Imported:
-    """Read a document whose settings replace the values typed in a form. Raises UnreadableDocument."""
+def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None) -> ImportedConfig:
+    """Read a document whose settings replace the values typed in a form. Raises UnreadableDocument if the document
+    can't be read or its kind isn't recognised."""
     fields = trl.fields_of(schema) | {argument.name: argument.kind.__name__ for argument in ARGUMENTS if argument.kind}
-    imported = Imported(documents.read(content, fields), typed, schema)
+    imported = ImportedConfig(documents.read(content, fields), typed, schema)
     if imported.reading.complete:
         imported.values |= of_empty_spec(schema)
     _rows(imported)
@@ -111,7 +112,7 @@ def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None
 
 
 def _display_value(value: Any) -> str:
-    return "on" if value is True else "off" if value is False else short(sent(value))
+    return "on" if value is True else "off" if value is False else short(form_value(value))
 
 
 def without_open_choices(form: LaunchForm) -> LaunchForm:
@@ -122,7 +123,7 @@ def without_open_choices(form: LaunchForm) -> LaunchForm:
     return form
 
 
-def _rows(imported: Imported) -> None:
+def _rows(imported: ImportedConfig) -> None:
     reading = imported.reading
     data, rewards, eval_rewards = (reading.pop(name) for name in ("data", "rewards", "eval_rewards"))
     if isinstance(data, dict):
@@ -141,8 +142,8 @@ def _rows(imported: Imported) -> None:
             if data.get("sha256") not in (None, version.sha256):
                 reading.note(KeyVerdict.CONTRADICTION, "data.sha256", f"{version} has different rows here.")
     if rewards is not None:
-        chosen = _put_rewards(imported, "rewards", rewards, "Choose another.", reading.values.get("failed_share"))
-        if chosen and reading.values.get("grpo.multi_objective_aggregation") == chosen.aggregation:
+        config = _put_rewards(imported, "rewards", rewards, "Choose another.", reading.values.get("failed_share"))
+        if config and reading.values.get("grpo.multi_objective_aggregation") == config.aggregation:
             reading.pop("grpo.multi_objective_aggregation")
     reading.pop("failed_share")
     if eval_rewards:
@@ -151,7 +152,7 @@ def _rows(imported: Imported) -> None:
         reading.note(KeyVerdict.LEFT_OUT, "model.trust_remote_code", trl.TABLE["trust_remote_code"].reason)  # type: ignore[union-attr]
 
 
-def _environment(imported: Imported) -> None:
+def _environment(imported: ImportedConfig) -> None:
     """Choose the environment version that a spec names, and keep only the limits that differ from the version's."""
     reading = imported.reading
     name, number, parts = (reading.pop(f"episodes.{key}") for key in ("name", "version", "parts"))
@@ -186,16 +187,16 @@ def _environment_version(name: Any, number: Any, parts: Any) -> EnvironmentVersi
 
 
 def _put_rewards(
-    imported: Imported, path: str, rewards: Any, consequence: str, failed_share: Any = None
+    imported: ImportedConfig, path: str, rewards: Any, consequence: str, failed_share: Any = None
 ) -> RewardVersion | None:
     """Choose and return the reward config with these components. If there is none, note that with its consequence."""
-    name, chosen = f"{path.removesuffix('s')}_version", _reward_version(rewards, failed_share)
-    if chosen is None:
+    name, config = f"{path.removesuffix('s')}_version", _reward_version(rewards, failed_share)
+    if config is None:
         message = f"No reward config here has these components. {consequence}"
         imported.reading.note(KeyVerdict.LEFT_OUT, path, message, path=name)
     else:
-        imported.put(name, chosen.pk, path)
-    return chosen
+        imported.put(name, config.pk, path)
+    return config
 
 
 def _reward_version(rewards: Any, failed_share: Any) -> RewardVersion | None:
@@ -213,7 +214,7 @@ def _reward_version(rewards: Any, failed_share: Any) -> RewardVersion | None:
     return None
 
 
-def _settings(imported: Imported) -> None:
+def _settings(imported: ImportedConfig) -> None:
     reading, fields = imported.reading, launch_fields(imported.schema, {})
     for name, value, path in field_values(reading.values):
         if name in fields:
@@ -224,7 +225,7 @@ def _settings(imported: Imported) -> None:
             reading.note(KeyVerdict.LEFT_OUT, reading.sources.get(path, name), message)
 
 
-def _lengths(imported: Imported) -> None:
+def _lengths(imported: ImportedConfig) -> None:
     values = imported.reading.values
     if "grpo.num_train_epochs" in values and "grpo.max_steps" not in values:
         imported.values["max_steps"] = ""
@@ -232,9 +233,9 @@ def _lengths(imported: Imported) -> None:
         imported.values["save_strategy"] = "steps"
 
 
-def _profile(imported: Imported) -> None:
+def _profile(imported: ImportedConfig) -> None:
     """Choose a stored profile with all of the document's hardware settings: the named one, the one chosen already, or
-    the only one."""
+    the only one (the first for a complete spec)."""
     reading = imported.reading
     settings = {path: value for path, value in reading.values.items() if path.startswith("hardware.")}
     name = settings.pop("hardware.profile", "")
@@ -252,7 +253,7 @@ def _profile(imported: Imported) -> None:
             imported.put("vllm_share", share, own.SHARES[spec.rollout])
     names = {path: path.removeprefix("hardware.").replace("server.", "server_") for path in settings}
     imported.hardware = [
-        (LABELS.get(names[path], names[path]), short(sent(value).strip('"'))) for path, value in settings.items()
+        (LABELS.get(names[path], names[path]), short(form_value(value).strip('"'))) for path, value in settings.items()
     ]
 
 
@@ -276,10 +277,10 @@ def _fits(row: HardwareProfile, settings: Mapping[str, Any], reading: Reading) -
     return same_settings and step_of(batch) == step_of(profile.batch)
 
 
-def _batch(imported: Imported) -> None:
+def _batch(imported: ImportedConfig) -> None:
     """Compare a DeepSpeed JSON's train_batch_size with the form's batch sizes and its profile's processes."""
     reading = imported.reading
-    total = reading.pop("_train_batch_size")
+    key, total = reading.take("_train_batch_size")
     if total is None:
         return
     data = imported.data
@@ -291,14 +292,14 @@ def _batch(imported: Imported) -> None:
         message = (
             f"{total} is not {sizes[0]} × {sizes[1]} × {processes} (batch × accumulation × processes) = {product}."
         )
-        reading.note(KeyVerdict.CONTRADICTION, "train_batch_size", message, path="grpo.per_device_train_batch_size")
+        reading.note(KeyVerdict.CONTRADICTION, key, message, path="grpo.per_device_train_batch_size")
 
 
 def _number(digits: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
 
 
-def _keep_wrong_values(imported: Imported) -> None:
+def _keep_wrong_values(imported: ImportedConfig) -> None:
     for note in imported.reading.notes:
         name = field_of(note.path)
         if note.verdict == KeyVerdict.WRONG and name and name not in imported.values:

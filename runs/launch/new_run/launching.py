@@ -33,9 +33,9 @@ def launch(form: LaunchForm, user: User, kind: str) -> Submission:
     checks = several.check(form, user, kind)
     # Looked up after preflight, which may have seen a queue just filled by the first request of a double click.
     key = _launch_key(form, user, several.KIND if checks.parts else kind) if form.is_valid() else None
-    earlier = (RunGroup.objects if checks.parts else Run.every).filter(launch_key=key).first() if key else None
-    if earlier is not None:
-        return Submission(checks, earlier)
+    earlier_launch = (RunGroup.objects if checks.parts else Run.every).filter(launch_key=key).first() if key else None
+    if earlier_launch is not None:
+        return Submission(checks, earlier_launch)
     if form.is_valid() and not preflight.blocks(checks.findings):
         launched: tuple[Run | RunGroup, bool]
         try:
@@ -62,7 +62,7 @@ def _add_stops(form: LaunchForm, findings: list[Finding]) -> None:
 
 
 def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
-    """Hash user, page, kind and values, by which a repeated submission is recognised; None without a page key."""
+    """Hash user, page, kind and values to recognise a repeated submission; return None without a page key."""
     page = form.chosen("key")
     if not page:
         return None
@@ -73,12 +73,12 @@ def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
 def form_of(run: Run) -> LaunchForm:
     """Build a bound form with the settings of a run. Raises ContractError if this version can't read its spec."""
     schema = schema_of(run.host)
-    return prefill.submitted(LaunchForm(initial=prefill.from_run(run, schema), schema=schema))
+    return prefill.submitted_form(LaunchForm(initial=prefill.from_run(run, schema), schema=schema))
 
 
 def check_every_prompt(check: Run, form: LaunchForm, user: User) -> Submission:
     """Launch a learnability check with the settings of `check` but over every training prompt, at most once for each
-    check. Raises ContractError and QueueFull."""
+    check. Raises ContractError if the request is invalid, and QueueFull if the user may not queue more runs."""
     checks = several.check_single(form, user)
     if not form.is_valid() or preflight.blocks(checks.findings):
         return Submission(checks)

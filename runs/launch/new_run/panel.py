@@ -14,7 +14,7 @@ from controlplane.platform.templatetags.optional import count
 from runs.launch.new_run import drafting, past_runs, several
 from runs.launch.new_run.drafting import Forecast
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.new_run.several import Checks, Together
+from runs.launch.new_run.several import Checks, GroupEstimate
 from runs.launch.preflight import estimating
 from runs.launch.preflight.draft import HostFacts
 from runs.launch.preflight.duration import Duration
@@ -25,36 +25,36 @@ from runs.launch.preflight.hosts import machine_to_ask
 def panel_of(form: LaunchForm, checks: Checks) -> dict[str, Any]:
     draft_check, findings, parts = checks.checked, checks.findings, checks.parts
     draft = draft_check.draft
-    estimated, machine = estimating.best(draft), machine_to_ask(draft)
-    host = machine or (estimated.host if estimated else None)
-    at_once, together = form.chosen("at_once"), several.together(parts, form.chosen("at_once"))
+    host_estimate, machine = estimating.best_estimate(draft), machine_to_ask(draft)
+    host = machine or (host_estimate.host if host_estimate else None)
+    at_once, together = form.chosen("at_once"), several.estimate_group(parts, form.chosen("at_once"))
     time = together.durations[0] if together else past_runs.duration(draft, draft_check.hosts, host)
     limit = min(at_once, len(parts)) if at_once else None
-    expected = drafting.forecast(draft, draft_check.hosts)
-    requested = machine if draft.hardware and draft.hardware.trainer_gpus else None
+    forecast = drafting.forecast(draft, draft_check.hosts)
+    requested_machine = machine if draft.hardware and draft.hardware.trainer_gpus else None
     shown_time = None
-    if time or (requested and requested.gpus):
+    if time or (requested_machine and requested_machine.gpus):
         shown_time = _time_view(
-            time, together, requested, several=bool(parts), at_once=limit, episodes=form.episodes() is not None
+            time, together, requested_machine, several=bool(parts), at_once=limit, episodes=form.episodes() is not None
         )
     return {
         "findings": findings,
         "several": parts,
         "axes": form.axes,
         "at_once": limit,
-        "readiness": readiness(findings, form.to_choose, launch_label(expected, len(parts), limit)),
-        "memory": _memory(estimated) if estimated else None,
+        "readiness": readiness(findings, form.to_choose, launch_label(forecast, len(parts), limit)),
+        "memory": _memory(host_estimate) if host_estimate else None,
         "fits": drafting.ranked_profiles(form, draft),
         "time": shown_time,
-        "forecast": expected,
+        "forecast": forecast,
         "labels": {name: field.label for name, field in form.fields.items()},
     }
 
 
-def _memory(estimated: estimating.HostEstimate) -> MemoryView:
-    host, length = estimated.host, estimated.settings.length
+def _memory(host_estimate: estimating.HostEstimate) -> MemoryView:
+    host, length = host_estimate.host, host_estimate.settings.length
     ram = host.ram_mib / 1024
-    return view(estimated.estimate, length=length, where=host.name, indexes=estimated.indexes, host_ram_gib=ram)
+    return view(host_estimate.estimate, length=length, where=host.name, indexes=host_estimate.indexes, host_ram_gib=ram)
 
 
 # --- readiness --------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class TimeView:
 
 def _time_view(
     time: Duration | None,
-    together: Together | None,
+    together: GroupEstimate | None,
     machine: HostFacts | None,
     *,
     several: bool,
@@ -138,7 +138,7 @@ def _time_view(
 
 
 def _times(
-    time: Duration | None, together: Together | None, *, several: bool, at_once: int | None
+    time: Duration | None, together: GroupEstimate | None, *, several: bool, at_once: int | None
 ) -> list[tuple[str, str]]:
     if time is None:
         return [("The run", "unknown")]
@@ -147,8 +147,8 @@ def _times(
     if all_alike:
         rows.append(("A step", f"about {duration(time.step_s)}, {si(time.tokens)} tokens"))
     if together and together.span and not all_alike:
-        shortest, longest = together.span
-        rows.append(("Each run", f"about {duration(shortest)} to {duration(longest)}"))
+        shortest_s, longest_s = together.span
+        rows.append(("Each run", f"about {duration(shortest_s)} to {duration(longest_s)}"))
     elif time.seconds is not None:
         steps = f"{sig(time.steps, 7)} step{'' if time.steps == 1 else 's'}"
         rows.append(("Each run" if several else "The run", f"about {duration(time.seconds)} for {steps}"))
@@ -159,7 +159,7 @@ def _times(
 
 
 def _costs(
-    time: Duration | None, together: Together | None, machine: HostFacts | None, *, several: bool
+    time: Duration | None, together: GroupEstimate | None, machine: HostFacts | None, *, several: bool
 ) -> list[tuple[str, str]]:
     if time is None or time.gpu_hours is None:
         return [("Cost", "unknown")] if machine and machine.gpus else []

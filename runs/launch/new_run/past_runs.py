@@ -29,10 +29,10 @@ MAX_STEPS_READ = 60
 MAX_INSPECTIONS = 100
 
 
-def expected(draft: Draft, hosts: Sequence[HostView]) -> Duration | None:
+def expected_duration(draft: Draft, hosts: Sequence[HostView]) -> Duration | None:
     """Estimate the duration on the machine that the launch requests, or on one of the hosts."""
-    estimated = estimating.best(draft)
-    return duration(draft, hosts, machine_to_ask(draft) or (estimated.host if estimated else None))
+    host_estimate = estimating.best_estimate(draft)
+    return duration(draft, hosts, machine_to_ask(draft) or (host_estimate.host if host_estimate else None))
 
 
 def duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
@@ -50,16 +50,16 @@ def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None
     if largest is not None and largest.to_ask:
         return by_rule(draft, largest)
     for run in nearest(draft, _past_runs(draft, draft.hardware, hosts))[:MAX_READ]:
-        measured = pace(steps_of(run.id, run.attempt), work.steps_per_generation)
-        if measured and (estimate := by_past(draft, run, measured)):
+        measured_pace = pace(steps_of(run.id, run.attempt), work.steps_per_generation)
+        if measured_pace and (estimate := by_past(draft, run, measured_pace)):
             return estimate
     return by_rule(draft, largest) if largest else None
 
 
 def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) -> list[PastRun]:
-    newest = Run.objects.order_by("-created_at").values("pk")[:MAX_NEWEST_RUNS]
+    newest_ids = Run.objects.order_by("-created_at").values("pk")[:MAX_NEWEST_RUNS]
     attempts = Attempt.objects.filter(
-        run__in=newest,
+        run__in=newest_ids,
         host__in=[view.row.pk for view in hosts],
         started_at__isnull=False,
         run__step__gte=2,
@@ -96,11 +96,11 @@ def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
 
 
 def steps_of(run_id: str, attempt_id: str) -> list[PastStep]:
-    """Read an attempt's last steps in order, except those already thinned out. TRL logs tokens only at steps that
+    """Read an attempt's last steps in order, except those deleted after folding. TRL logs tokens only at steps that
     generate; each other step gets those of the step before."""
     rows = MetricRow.objects.filter(run=run_id, attempt=attempt_id, kind=EventKind.TRAIN, superseded=False)
-    timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
-    columns = timed.values_list("step", "values__step_time", "values__num_tokens")[:MAX_STEPS_READ]
+    timed_rows = rows.filter(values__step_time__isnull=False).order_by("-seq")
+    columns = timed_rows.values_list("step", "values__step_time", "values__num_tokens")[:MAX_STEPS_READ]
     steps: list[PastStep] = []
     for step, seconds_, tokens_ in reversed(columns):
         seconds, tokens = number(seconds_), number(tokens_)

@@ -18,7 +18,7 @@ from runs.engine.spec import hardware_of, spec_of, with_aggregation
 from runs.launch.new_run.fields.choice_fields import offered_profiles, row_by_id
 from runs.launch.new_run.fields.table import BY_FIELD
 from runs.launch.new_run.forms import LaunchForm
-from runs.launch.new_run.spec_values import field_values, of_empty_spec, sent
+from runs.launch.new_run.spec_values import field_values, form_value, of_empty_spec
 from workers.contract.run.episodes import EpisodeLimits
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.overlapping import with_correction
@@ -29,12 +29,12 @@ FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "
 
 
 def from_query(query: QueryDict) -> dict[str, Any]:
-    chosen: dict[str, Any] = {name: query[name][:500] for name in FROM_LINKS if query.get(name)}
-    return made_for(row_by_id(HardwareProfile, chosen.get("profile"))) | chosen
+    choices: dict[str, Any] = {name: query[name][:500] for name in FROM_LINKS if query.get(name)}
+    return made_for(row_by_id(HardwareProfile, choices.get("profile"))) | choices
 
 
 def made_for(profile: HardwareProfile | None) -> dict[str, str]:
-    """Read the form values of a profile; {} if it was saved under an older contract."""
+    """Read the form values of a profile; return {} if it was saved under an older contract."""
     if profile is None:
         return {}
     try:
@@ -43,7 +43,7 @@ def made_for(profile: HardwareProfile | None) -> dict[str, str]:
         return {}
 
 
-def fillable(form: LaunchForm) -> dict[str, Any]:
+def fillable_values(form: LaunchForm) -> dict[str, Any]:
     """Collect each profile's form values, and the defaults of the fields that they fill, for the page's script."""
     profiles = {str(profile.pk): made_for(profile) for profile in offered_profiles()}
     names = dict.fromkeys(name for values in profiles.values() for name in values if name in form.fields)
@@ -77,14 +77,14 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
 def with_differing_limits(values: Mapping[str, Any], own_limits: EpisodeLimits) -> dict[str, Any]:
     """Return a spec's values by path without the episode limits that equal those of its environment. A limit that the
     spec omits has its default."""
-    differing = {path: value for path, value in values.items() if not path.startswith("episodes.limits.")}
+    own_values = {path: value for path, value in values.items() if not path.startswith("episodes.limits.")}
     if not any(path.startswith("episodes.") for path in values):
-        return differing
+        return own_values
     for name, default in vars(EpisodeLimits()).items():
         value = values.get(f"episodes.limits.{name}", default)
         if value != getattr(own_limits, name):
-            differing[f"episodes.limits.{name}"] = value
-    return differing
+            own_values[f"episodes.limits.{name}"] = value
+    return own_values
 
 
 def _in_field(name: str, value: Any) -> Any:
@@ -92,7 +92,7 @@ def _in_field(name: str, value: Any) -> Any:
     strategy that the form doesn't offer, such as a trial's `no`."""
     field = BY_FIELD.get(name)
     if isinstance(value, bool) and (field is None or field.kind is not bool or field.choices):
-        return sent(value)
+        return form_value(value)
     return field.default if field and name == "save_strategy" and value not in dict(field.choices) else value
 
 
@@ -105,7 +105,7 @@ def changed_since(run: Run) -> list[str]:
         changes += _version_changed(run.environment_version, "environment")
     if run.profile is None:
         changes.append("Its hardware profile was deleted. Choose another.")
-    elif {**run.spec.get("hardware", {}), "profile": ""} != _full(run.profile, spec_of(run).hardware.vllm_share):
+    elif {**run.spec.get("hardware", {}), "profile": ""} != _settings_of(run.profile, spec_of(run).hardware.vllm_share):
         changes.append(f"Its profile {run.profile.name} has changed since. The clone uses its current settings.")
     return changes
 
@@ -117,8 +117,8 @@ def _version_changed(version: RewardVersion | EnvironmentVersion | None, label: 
     item = version.config if isinstance(version, RewardVersion) else version.environment
     if item.archived_at:
         yield f"Its {label} {item.name} was archived. Choose another."
-    elif (newest := item.newest()) != version:
-        yield f"Its {label} has a newer version, {newest}. The clone uses v{version.number}, as the run did."
+    elif (newest_version := item.newest()) != version:
+        yield f"Its {label} has a newer version, {newest_version}. The clone uses v{version.number}, as the run did."
 
 
 def as_sent(form: BaseForm) -> dict[str, Any]:
@@ -132,8 +132,8 @@ def as_sent(form: BaseForm) -> dict[str, Any]:
     return values
 
 
-def submitted(form: LaunchForm) -> LaunchForm:
-    """Build a form to which the initial values of this one are submitted."""
+def submitted_form(form: LaunchForm) -> LaunchForm:
+    """Build a form to which this form's initial values have been submitted."""
     return LaunchForm(as_sent(form), schema=form.schema)
 
 
@@ -145,9 +145,9 @@ def _without_the_configs(grpo: Mapping[str, Any], run: Run) -> dict[str, Any]:
     return {name: value for name, value in grpo.items() if from_config.get(name) != value}
 
 
-def _full(profile: HardwareProfile, vllm_share: float | None) -> dict[str, Any]:
-    """Return a stored profile's settings with all defaults, as they are frozen for a run with this vLLM share; {} if it
-    can't be read."""
+def _settings_of(profile: HardwareProfile, vllm_share: float | None) -> dict[str, Any]:
+    """Return a stored profile's settings with all defaults, as they are frozen for a run with this vLLM share, or {} if
+    it can't be read."""
     try:
         return {**to_dict(hardware_of(profile, vllm_share)), "profile": ""}
     except ContractError:
@@ -155,7 +155,7 @@ def _full(profile: HardwareProfile, vllm_share: float | None) -> dict[str, Any]:
 
 
 def _own_share(run: Run, hardware: HardwareSpec) -> float | None:
-    """Return the run's vLLM share; None if it is the profile's."""
+    """Return the run's vLLM share, or None if it is the profile's."""
     try:
         profile_share = hardware_of(run.profile).vllm_share if run.profile else None
     except ContractError:

@@ -3,15 +3,13 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import IntegrityError
-
 from controlplane.catalogue.datasets.corpora import building
 from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
 from controlplane.catalogue.environments import saving as environments
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
 from controlplane.catalogue.rewards import saving as rewards
 from controlplane.catalogue.rewards.models import RewardConfig, RewardVersion
-from controlplane.catalogue.versioned.queries import free_name
+from controlplane.catalogue.versioned.queries import with_free_name
 from controlplane.platform.accounts.models import User
 from runs.launch.new_run.fields.choice_fields import offered_datasets
 from workers.environments.encyclopaedia import QUESTIONS
@@ -31,7 +29,7 @@ class SearchExample:
     environment: EnvironmentVersion
     rewards: RewardVersion
     questions: DatasetVersion | None
-    """None while they are being imported."""
+    """The questions; None while they are being imported."""
 
     @property
     def ready(self) -> bool:
@@ -39,7 +37,8 @@ class SearchExample:
 
 
 def create(user: User) -> SearchExample:
-    """Create the missing parts of the example and return all of it; existing parts stay. Raises DatasetError."""
+    """Create the missing parts of the example and return all of it; existing parts stay. Raises DatasetError if the
+    corpus or its questions can't be created."""
     corpus = building.create_sample(user)
     questions = offered_datasets().filter(dataset__name=QUESTIONS).order_by("-number")
     return SearchExample(corpus, _environment(corpus, user), _rewards(user), questions.first())
@@ -51,17 +50,12 @@ def _environment(corpus: CorpusVersion, user: User) -> EnvironmentVersion:
     existing = Environment.objects.filter(name=ENVIRONMENT, archived_at=None).first()
     if existing is not None:
         return environments.save(existing, content, by=user)[0]
-    try:
-        return environments.make(ENVIRONMENT, content, owner=user)
-    except IntegrityError:  # the name belongs to an archived one, or another request has just created it
-        return environments.make(free_name(Environment, ENVIRONMENT), content, owner=user)
+    # The name may belong to an archived one, or another request may be creating it.
+    return with_free_name(Environment, ENVIRONMENT, lambda name: environments.make(name, content, owner=user))
 
 
 def _rewards(user: User) -> RewardVersion:
     existing = RewardConfig.objects.filter(name=REWARDS, archived_at=None).first()
     if existing is not None:
         return rewards.save(existing, COMPONENTS, by=user)[0]
-    try:
-        return rewards.make(REWARDS, COMPONENTS, owner=user)
-    except IntegrityError:
-        return rewards.make(free_name(RewardConfig, REWARDS), COMPONENTS, owner=user)
+    return with_free_name(RewardConfig, REWARDS, lambda name: rewards.make(name, COMPONENTS, owner=user))

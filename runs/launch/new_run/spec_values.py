@@ -21,8 +21,8 @@ CHOSEN_PER_RUN = frozenset({"name", "model", "dataset_version", "reward_version"
 """Fields that stay as they are if a document omits them, since they have no default."""
 
 
-def sent(value: Any) -> str:
-    """Return a value as a browser would send it; "" for None."""
+def form_value(value: Any) -> str:
+    """Return a value as a browser would send it, or "" for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -33,7 +33,7 @@ def sent(value: Any) -> str:
 
 
 def field_of(path: str) -> str:
-    """Return the name of the field for a path in the spec; "" if it has none."""
+    """Return the name of the field for a path in the spec, or "" if it has none."""
     return settings.FIELDS.get(path) or (path.removeprefix("grpo.") if path.startswith("grpo.") else "")
 
 

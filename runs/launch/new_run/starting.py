@@ -26,13 +26,13 @@ def problems(
         return
     if checkpoint.removed:
         yield "start_from", f"The trainer has since removed the checkpoint of step {checkpoint.step}. Choose another."
-    yield from _against_its_run(checkpoint, model, lora, profile)
+    yield from _conflicts_with_run(checkpoint, model, lora, profile)
     home = checkpoint.event.attempt.host
     if host and home and host != home and not (checkpoint.stored or _share_runs_folder(host, home)):
         yield "host", f"The checkpoint is on {home}. Choose that host, or leave this empty."
 
 
-def _against_its_run(
+def _conflicts_with_run(
     checkpoint: Checkpoint, model: str, lora: LoraSpec | None, profile: Mapping[str, Any] | None
 ) -> Iterator[tuple[str, str]]:
     try:

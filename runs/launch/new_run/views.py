@@ -12,7 +12,7 @@ from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host, ModelInspection
 from controlplane.platform.accounts.models import Role, User
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.http.streams import file_answer
+from controlplane.platform.http.streams import file_response
 from runs.engine import checkpoints, queries
 from runs.engine.models import Run
 from runs.engine.scheduling.limits import QueueFull
@@ -25,7 +25,7 @@ from runs.launch.new_run.launching import Submission
 from runs.launch.new_run.panel import panel_of
 from runs.launch.new_run.several import Checks
 from runs.launch.preflight import choosing
-from runs.launch.preflight.checks.limits import LOGGED
+from runs.launch.preflight.checks.limits import ALWAYS_LOGGED
 from runs.launch.preflight.finding import Finding
 from workers.contract.run.evaluation import OTHER_REWARD
 from workers.contract.run.learnability import CHECK
@@ -39,7 +39,7 @@ def new_run(request: HttpRequest) -> HttpResponseBase:
         return _send(request, "train")
     if not person(request).may_operate:
         return _viewer_page(request)
-    hosts = drafting.candidates(None)
+    hosts = drafting.candidate_hosts(None)
     initial = drafting.with_only_choices(prefill.from_query(request.GET), hosts, person(request))
     form = LaunchForm(initial=initial, schema=drafting.schema_among(hosts))
     return page(request, form)
@@ -59,11 +59,11 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
     checkpoint = checkpoints.find(run, request.GET.get("checkpoint", ""))
     if checkpoint is not None:
         initial |= {"start_from": checkpoint.folder, "host": checkpoint.event.attempt.host_id}
-    fixed = _fix(request, run, initial, schema)
+    applied_fix = _fix(request, run, initial, schema)
     form = LaunchForm(initial=initial, schema=schema)
-    if fixed is not None:
-        fixing.mark(form, fixed)
-    return page(request, form, clone_of=run, changed=prefill.changed_since(run), fixed=fixed)
+    if applied_fix is not None:
+        fixing.mark(form, applied_fix)
+    return page(request, form, clone_of=run, changed=prefill.changed_since(run), fixed=applied_fix)
 
 
 @require_safe
@@ -73,25 +73,25 @@ def fix(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     schema = drafting.schema_of(run.host)
     try:
-        fixed = _fix(request, run, prefill.from_run(run, schema), schema)
+        applied_fix = _fix(request, run, prefill.from_run(run, schema), schema)
     except ContractError:  # the card says that the spec can't be read
-        fixed = None
-    if fixed is None:
+        applied_fix = None
+    if applied_fix is None:
         return HttpResponse(status=204)
-    changes = [{"name": change.label, "before": change.old, "after": change.new} for change in fixed.changes]
-    return render(request, "launch/new_run/_fix.html", {"fixed": fixed, "changes": changes})
+    changes = [{"name": change.label, "before": change.old, "after": change.new} for change in applied_fix.changes]
+    return render(request, "launch/new_run/_fix.html", {"fixed": applied_fix, "changes": changes})
 
 
 def _fix(request: HttpRequest, run: Run, initial: dict[str, Any], schema: Any) -> fixing.AppliedFix | None:
-    """Change the initial values as the requested diagnosis proposes; None if the run has no such diagnosis."""
-    diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
-    if not diagnosed:
+    """Change the initial values as the requested diagnosis proposes; return None if the run has no such diagnosis."""
+    entry_with_values = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
+    if not entry_with_values:
         return None
 
     def findings(form: LaunchForm) -> list[Finding]:
-        return several.check_single(prefill.submitted(form), person(request)).findings
+        return several.check_single(prefill.submitted_form(form), person(request)).findings
 
-    return fixing.fix(initial, *diagnosed, schema, findings)
+    return fixing.fix(initial, *entry_with_values, schema, findings)
 
 
 def _viewer_page(request: HttpRequest) -> HttpResponse:
@@ -175,14 +175,14 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
     try:
         return _archive(request, of_form(form))
     except (NothingToShow, ContractError) as error:
-        return refused(request, form, f"A dry run isn't possible yet: {error}")
+        return show_refusal(request, form, f"A dry run isn't possible yet: {error}")
 
 
 def _archive(request: HttpRequest, dry: DryRun) -> HttpResponseBase:
-    return file_answer(request, write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
+    return file_response(request, write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
 
 
-def refused(request: HttpRequest, form: LaunchForm, error: str) -> HttpResponse:
+def show_refusal(request: HttpRequest, form: LaunchForm, error: str) -> HttpResponse:
     """Show the page again with an error for the form as a whole. The form may be incomplete."""
     form.is_valid()
     form.add_error(None, error)
@@ -210,7 +210,7 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     again = bool(request.POST.get("again"))
     if model and host:
         try:
-            context["inspection"] = inspections.request_inspection(host, model, revision=revision, again=again)
+            context["inspection"] = inspections.request_inspection(host, model, revision=revision, force=again)
         except inspections.HostAway:
             context["away"] = True
     return render(request, "launch/new_run/_inspection.html", context)
@@ -218,7 +218,7 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
-    """Show an inspection; the page asks for it again until the host has answered."""
+    """Show an inspection; the page polls it until the host has responded."""
     row = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
     context = {"inspection": row, "model": row.model, "host": row.host, "overdue": inspections.is_overdue(row)}
     response = render(request, "launch/new_run/_inspection.html", context)
@@ -244,17 +244,17 @@ def page(
     values are checked as if submitted."""
     submitted = form
     if checks is None:
-        submitted = prefill.submitted(form)
+        submitted = prefill.submitted_form(form)
         checks = several.check_single(submitted, person(request))
     panel, shown, draft_check = panel_of(submitted, checks), shown or form, checks.checked
     shown.fields["profile"].choices = submitted.fields["profile"].choices  # type: ignore[attr-defined]
-    views = drafting.candidates(None) if draft_check.request.host else draft_check.hosts
+    views = drafting.candidate_hosts(None) if draft_check.request.host else draft_check.hosts
     without_vllm = {profile.key for profile in draft_check.draft.profiles if profile.spec.vllm_share is None}
     context = {
         "form": shown,
         "models": drafting.known_models(views),
-        "metrics": sorted({*LOGGED, *(f"eval_{name}" for name in ("reward", "loss")), OTHER_REWARD}),
-        "fillable": prefill.fillable(form),
+        "metrics": sorted({*ALWAYS_LOGGED, *(f"eval_{name}" for name in ("reward", "loss")), OTHER_REWARD}),
+        "fillable": prefill.fillable_values(form),
         "per_turn": drafting.per_turn_configs(form),
         "vllm_profiles": [key for key in panel["fits"] if key not in without_vllm],
         **panel,

@@ -1,7 +1,7 @@
 """Preflight: checks of a launch before it starts. One module per subject; checks read a Draft, yield findings and have
 no side effects.
 
-A finding of grade STOP blocks the launch. Findings about fields are in the order of the form.
+A finding of grade STOP blocks the launch. Findings of one grade are in the order of the form.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,6 +20,7 @@ from runs.launch.preflight.checks import (
     packages,
     profile,
     rewards,
+    sampling,
     servers,
     training,
     traps,
@@ -32,6 +33,7 @@ Check = Callable[[Draft], Iterable[Finding]]
 CHECKS: tuple[Check, ...] = (
     hosts.check_limits,
     model.check,
+    model.check_folder,
     data.check,
     rewards.check,
     rewards.check_secrets,
@@ -66,6 +68,7 @@ CHECKS: tuple[Check, ...] = (
     overlapping.check_ahead,
     lora.check,
     limits.check,
+    sampling.check,
     traps.check,
     profile.check_deviations,
 )

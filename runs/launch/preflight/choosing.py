@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from controlplane.platform.templatetags.figures import significant
 from runs.engine.sentences import counted
 from runs.launch.preflight.draft import Draft, HostFacts, OtherProfile
-from runs.launch.preflight.estimating import HostEstimate, everywhere
+from runs.launch.preflight.estimating import HostEstimate, on_each_host
 from runs.launch.preflight.hosts import shortage
 from runs.launch.preflight.memory import slowness, with_profile
 from workers.contract.memory.parts import Part
@@ -33,9 +33,9 @@ class Choice:
 
 
 def choices(draft: Draft) -> list[Choice]:
-    """Rank all profiles, best first. Those that use no GPUs of the hosts come after the others."""
-    ranked = [(_choice(draft, profile), profile) for profile in draft.profiles]
-    return [choice for choice, profile in sorted(ranked, key=lambda pair: _rank(*pair))]
+    """Rank all profiles, best first. Of those that fit, profiles without the hosts' GPUs come last."""
+    ranking = [(_choice(draft, profile), profile) for profile in draft.profiles]
+    return [choice for choice, profile in sorted(ranking, key=lambda pair: _rank(*pair))]
 
 
 def _rank(choice: Choice, profile: OtherProfile) -> tuple[bool, bool, tuple[bool, bool, bool, bool], int, str]:
@@ -46,12 +46,12 @@ def _rank(choice: Choice, profile: OtherProfile) -> tuple[bool, bool, tuple[bool
 def _choice(draft: Draft, profile: OtherProfile) -> Choice:
     spec = profile.spec
     hosts = [host for host in draft.hosts if not shortage(host, spec)]
-    estimates = everywhere(with_profile(draft, profile)) if hosts else []
+    estimates = on_each_host(with_profile(draft, profile)) if hosts else []
     fits, why = _fit(draft, spec, estimates)
-    chosen = draft.hardware is not None and draft.hardware.profile == spec.profile
+    is_chosen = draft.hardware is not None and draft.hardware.profile == spec.profile
     values = {"profile": profile.key, **profile.values}
     return Choice(
-        spec.profile, fits, why, tuple(_reasons(profile)), values, _fit_label(draft, spec, hosts, estimates), chosen
+        spec.profile, fits, why, tuple(_reasons(profile)), values, _fit_label(draft, spec, hosts, estimates), is_chosen
     )
 
 
@@ -61,15 +61,15 @@ def _fit(draft: Draft, spec: HardwareSpec, estimates: Sequence[HostEstimate]) ->
         return False, f"{shortages[0]}." if shortages else "No host has announced itself."
     if spec.trainer_gpus < 1:
         return True, "Runs on the CPU, for tiny models."
-    best = min(estimates, key=lambda estimated: estimated.missing, default=None)
-    if best is None:
+    best_estimate = min(estimates, key=lambda estimated: estimated.missing, default=None)
+    if best_estimate is None:
         return True, "The model's size is not known yet, so its memory can't be estimated."
-    return best.fits and _has_cache(best), _memory(best)
+    return best_estimate.fits and _has_cache(best_estimate), _memory(best_estimate)
 
 
 def _fit_label(draft: Draft, spec: HardwareSpec, hosts: Sequence[HostFacts], estimates: Sequence[HostEstimate]) -> str:
-    """Label the fit. `hosts` have the profile's GPUs; `estimates` are those on these hosts, if the model's size is
-    known."""
+    """Return a label for the fit. `hosts` have the profile's GPUs; `estimates` are those on these hosts, if the model's
+    size is known."""
     if not draft.hosts:
         return "no host yet"
     if not hosts:
@@ -83,18 +83,18 @@ def _fit_label(draft: Draft, spec: HardwareSpec, hosts: Sequence[HostFacts], est
     return f"fits {', '.join(names[:MAX_NAMES])}{' …' if len(names) > MAX_NAMES else ''}"
 
 
-def _has_cache(estimated: HostEstimate) -> bool:
-    vllm = estimated.estimate.serving
-    return vllm is None or vllm.tokens >= estimated.settings.length
+def _has_cache(host_estimate: HostEstimate) -> bool:
+    vllm = host_estimate.estimate.serving
+    return vllm is None or vllm.tokens >= host_estimate.settings.length
 
 
-def _memory(estimated: HostEstimate) -> str:
-    fullest = max(estimated.estimate.gpus, key=lambda gpu: gpu.needed / gpu.card_gib if gpu.card_gib else 0.0)
-    amount = f"{significant(fullest.needed)} of {significant(fullest.card_gib)} GiB"
-    use = f"{amount} on the fullest GPU of {estimated.host.name}"
-    if estimated.fits and not _has_cache(estimated):
-        return f"vLLM's share leaves no room for its KV cache on {estimated.host.name}."
-    return f"{use}." if estimated.fits else f"{use}, most of it {fullest.largest}."
+def _memory(host_estimate: HostEstimate) -> str:
+    fullest_gpu = max(host_estimate.estimate.gpus, key=lambda gpu: gpu.needed / gpu.card_gib if gpu.card_gib else 0.0)
+    amount = f"{significant(fullest_gpu.needed)} of {significant(fullest_gpu.card_gib)} GiB"
+    use = f"{amount} on the fullest GPU of {host_estimate.host.name}"
+    if host_estimate.fits and not _has_cache(host_estimate):
+        return f"vLLM's share leaves no room for its KV cache on {host_estimate.host.name}."
+    return f"{use}." if host_estimate.fits else f"{use}, most of it {fullest_gpu.largest}."
 
 
 def _reasons(profile: OtherProfile) -> Iterator[str]:

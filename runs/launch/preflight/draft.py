@@ -21,7 +21,7 @@ class GpuFacts:
     index: int
     memory_mib: int
     free: bool
-    """True if no lease holds the GPU, whether or not it is in quarantine."""
+    """True if the GPU has no lease; a lease in quarantine counts as one."""
     foreign_mib: int = 0
     """Memory used without a lease; 0 if it is too little to disturb a run."""
     capability: str = ""
@@ -36,7 +36,7 @@ _ISOLATED = HostSandbox(reported=True, backend="bubblewrap", lacks=(), allowed=F
 
 @dataclass(frozen=True)
 class HostFacts:
-    """A host as it last announced itself, minus leased resources."""
+    """A host as it last announced itself, and which of its resources are free."""
 
     name: str
     fresh: bool = True
@@ -45,7 +45,7 @@ class HostFacts:
     trainer: str = "ready"
     gpus: tuple[GpuFacts, ...] = ()
     cpu_slots: tuple[tuple[int, bool], ...] = ((0, True),)
-    """(slot, whether it is free)"""
+    """Each slot's (index, whether it is free)."""
     disk_free_mib: int | None = None
     ram_mib: int = 0
     """MiB of host memory; 0 if not announced."""
@@ -80,7 +80,7 @@ class DataFacts:
     name: str
     ready: bool = True
     rows: int = 0
-    """Training and validation rows together."""
+    """Number of training and validation rows in total."""
     validation_rows: int = 0
     columns: tuple[str, ...] = ()
     has_answer: bool = True
@@ -121,6 +121,8 @@ class Draft(RunSettings):
     secrets: dict[str, str] = field(default_factory=dict)
     """Secret of the rewards that can't be read -> the reason."""
     hardware: HardwareSpec | None = None
+    hardware_problem: str = ""
+    """Reason why the contract can't read the chosen profile; "" if it can, or none is chosen."""
     profiles: tuple[OtherProfile, ...] = ()
     made_for: dict[str, str] = field(default_factory=dict)
     """Form field -> the value that choosing the profile fills in."""
@@ -155,14 +157,14 @@ class Draft(RunSettings):
         return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
 
     def model_size(self, name: str) -> int:
-        """Look up a size that the host has read from the model; 0 if unknown."""
+        """Look up a size that the host has read from the model; return 0 if unknown."""
         size = (self.inspection or {}).get(name)
         return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 0
 
     @property
     def result_tokens(self) -> int:
         """Tokens that tool results add to an episode beyond the completion length, for one call in each turn with a
-        result of maximum length; 0 if results use up the completion length."""
+        result of maximum length, or 0 if results use up the completion length."""
         if self.episodes is None or self.episodes.gateway or self.episodes.limits.count_outputs:
             return 0
         return max(self.episodes.limits.turns - 1, 0) * self.episodes.limits.output_tokens
@@ -176,10 +178,10 @@ class Draft(RunSettings):
         """Look up the value that a GRPOConfig field would have in the run."""
         if name in self.grpo:
             return self.grpo[name]
-        assumed = TRL_DEFAULTS.get(name)
-        default = ((self.schema or {}).get("defaults") or {}).get(name, assumed)
+        assumed_default = TRL_DEFAULTS.get(name)
+        default = ((self.schema or {}).get("defaults") or {}).get(name, assumed_default)
         # Checks calculate with these values, so defaults of an unexpected type are ignored.
-        return default if assumed is None or isinstance(default, type(assumed)) else assumed
+        return default if assumed_default is None or isinstance(default, type(assumed_default)) else assumed_default
 
     @property
     def batch(self) -> Batch:

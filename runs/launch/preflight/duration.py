@@ -52,7 +52,7 @@ class Pace:
     tokens: float
     """Tokens per step."""
     steps: int
-    """Number of steps behind the median."""
+    """Number of steps over which the median is taken."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -91,7 +91,7 @@ class Duration:
 
 
 def work_of(draft: Draft) -> StepWorkload | None:
-    """Derive the workload of a step; None for impossible settings, which other checks report."""
+    """Derive the workload of a step; return None for impossible settings, which other checks report."""
     batch, limit = draft.batch, draft.value("max_completion_length")
     sizes = (batch.per_device_train_batch_size, batch.gradient_accumulation_steps, batch.num_iterations, limit)
     if draft.hardware is None or not all(isinstance(size, int) and size > 0 for size in sizes) or batch.slices < 1:
@@ -116,15 +116,15 @@ def nearest(draft: Draft, past: Iterable[PastRun]) -> list[PastRun]:
     if current_work is None or hardware is None:
         return []
     kind = (*_kind(hardware, lora=draft.lora is not None), draft.ahead)
-    ranked = []
+    ranking = []
     for run in past:
         past_work = (
             work_of(_as_it_was(draft, run)) if (*_kind(run.hardware, lora=run.lora), run.ahead) == kind else None
         )
         if past_work is not None and past_work.steps_per_generation == current_work.steps_per_generation:
             other_profile = run.hardware.profile != hardware.profile
-            ranked.append(((round(_distance(current_work, past_work), 3), other_profile), run))
-    return [run for _, run in sorted(ranked, key=lambda pair: pair[0])]
+            ranking.append(((round(_distance(current_work, past_work), 3), other_profile), run))
+    return [run for _, run in sorted(ranking, key=lambda pair: pair[0])]
 
 
 def _kind(hardware: HardwareSpec, *, lora: bool) -> tuple[Any, ...]:
@@ -157,8 +157,9 @@ def _distance(current_work: StepWorkload, past_work: StepWorkload) -> float:
 
 
 def pace(steps: Sequence[PastStep], steps_per_generation: int) -> Pace | None:
-    """Measure a run's pace; None if there are too few steps. The first step is left out: it has no predecessor whose
-    tokens could be subtracted. Steps that reuse completions are averaged with the one that generated them."""
+    """Measure a run's pace; return None if there are too few steps. The first step is omitted, since no predecessor's
+    tokens can be subtracted from its own. Steps that reuse completions are averaged with the one that generated them.
+    """
     pairs = list(pairwise(steps))
     pairs = [(before, step) for before, step in pairs if step.number > before.number]
     seconds = [step.seconds for _, step in pairs]
@@ -172,21 +173,22 @@ def pace(steps: Sequence[PastStep], steps_per_generation: int) -> Pace | None:
     return Pace(step_time, tokens_per_step, len(pairs)) if is_valid else None
 
 
-def by_past(draft: Draft, run: PastRun, measured: Pace) -> Duration | None:
+def by_past(draft: Draft, run: PastRun, measured_pace: Pace) -> Duration | None:
     current_work, past_work = work_of(draft), work_of(_as_it_was(draft, run))
     host = next((host for host in draft.hosts if host.name == run.host), None)
     if current_work is None or past_work is None or host is None or draft.hardware is None:
         return None
-    tokens = measured.tokens * current_work.tokens / past_work.tokens
+    tokens = measured_pace.tokens * current_work.tokens / past_work.tokens
     gpus = draft.hardware.trainer_gpus + draft.hardware.server_gpus
-    return Duration(host, tokens / measured.tokens_per_s, tokens, total_steps(draft), gpus, run, measured)
+    return Duration(host, tokens / measured_pace.tokens_per_s, tokens, total_steps(draft), gpus, run, measured_pace)
 
 
 # --- the rule of thumb ------------------------------------------------------------------------------------------------
 
 
 def by_rule(draft: Draft, host: HostFacts) -> Duration | None:
-    """Estimate the duration by the rule of thumb; None for CPUs, whose speed is unknown, or a model of unknown size."""
+    """Estimate the duration by a rule of thumb; return None on CPUs, whose speed is unknown, or for an unknown
+    model."""
     work, hardware, shape = work_of(draft), draft.hardware, shape_for(draft.inspection)
     if work is None or hardware is None or shape is None or hardware.trainer_gpus < 1 or not host.gpus:
         return None
@@ -197,7 +199,7 @@ def by_rule(draft: Draft, host: HostFacts) -> Duration | None:
     return Duration(host, rounded, work.tokens, total_steps(draft), gpus)
 
 
-def room(estimated: HostEstimate) -> float:
+def room(host_estimate: HostEstimate) -> float:
     """Return how many sequences the KV cache of one engine holds; infinity if vLLM's memory isn't known."""
-    vllm = estimated.estimate.serving
-    return inf if vllm is None else vllm.sequences(estimated.settings.length)
+    vllm = host_estimate.estimate.serving
+    return inf if vllm is None else vllm.sequences(host_estimate.settings.length)

@@ -48,27 +48,27 @@ class HostEstimate:
 
 
 def shape_for(inspection: dict[str, Any] | None) -> Shape | None:
-    """Return the inspected model's shape; None if it isn't known or the weights are quantized."""
+    """Return the inspected model's shape, or None if it isn't known or the weights are quantized."""
     facts = inspection or {}
     if facts.get("ok") is False or facts.get("quantization"):
         return None
     parameters = facts.get("parameters")
-    counted = isinstance(parameters, int) and not isinstance(parameters, bool) and parameters > 0
-    return shape_of(facts) or (_typical_shape(int(parameters or 0)) if counted else None)
+    is_counted = isinstance(parameters, int) and not isinstance(parameters, bool) and parameters > 0
+    return shape_of(facts) or (_typical_shape(int(parameters or 0)) if is_counted else None)
 
 
 def _typical_shape(parameters: int) -> Shape:
     """Derive the shape of a common decoder with this many parameters, for a config without sizes."""
     layers = max(1, round(28 * (parameters / 7e9) ** 0.3))
-    hidden = max(16, round(math.sqrt(parameters / (14 * layers))))
-    embedding = min(32_000 * hidden, parameters // 2)
+    hidden_size = max(16, round(math.sqrt(parameters / (14 * layers))))
+    embedding = min(32_000 * hidden_size, parameters // 2)
     return Shape(
-        hidden=hidden,
+        hidden=hidden_size,
         layers=layers,
-        query=hidden,
-        key=hidden // 4,
-        inner=4 * hidden,
-        vocab=embedding // hidden,
+        query=hidden_size,
+        key=hidden_size // 4,
+        inner=4 * hidden_size,
+        vocab=embedding // hidden_size,
         embedding=embedding,
         head=0,
         linear=parameters - embedding,
@@ -96,8 +96,8 @@ def settings_of(draft: Draft, hardware: HardwareSpec) -> Settings:
 
 def _optimizer(draft: Draft, hardware: HardwareSpec) -> Optimizer:
     """Return the run's own optimizer, otherwise the profile's. One that isn't listed is treated as AdamW."""
-    chosen = draft.grpo.get("optim")
-    return hardware.optimizer if not chosen else OPTIMIZERS.get(str(chosen), Optimizer.ADAMW)
+    optimizer = draft.grpo.get("optim")
+    return hardware.optimizer if not optimizer else OPTIMIZERS.get(str(optimizer), Optimizer.ADAMW)
 
 
 def _number(draft: Draft, name: str) -> int:
@@ -115,15 +115,15 @@ def prompt_tokens(data: DataFacts | None) -> int:
 
 
 def on_host(draft: Draft, hardware: HardwareSpec, shape: Shape, host: HostFacts) -> HostEstimate:
-    """Estimate the memory on the host's largest GPUs, or on those that the profile names."""
+    """Estimate the memory on the host's largest GPUs, free ones first, or on those that the profile names."""
     servers = hardware.server_gpus
-    ordered = sorted(host.gpus, key=lambda gpu: (not gpu.free, -gpu.memory_mib, gpu.index))
+    ordered_gpus = sorted(host.gpus, key=lambda gpu: (not gpu.free, -gpu.memory_mib, gpu.index))
     sizes = {gpu.index: gpu.memory_mib / 1024 for gpu in host.gpus}
     pinned = hardware.trainer_gpu_ids
     trainer_gpus = [index for index in pinned if index in sizes] or [
-        gpu.index for gpu in ordered[: hardware.trainer_gpus]
+        gpu.index for gpu in ordered_gpus[: hardware.trainer_gpus]
     ]
-    other_gpus = [gpu.index for gpu in ordered if gpu.index not in trainer_gpus]
+    other_gpus = [gpu.index for gpu in ordered_gpus if gpu.index not in trainer_gpus]
     server = hardware.vllm_server
     server_gpus = [index for index in (server.gpu_ids if server else ()) if index in sizes] or other_gpus[:servers]
     settings = settings_of(draft, hardware)
@@ -137,8 +137,8 @@ def on_host(draft: Draft, hardware: HardwareSpec, shape: Shape, host: HostFacts)
     return HostEstimate(host, result, settings, (*trainer_gpus, *server_gpus[:servers]))
 
 
-def everywhere(draft: Draft) -> list[HostEstimate]:
-    """Estimate the memory on each host with the profile's GPUs; [] without GPUs or if the model's size isn't known."""
+def on_each_host(draft: Draft) -> list[HostEstimate]:
+    """Estimate the memory on each host with the profile's GPUs; return [] without GPUs or for an unknown model size."""
     hardware, shape = draft.hardware, shape_for(draft.inspection)
     if hardware is None or shape is None or hardware.trainer_gpus < 1:
         return []
@@ -148,5 +148,5 @@ def everywhere(draft: Draft) -> list[HostEstimate]:
         return []
 
 
-def best(draft: Draft) -> HostEstimate | None:
-    return min(everywhere(draft), key=lambda estimated: estimated.missing, default=None)
+def best_estimate(draft: Draft) -> HostEstimate | None:
+    return min(on_each_host(draft), key=lambda estimated: estimated.missing, default=None)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from controlplane.platform.confined.limits import NotFinished
+
 
 class Grade(StrEnum):
     STOP = "stop"
@@ -41,6 +43,13 @@ def warn(field: str, cause: str, fix: str, *fixes: Fix) -> Finding:
 
 def note(field: str, cause: str, fix: str = "", *fixes: Fix) -> Finding:
     return Finding(Grade.NOTE, field, cause, fix, fixes)
+
+
+def unjudged(field: str, name: str, error: NotFinished) -> Finding:
+    """Return the warning about parameters that could not be judged now, which says nothing about them."""
+    return warn(
+        field, f"{name}: its parameters could not be checked. {error}", "They are checked again with the draft."
+    )
 
 
 LABELS: dict[str, str] = {

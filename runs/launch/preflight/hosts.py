@@ -47,24 +47,25 @@ def fitting_hosts(draft: Draft) -> list[HostFacts]:
 
 
 def machine_to_ask(draft: Draft) -> HostFacts | None:
-    """Return the machine that the launch requests; None if a host has the run's resources or no source offers one."""
+    """Return the machine that the launch requests, or None if a host has the run's resources or no source offers
+    one."""
     return draft.machines[0] if draft.machines and not fitting_hosts(draft) else None
 
 
 def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
-    """Explain why the host can never run this profile; "" if it can."""
+    """Explain why the host can never run this profile; return "" if it can."""
     server = hardware.server_gpus
     count = hardware.trainer_gpus + server
     if count and host.gpu_error:
         return f"{host.name} can't read its GPUs: {host.gpu_error.rstrip('.')}"
     if count > len(host.gpus):
-        have = counted(len(host.gpus), "GPU") if host.gpus else "no GPU"
+        available_gpus = counted(len(host.gpus), "GPU") if host.gpus else "no GPU"
         if server and hardware.trainer_gpus and len(host.gpus) == 1 and _uses_nccl(hardware):
             return (
                 f"{host.name} has one GPU, which the trainer and a server with NCCL weight updates can't share: "
                 "NCCL refuses two ranks on one device"
             )
-        return f"{host.name} has {have}, but the profile needs {count}"
+        return f"{host.name} has {available_gpus}, but the profile needs {count}"
     indexes = {gpu.index for gpu in host.gpus}
     absent = [index for index in _pinned(hardware) if index not in indexes]
     if absent:
@@ -83,27 +84,27 @@ def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding
         return
     for host, gpu in filter(None, foreign):
         attached = hardware.vllm_server.attached if hardware.vllm_server and _uses_nccl(hardware) else ()
-        leftover = (
-            f" The attached server keeps some of each run's memory there. Restart {_listed([*attached])} to free it."
+        restart_advice = (
+            f" The attached server keeps some of each run's memory there. Restart {_join([*attached])} to free it."
         )
         yield warn(
             "profile",
             f"GPU {gpu.index} of {host.name} has {gpu.foreign_mib / 1024:.3g} GiB in use by another program, and this "
             "profile needs that GPU.",
             "Stop that program first, or the run will probably run out of memory. Such a GPU is used last."
-            f"{leftover if attached else ''}",
+            f"{restart_advice if attached else ''}",
         )
 
 
 def _foreign(host: HostFacts, hardware: HardwareSpec) -> tuple[HostFacts, GpuFacts] | None:
     pinned = _pinned(hardware)
-    busy = [gpu for gpu in host.gpus if gpu.foreign_mib]
+    busy_gpus = [gpu for gpu in host.gpus if gpu.foreign_mib]
     count = hardware.trainer_gpus + hardware.server_gpus
-    pinned_gpus = [gpu for gpu in busy if gpu.index in pinned]
+    pinned_gpus = [gpu for gpu in busy_gpus if gpu.index in pinned]
     if pinned_gpus:
         return host, pinned_gpus[0]
-    needs_busy = len(pinned) < count and len(host.gpus) - len(busy) < count
-    return (host, busy[0]) if needs_busy else None
+    needs_busy = len(pinned) < count and len(host.gpus) - len(busy_gpus) < count
+    return (host, busy_gpus[0]) if needs_busy else None
 
 
 def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
@@ -112,10 +113,10 @@ def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
 
 
 def _gpu_range(indexes: set[int]) -> str:
-    ordered = sorted(indexes)
-    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
-        return f"GPUs {ordered[0]} to {ordered[-1]}"
-    return f"GPU {', '.join(map(str, ordered))}"
+    ordered_indexes = sorted(indexes)
+    if len(ordered_indexes) > 1 and ordered_indexes == list(range(ordered_indexes[0], ordered_indexes[-1] + 1)):
+        return f"GPUs {ordered_indexes[0]} to {ordered_indexes[-1]}"
+    return f"GPU {', '.join(map(str, ordered_indexes))}"
 
 
 def _uses_nccl(hardware: HardwareSpec) -> bool:
@@ -177,28 +178,28 @@ def check_sandbox(draft: Draft) -> Iterator[Finding]:
             )
         return
     if not sandboxed:
-        names = _listed([host.name for host in unreported])
+        names = _join([host.name for host in unreported])
         cause = f"{names} has not reported yet whether it has a sandbox for the code that {_which_run(rewards)}."
         yield note("host", cause, "The run waits for it.")
     elif draft.host_chosen is False and (
-        without := [host.name for host in hosts if host not in sandboxed + unreported]
+        hosts_without_sandbox := [host.name for host in hosts if host not in sandboxed + unreported]
     ):
-        yield note("host", f"Without a sandbox for {_listed(rewards)}: {', '.join(without)}.")
+        yield note("host", f"Without a sandbox for {_join(rewards)}: {', '.join(hosts_without_sandbox)}.")
     for host in sandboxed:
         if host.sandbox.bare:
             yield warn(
                 "host",
                 f"{host.name} has no sandbox, but an admin allows code there, so what the model writes runs without "
-                f"one ({_listed(rewards)}).",
+                f"one ({_join(rewards)}).",
                 host.sandbox.reach,
             )
 
 
 def _which_run(rewards: list[str]) -> str:
-    return f"{_listed(rewards)} {'runs' if len(rewards) == 1 else 'run'}"
+    return f"{_join(rewards)} {'runs' if len(rewards) == 1 else 'run'}"
 
 
-def _listed(names: list[str]) -> str:
+def _join(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from runs.launch.preflight.draft import Draft, OtherProfile
-from runs.launch.preflight.estimating import HostEstimate, best
+from runs.launch.preflight.estimating import HostEstimate, best_estimate
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract.memory import GpuEstimate
 from workers.contract.memory.parts import Part
@@ -20,67 +20,69 @@ MIN_COMPLETION_LENGTH = 128
 def check(draft: Draft) -> Iterator[Finding]:
     """Report excess memory. Only what can't run is refused: a trainer that exceeds its GPU even without the allocator's
     slack, and vLLM without a KV cache."""
-    estimated = best(draft)
-    if estimated is None:
+    host_estimate = best_estimate(draft)
+    if host_estimate is None:
         return
-    vllm = estimated.estimate.serving
+    vllm = host_estimate.estimate.serving
     if vllm is not None and vllm.cache <= 0:
-        yield _weights_over(draft, estimated, vllm)
+        yield _weights_over(draft, host_estimate, vllm)
     elif vllm is not None:
-        yield from _cache(draft, estimated, vllm)
-    if not estimated.fits:
-        yield _over(draft, estimated)
-    elif fullest := _nearly_full(estimated):
+        yield from _cache(draft, host_estimate, vllm)
+    if not host_estimate.fits:
+        yield _over(draft, host_estimate)
+    elif fullest := _nearly_full(host_estimate):
         yield warn(
             "profile",
-            f"{_gpu_label(estimated, fullest)} will be nearly full: about {fullest.total:.3g} of "
+            f"{_gpu_label(host_estimate, fullest)} will be nearly full: about {fullest.total:.3g} of "
             f"{fullest.card_gib:.3g} GiB.",
             "Estimates have been within 10 % of measurements, except for runs that stream all weights to vLLM, which "
             "took up to 29 GiB more. A run this close to the limit may still run out of memory.",
-            *_fixes(draft, estimated, room=NEARLY_FULL),
+            *_fixes(draft, host_estimate, room=NEARLY_FULL),
         )
-    yield from _ram(estimated)
+    yield from _ram(host_estimate)
 
 
 # --- a GPU ------------------------------------------------------------------------------------------------------------
 
 
-def _over(draft: Draft, estimated: HostEstimate) -> Finding:
+def _over(draft: Draft, host_estimate: HostEstimate) -> Finding:
     number = max(
-        range(len(estimated.needed)),
-        key=lambda index: estimated.needed[index] - estimated.estimate.gpus[index].card_gib,
+        range(len(host_estimate.needed)),
+        key=lambda index: host_estimate.needed[index] - host_estimate.estimate.gpus[index].card_gib,
     )
-    gpu = estimated.estimate.gpus[number]
+    gpu = host_estimate.estimate.gpus[number]
     cap = draft.hardware.memory_cap_gib if draft.hardware else None
     limit = (
         f"the profile caps it at {cap:.3g} GiB"
-        if cap and _is_capped(estimated, gpu)
+        if cap and _is_capped(host_estimate, gpu)
         else f"it has {gpu.card_gib:.3g} GiB"
     )
-    fixes = _fixes(draft, estimated)
+    fixes = _fixes(draft, host_estimate)
     return stop(
         "profile",
-        f"{_gpu_label(estimated, gpu)} needs about {estimated.needed[number]:.3g} GiB, but {limit}: "
+        f"{_gpu_label(host_estimate, gpu)} needs about {host_estimate.needed[number]:.3g} GiB, but {limit}: "
         f"{largest_parts(gpu)}.",
         f"The largest part is {gpu.largest}. {_remedy(draft, gpu)}",
         *fixes,
     )
 
 
-def _is_capped(estimated: HostEstimate, gpu: GpuEstimate) -> bool:
-    sizes = {card.index: card.memory_mib / 1024 for card in estimated.host.gpus}
-    index = estimated.indexes[list(estimated.estimate.gpus).index(gpu)]
+def _is_capped(host_estimate: HostEstimate, gpu: GpuEstimate) -> bool:
+    sizes = {card.index: card.memory_mib / 1024 for card in host_estimate.host.gpus}
+    index = host_estimate.indexes[list(host_estimate.estimate.gpus).index(gpu)]
     return gpu.card_gib < sizes[index]
 
 
-def _nearly_full(estimated: HostEstimate) -> GpuEstimate | None:
-    full = [gpu for gpu in estimated.estimate.gpus if gpu.role != "server" and gpu.total > NEARLY_FULL * gpu.card_gib]
-    return max(full, key=lambda gpu: gpu.total / gpu.card_gib, default=None)
+def _nearly_full(host_estimate: HostEstimate) -> GpuEstimate | None:
+    gpus = [
+        gpu for gpu in host_estimate.estimate.gpus if gpu.role != "server" and gpu.total > NEARLY_FULL * gpu.card_gib
+    ]
+    return max(gpus, key=lambda gpu: gpu.total / gpu.card_gib, default=None)
 
 
-def _gpu_label(estimated: HostEstimate, gpu: GpuEstimate) -> str:
-    index = estimated.indexes[list(estimated.estimate.gpus).index(gpu)]
-    return f"GPU {index} of {estimated.host.name}"
+def _gpu_label(host_estimate: HostEstimate, gpu: GpuEstimate) -> str:
+    index = host_estimate.indexes[list(host_estimate.estimate.gpus).index(gpu)]
+    return f"GPU {index} of {host_estimate.host.name}"
 
 
 def largest_parts(gpu: GpuEstimate) -> str:
@@ -97,36 +99,39 @@ def _remedy(draft: Draft, gpu: GpuEstimate) -> str:
         return "Give vLLM a smaller share in the profile, or choose a profile that shards or quantizes more."
     if draft.lora is None:
         return "Train a LoRA, or choose a profile that shards, offloads or quantizes more."
-    quantized = draft.hardware is not None and draft.hardware.quantization is not Quantization.NONE
-    savings = "shards or offloads" if quantized else "shards, offloads or quantizes"
+    is_quantized = draft.hardware is not None and draft.hardware.quantization is not Quantization.NONE
+    savings = "shards or offloads" if is_quantized else "shards, offloads or quantizes"
     return f"Choose a profile that {savings} more, or a smaller model."
 
 
 # --- remedies, the cheapest first -------------------------------------------------------------------------------------
 
 
-def _fixes(draft: Draft, estimated: HostEstimate, room: float = 1.0) -> list[Fix]:
+def _fixes(draft: Draft, host_estimate: HostEstimate, room: float = 1.0) -> list[Fix]:
     """List the remedies that each suffice alone or, if none does, a combination that suffices, and another profile."""
-    singles = [fix for fix, changed_draft in _savings(draft, estimated) if _is_enough(changed_draft, room)]
-    return [*(singles or _together(draft, estimated, room)), *_profile_fix(draft, room)][:4]
+    singles = [fix for fix, changed_draft in _savings(draft, host_estimate) if _is_enough(changed_draft, room)]
+    return [*(singles or _together(draft, host_estimate, room)), *_profile_fix(draft, room)][:4]
 
 
 def _is_enough(draft: Draft, room: float) -> bool:
-    estimated = best(draft)
-    if estimated is None or not estimated.fits:
+    host_estimate = best_estimate(draft)
+    if host_estimate is None or not host_estimate.fits:
         return False
-    vllm = estimated.estimate.serving
+    vllm = host_estimate.estimate.serving
     if vllm is not None and vllm.cache <= 0:
         return False
-    return room >= 1 or all(gpu.total <= room * gpu.card_gib for gpu in estimated.estimate.gpus if gpu.role != "server")
+    return room >= 1 or all(
+        gpu.total <= room * gpu.card_gib for gpu in host_estimate.estimate.gpus if gpu.role != "server"
+    )
 
 
-def _together(draft: Draft, estimated: HostEstimate, room: float) -> list[Fix]:
+def _together(draft: Draft, host_estimate: HostEstimate, room: float) -> list[Fix]:
     labels: list[str] = []
     values: dict[str, str] = {}
     for _ in range(4):
         saving = next(
-            ((fix, changed_draft) for fix, changed_draft in _savings(draft, estimated) if fix.label not in labels), None
+            ((fix, changed_draft) for fix, changed_draft in _savings(draft, host_estimate) if fix.label not in labels),
+            None,
         )
         if saving is None:
             return []
@@ -137,13 +142,13 @@ def _together(draft: Draft, estimated: HostEstimate, room: float) -> list[Fix]:
     return []
 
 
-def _savings(draft: Draft, estimated: HostEstimate) -> Iterator[tuple[Fix, Draft]]:
+def _savings(draft: Draft, host_estimate: HostEstimate) -> Iterator[tuple[Fix, Draft]]:
     """Yield each applicable way to save memory, with the changed draft."""
     grpo = draft.grpo
     if grpo.get("gradient_checkpointing") is False:
-        without = {name: value for name, value in grpo.items() if name != "gradient_checkpointing"}
-        yield Fix("Turn on gradient checkpointing", {"gradient_checkpointing": ""}), replace(draft, grpo=without)
-    yield from _smaller_batch(draft, estimated)
+        other_settings = {name: value for name, value in grpo.items() if name != "gradient_checkpointing"}
+        yield Fix("Turn on gradient checkpointing", {"gradient_checkpointing": ""}), replace(draft, grpo=other_settings)
+    yield from _smaller_batch(draft, host_estimate)
     yield from _shorter(draft)
     if draft.lora is None:
         yield Fix("Train a LoRA", {"use_lora": "on"}), replace(draft, lora=LoraSpec())
@@ -152,11 +157,11 @@ def _savings(draft: Draft, estimated: HostEstimate) -> Iterator[tuple[Fix, Draft
             yield Fix("Use 8-bit AdamW", {"optim": "adamw_8bit"}), changed_draft
 
 
-def _smaller_batch(draft: Draft, estimated: HostEstimate) -> Iterator[tuple[Fix, Draft]]:
-    """Yield the largest batch per process that fits, with more passes, so that a step has the same completions."""
+def _smaller_batch(draft: Draft, host_estimate: HostEstimate) -> Iterator[tuple[Fix, Draft]]:
+    """Yield the largest batch per process that fits, or 1, with more passes for the same completions per step."""
     if draft.value("steps_per_generation") or draft.value("generation_batch_size"):
         return
-    batch, passes = estimated.settings.batch, estimated.settings.passes
+    batch, passes = host_estimate.settings.batch, host_estimate.settings.passes
     sizes = [batch // divisor for divisor in range(2, batch + 1) if batch % divisor == 0]
     drafts = [(size, batch // size * passes) for size in sizes]
     for size, passes_ in drafts:
@@ -184,13 +189,13 @@ def _shorter(draft: Draft) -> Iterator[tuple[Fix, Draft]]:
 
 def _may_use_8bit_optimizer(draft: Draft) -> bool:
     hardware = draft.hardware
-    sharded = hardware is None or hardware.strategy not in (Strategy.NONE, Strategy.DDP)
-    installed = any(host.versions.get("bitsandbytes") for host in draft.hosts)
-    return installed and not sharded and "optim" not in draft.grpo
+    is_sharded = hardware is None or hardware.strategy not in (Strategy.NONE, Strategy.DDP)
+    is_installed = any(host.versions.get("bitsandbytes") for host in draft.hosts)
+    return is_installed and not is_sharded and "optim" not in draft.grpo
 
 
 def _profile_fix(draft: Draft, room: float) -> list[Fix]:
-    """Return a fix that chooses the fastest other profile that fits; [] if there is none."""
+    """Return a list with the fix that chooses the fastest other profile that fits, or [] if there is none."""
     for profile in sorted(draft.profiles, key=slowness):
         if draft.hardware is not None and profile.spec.profile == draft.hardware.profile:
             continue
@@ -203,9 +208,9 @@ def slowness(profile: OtherProfile) -> tuple[bool, bool, bool, bool]:
     """Return a sort key of the features that slow a profile down: an attached server, generation without vLLM,
     offloading to the host's memory, quantized weights."""
     spec, server = profile.spec, profile.spec.vllm_server
-    attached = bool(server and server.attached)
-    quantized = spec.quantization is not Quantization.NONE
-    return attached, spec.rollout is Rollout.TRANSFORMERS, spec.offload is not Offload.NONE, quantized
+    has_attached = bool(server and server.attached)
+    is_quantized = spec.quantization is not Quantization.NONE
+    return has_attached, spec.rollout is Rollout.TRANSFORMERS, spec.offload is not Offload.NONE, is_quantized
 
 
 def with_profile(draft: Draft, profile: OtherProfile) -> Draft:
@@ -215,7 +220,7 @@ def with_profile(draft: Draft, profile: OtherProfile) -> Draft:
 # --- vLLM -------------------------------------------------------------------------------------------------------------
 
 
-def _weights_over(draft: Draft, estimated: HostEstimate, vllm: Serving) -> Finding:
+def _weights_over(draft: Draft, host_estimate: HostEstimate, vllm: Serving) -> Finding:
     share = (draft.hardware and draft.hardware.vllm_share) or 0.0
     return stop(
         "profile",
@@ -226,8 +231,8 @@ def _weights_over(draft: Draft, estimated: HostEstimate, vllm: Serving) -> Findi
     )
 
 
-def _cache(draft: Draft, estimated: HostEstimate, vllm: Serving) -> Iterator[Finding]:
-    limit = longest(draft)
+def _cache(draft: Draft, host_estimate: HostEstimate, vllm: Serving) -> Iterator[Finding]:
+    limit = max_sequence_tokens(draft)
     if limit and vllm.tokens < limit:
         yield stop(
             "profile",
@@ -237,7 +242,7 @@ def _cache(draft: Draft, estimated: HostEstimate, vllm: Serving) -> Iterator[Fin
             *_profile_fix(draft, 1.0),
         )
         return
-    at_once = int(vllm.sequences(estimated.settings.length))
+    at_once = int(vllm.sequences(host_estimate.settings.length))
     completions = draft.batch.completions // max(_servers(draft), 1)
     if at_once < completions:
         yield note(
@@ -247,8 +252,8 @@ def _cache(draft: Draft, estimated: HostEstimate, vllm: Serving) -> Iterator[Fin
         )
 
 
-def longest(draft: Draft) -> int:
-    """Return the maximum number of tokens in a sequence for vLLM; 0 if it isn't known."""
+def max_sequence_tokens(draft: Draft) -> int:
+    """Return the maximum number of tokens in a sequence for vLLM, or 0 if it isn't known."""
     hardware = draft.hardware
     if hardware is None:
         return 0
@@ -269,12 +274,12 @@ def _servers(draft: Draft) -> int:
 # --- the host's memory ------------------------------------------------------------------------------------------------
 
 
-def _ram(estimated: HostEstimate) -> Iterator[Finding]:
-    ram_gib, needed_gib = estimated.host.ram_mib / 1024, estimated.estimate.ram_gib
+def _ram(host_estimate: HostEstimate) -> Iterator[Finding]:
+    ram_gib, needed_gib = host_estimate.host.ram_mib / 1024, host_estimate.estimate.ram_gib
     if ram_gib and needed_gib > ram_gib:
         yield stop(
             "profile",
-            f"The run needs about {needed_gib:.3g} GiB of memory on {estimated.host.name}, which has {ram_gib:.3g} "
+            f"The run needs about {needed_gib:.3g} GiB of memory on {host_estimate.host.name}, which has {ram_gib:.3g} "
             "GiB, so the kernel would kill the trainer.",
             "Train a LoRA, or choose a profile that offloads less.",
         )

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from controlplane.catalogue.hardware.shipped import SHIPPED
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.duration import room, work_of
-from runs.launch.preflight.estimating import everywhere, shape_for
+from runs.launch.preflight.estimating import on_each_host, shape_for
 from runs.launch.preflight.finding import Finding, Fix, note
-from runs.launch.preflight.memory import longest
+from runs.launch.preflight.memory import max_sequence_tokens
 from workers.contract.memory.room import Division, is_roomy, quickest
 from workers.contract.stack.step_time import step_s
 
@@ -44,19 +44,19 @@ class DivisionOffer:
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    quicker = offer(draft)
-    if quicker is None:
+    best = offer(draft)
+    if best is None:
         return
-    current, offered = quicker.current, quicker.offered
+    current, offered = best.current, best.offered
     share = "" if offered.share == current.share else f", vLLM’s share {offered.share:g}"
     yield note(
         "per_device_train_batch_size",
-        f"The GPUs have room for more: {_fullest(draft)} are used now, and {_fullest(quicker.draft)} would be with "
+        f"The GPUs have room for more: {_fullest(draft)} are used now, and {_fullest(best.draft)} would be with "
         f"{offered.micro_batch} completions per process in {_passes(offered)}{share}, instead of "
         f"{current.micro_batch} in {current.passes}. A step learns from the same completions.",
-        f"By the rule of thumb, a step then takes {quicker.offered_s:.2g} s instead of {quicker.current_s:.2g} s: "
-        f"{quicker.gain:.2g} times the steps per second.{_graphs(draft)}",
-        Fix(f"Use the memory: {offered.micro_batch} per process, {_passes(offered)}{share}", quicker.values),
+        f"By the rule of thumb, a step then takes {best.offered_s:.2g} s instead of {best.current_s:.2g} s: "
+        f"{best.gain:.2g} times the steps per second.{_graphs(draft)}",
+        Fix(f"Use the memory: {offered.micro_batch} per process, {_passes(offered)}{share}", best.values),
     )
 
 
@@ -76,8 +76,8 @@ def check_guide(draft: Draft) -> Iterator[Finding]:
 
 
 def offer(draft: Draft) -> DivisionOffer | None:
-    """Find the quickest division that fits each possible host; None if it is used already, gains too little, or isn't
-    known."""
+    """Find the quickest division that fits each possible host; return None if it is unknown, used already or gains too
+    little."""
     hardware, shape = draft.hardware, shape_for(draft.inspection)
     own_config = hardware is not None and hardware.deepspeed is not None  # its sizes must agree with the run's
     fixed_size = draft.value("steps_per_generation") or draft.value("generation_batch_size")
@@ -93,10 +93,10 @@ def offer(draft: Draft) -> DivisionOffer | None:
         changed_draft = _with_division(draft, division)
         work, estimates, profile = (
             work_of(changed_draft),
-            everywhere(changed_draft),
+            on_each_host(changed_draft),
             hardware.with_vllm_share(division.share),
         )
-        length, share_changed = longest(changed_draft), division.share != current.share
+        length, share_changed = max_sequence_tokens(changed_draft), division.share != current.share
         fits = all(is_roomy(host.estimate, longest=length, servers_too=share_changed) for host in estimates)
         if work is None or not estimates or not fits:
             return None
@@ -123,7 +123,7 @@ def _passes(division: Division) -> str:
 
 
 def _graphs(draft: Draft) -> str:
-    """Return a sentence on CUDA graphs, whose sizes follow from the step's completions; "" if the run starts no
+    """Return a sentence on CUDA graphs, whose sizes follow from the step's completions, or "" if the run starts no
     server or the profile wants all sizes."""
     server = draft.server
     if server is None or server.attached or server.all_graphs:
@@ -132,6 +132,6 @@ def _graphs(draft: Draft) -> str:
 
 
 def _fullest(draft: Draft) -> str:
-    gpus = [gpu for host in everywhere(draft) for gpu in host.estimate.gpus if gpu.role != "server"]
+    gpus = [gpu for host in on_each_host(draft) for gpu in host.estimate.gpus if gpu.role != "server"]
     gpu = max(gpus, key=lambda gpu: gpu.total / gpu.card_gib)
     return f"about {gpu.total:.3g} of {gpu.card_gib:.3g} GiB"

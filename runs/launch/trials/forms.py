@@ -11,7 +11,7 @@ from controlplane.catalogue.hardware.profile_pages.profile_words import STRATEGI
 from controlplane.catalogue.hardware.profiles import Profile, profile_of
 from runs.engine.hosts.view import HostView
 from runs.engine.sentences import counted
-from runs.launch.new_run.drafting import candidates
+from runs.launch.new_run.drafting import candidate_hosts
 from runs.launch.new_run.fields.choice_fields import model_name, offered_profiles, row_by_id, row_fields
 from runs.launch.trials.trials import TrialSetup, too_small
 from workers.contract.run.hardware import Quantization, Rollout, ServerSpec, WeightSync
@@ -64,7 +64,7 @@ class TrialForm(forms.Form):
 
     def clean_host(self) -> Host:
         host: Host = self.cleaned_data["host"]
-        [view] = candidates(host)
+        [view] = candidate_hosts(host)
         if not view.fresh:
             raise forms.ValidationError(f"{host.name} is unreachable, so profiles can't be tried there now.")
         if host.draining:
@@ -72,10 +72,10 @@ class TrialForm(forms.Form):
         return host
 
     def clean_profiles(self) -> Any:
-        chosen = self.cleaned_data["profiles"]
-        if len(chosen) > MAX_PROFILES:
+        profiles = self.cleaned_data["profiles"]
+        if len(profiles) > MAX_PROFILES:
             raise forms.ValidationError(f"Choose at most {MAX_PROFILES} profiles.")
-        return chosen
+        return profiles
 
     def setup(self) -> TrialSetup:
         values = self.cleaned_data
@@ -89,11 +89,11 @@ class TrialForm(forms.Form):
     def candidates(self) -> list[Candidate]:
         """List all profiles from small to large, those that fit the selected host first."""
         host = self.chosen_host()
-        view = candidates(host)[0] if host else None
+        view = candidate_hosts(host)[0] if host else None
         value = self["profiles"].value() or []
-        chosen = {str(pk) for pk in (value if isinstance(value, list | tuple) else [value])}
+        chosen_ids = {str(pk) for pk in (value if isinstance(value, list | tuple) else [value])}
         rows = (row for _, rows in group_profiles(offered_profiles()) for row in rows)
-        all_candidates = [_candidate(row, view, str(row.pk) in chosen) for row in rows]
+        all_candidates = [_candidate(row, view, str(row.pk) in chosen_ids) for row in rows]
         return sorted(all_candidates, key=lambda candidate: not candidate.fits)
 
 

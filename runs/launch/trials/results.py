@@ -109,9 +109,9 @@ def progress(trial: ProfileTrial) -> TrialProgress:
     hosts = {view.row.pk: view for view in host_views([run.host for run in runs if run.host][:1])}
     rows = _metric_rows(runs)
     results = [_of_run(trial, run, rows[run.pk], hosts) for run in runs]
-    results += [_refused(entry) for entry in trial.refused if isinstance(entry, dict)]
-    live = any(result.status in ACTIVE for result in results)
-    return TrialProgress(_with_best(results), live)
+    results += [_refused_result(entry) for entry in trial.refused if isinstance(entry, dict)]
+    is_live = any(result.status in ACTIVE for result in results)
+    return TrialProgress(_with_best(results), is_live)
 
 
 def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Mapping[int, HostView]) -> CandidateResult:
@@ -126,7 +126,7 @@ def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Map
         why=note,
         run=run,
         peaks=tuple(_peaks(run, attempt, rows, hosts)),
-        measured=_measured(train, attempt),
+        measured=_measured_times(train, attempt),
         receipt=attempt.receipt,
         use=_new_run_query(trial, run),
     )
@@ -153,33 +153,33 @@ def _peaks(run: Run, attempt: Attempt, rows: Sequence[MetricRow], hosts: Mapping
     return peaks.of_run(
         spec_of(run).hardware,
         placement,
-        measured=peaks.with_receipt(_largest(rows, "gpu/", "/memory_mib"), attempt.receipt),
-        reserved=_largest(rows, "memory/rank", "/reserved_mib"),
+        measured=peaks.with_receipt(_maxima_by_number(rows, "gpu/", "/memory_mib"), attempt.receipt),
+        reserved=_maxima_by_number(rows, "memory/rank", "/reserved_mib"),
         sizes={gpu.index: float(gpu.memory_mib) for gpu in view.gpus} if view else {},
     )
 
 
-def _largest(rows: Iterable[MetricRow], prefix: str, suffix: str) -> dict[int, float]:
+def _maxima_by_number(rows: Iterable[MetricRow], prefix: str, suffix: str) -> dict[int, float]:
     """Find the largest value of each metric `<prefix><number><suffix>`, by number."""
-    largest: dict[int, float] = {}
+    maxima: dict[int, float] = {}
     for row in rows:
         for name, value in row.values.items():
             middle = name.removeprefix(prefix).removesuffix(suffix)
             if f"{prefix}{middle}{suffix}" == name and middle.isdigit() and (size := number(value)) is not None:
-                largest[int(middle)] = max(size, largest.get(int(middle), 0.0))
-    return largest
+                maxima[int(middle)] = max(size, maxima.get(int(middle), 0.0))
+    return maxima
 
 
-def _measured(train: Sequence[MetricRow], attempt: Attempt) -> TrialTimes:
+def _measured_times(train: Sequence[MetricRow], attempt: Attempt) -> TrialTimes:
     """Derive a candidate's times from its steps. Tokens per second are those of the second step, or of both steps if it
     reuses the first one's completions."""
     steps = [row for row in train if row.step and number(row.values.get("step_time")) is not None]
     if not steps:
         return TrialTimes()
     first, second = steps[0], steps[-1]
-    launched = attempt.dispatched_at.timestamp() if attempt.dispatched_at else None
-    waited = first.t - launched if launched is not None else None
-    first_step = waited if waited is not None and waited >= 0 else None
+    launched_at = attempt.dispatched_at.timestamp() if attempt.dispatched_at else None
+    waited_s = first.t - launched_at if launched_at is not None else None
+    first_step = waited_s if waited_s is not None and waited_s >= 0 else None
     if first is second:
         return TrialTimes(first_step_s=first_step)
     (first_tokens, first_s), (tokens, seconds) = (
@@ -194,7 +194,7 @@ def _measured(train: Sequence[MetricRow], attempt: Attempt) -> TrialTimes:
 
 
 def _metric_rows(runs: Sequence[Run]) -> dict[str, list[MetricRow]]:
-    """Read all training rows, which so short a run never thins out, and the samples of runs without a receipt."""
+    """Read all training rows, none of which is deleted in so short a run, and the samples of runs without a receipt."""
     by_run: dict[str, list[MetricRow]] = {run.pk: [] for run in runs}
     open_runs = [run for run in runs if run.latest().receipt is None]
     rows = MetricRow.objects.filter(superseded=False).order_by("seq")
@@ -206,7 +206,7 @@ def _metric_rows(runs: Sequence[Run]) -> dict[str, list[MetricRow]]:
     return by_run
 
 
-def _refused(entry: dict[str, Any]) -> CandidateResult:
+def _refused_result(entry: dict[str, Any]) -> CandidateResult:
     profile_id = entry.get("profile")
     return CandidateResult(
         name=str(entry.get("name") or ""),
@@ -218,7 +218,7 @@ def _refused(entry: dict[str, Any]) -> CandidateResult:
 
 
 def _new_run_query(trial: ProfileTrial, run: Run) -> str:
-    chosen = {
+    choices = {
         "model": trial.model,
         "dataset_version": run.dataset_version_id,
         "reward_version": run.reward_version_id,
@@ -226,10 +226,10 @@ def _new_run_query(trial: ProfileTrial, run: Run) -> str:
         "host": run.host_id,
         "environment": run.environment_version_id,
     }
-    return urlencode({name: value for name, value in chosen.items() if value})
+    return urlencode({name: value for name, value in choices.items() if value})
 
 
 def _with_best(results: list[CandidateResult]) -> list[CandidateResult]:
     fitting = [result for result in results if result.fits == "yes" and result.measured.tokens_per_s]
-    best = max(fitting, key=lambda result: result.measured.tokens_per_s or 0.0, default=None)
-    return [dataclasses.replace(result, best=result is best) for result in results]
+    best_result = max(fitting, key=lambda result: result.measured.tokens_per_s or 0.0, default=None)
+    return [dataclasses.replace(result, best=result is best_result) for result in results]

@@ -62,10 +62,10 @@ def start(
 ) -> tuple[ProfileTrial, bool]:
     """Start a trial and its runs; return (trial, True), or (earlier trial, False) if the key was used before. Raises
     QueueFull if this user may not queue that many runs."""
-    chosen = list(profiles)
+    chosen_profiles = list(profiles)
     # Checked outside the transaction, which other writers wait for.
     [view] = host_views([setup.host])
-    candidates = [(row, refusal(row, setup, view)) for row in chosen]
+    candidates = [(row, refusal(row, setup, view)) for row in chosen_profiles]
 
     def make() -> ProfileTrial:
         trial = ProfileTrial.objects.create(
@@ -97,13 +97,13 @@ def is_of(trial: ProfileTrial, setup: TrialSetup, profiles: Iterable[HardwarePro
 def stop_all(trial: ProfileTrial, user: User) -> int:
     """Stop the runs that are still active, without a checkpoint, and return how many there were."""
     runs = queries.with_attempts(trial.runs.all())
-    active = [run.latest() for run in runs if run.latest().status in ACTIVE]
-    counts = stopping.request_stops(active, StopMode.NOW, user)
+    active_attempts = [run.latest() for run in runs if run.latest().status in ACTIVE]
+    counts = stopping.request_stops(active_attempts, StopMode.NOW, user)
     return counts.requested + counts.cancelled
 
 
 def refusal(row: HardwareProfile, setup: TrialSetup, view: HostView) -> Refusal | None:
-    """Check a candidate on this host with preflight and return why it can't be tried; None if it can."""
+    """Check a candidate on this host with preflight and return why it can't be tried, or None if it can."""
     try:
         profile = profile_of(row)
     except ContractError as error:
@@ -120,21 +120,21 @@ def refusal(row: HardwareProfile, setup: TrialSetup, view: HostView) -> Refusal 
 
 
 def too_small(profile: Profile, view: HostView) -> str:
-    """Describe the resources that the host lacks for this profile, even if all were free; "" if none."""
+    """Describe the resources that the host lacks for this profile, even if all were free; return "" if none."""
     need = leasing.need_of(profile.spec)
     gpus = need.gpus + need.server_gpus
     if gpus > len(view.gpus):
-        available = len(view.gpus) or "none"
-        return f"Needs {counted(gpus, 'GPU')}, but {view.name} has {available}."
-    placed = leasing.allocate(need, view.row, {})
-    return "" if not isinstance(placed, leasing.Shortage) else f"{placed.text[:1].upper()}{placed.text[1:]}."
+        gpu_count = len(view.gpus) or "none"
+        return f"Needs {counted(gpus, 'GPU')}, but {view.name} has {gpu_count}."
+    placement = leasing.allocate(need, view.row, {})
+    return "" if not isinstance(placement, leasing.Shortage) else f"{placement.text[:1].upper()}{placement.text[1:]}."
 
 
 def _launch(
     trial: ProfileTrial, setup: TrialSetup, candidates: Sequence[tuple[HardwareProfile, Refusal | None]], user: User
 ) -> None:
     # All or none, since a trial of only some of the candidates would compare less than was asked for.
-    limits.claim_room(user.pk, adding=sum(refused is None for _, refused in candidates))
+    limits.claim_room(user.pk, new_runs=sum(refused is None for _, refused in candidates))
     for row, refused in candidates:
         refused = refused or _submit(trial, setup, row, user)
         if refused is not None:
@@ -170,7 +170,7 @@ def _request(setup: TrialSetup, row: HardwareProfile, profile: Profile) -> Launc
 
 
 def key_of_page(setup: TrialSetup, profiles: Iterable[HardwareProfile], user: User, page: str) -> str | None:
-    """Hash user, page and values, by which a repeated submission is recognised; None without a page key."""
+    """Hash user, page and values, by which a repeated submission is recognised; return None without a page key."""
     if not page:
         return None
     environment = setup.environment_version and setup.environment_version.pk

@@ -14,7 +14,7 @@ from controlplane.platform.http.middleware import STOP_POLLING
 from runs.engine import queries
 from runs.engine.scheduling.limits import QueueFull
 from runs.engine.sentences import counted
-from runs.launch.new_run.drafting import candidates, known_models
+from runs.launch.new_run.drafting import candidate_hosts, known_models
 from runs.launch.new_run.fields.choice_fields import offered_datasets
 from runs.launch.trials import trials
 from runs.launch.trials.forms import TrialForm
@@ -36,11 +36,11 @@ def trial_new(request: HttpRequest) -> HttpResponseBase:
         setup, profiles, user = form.setup(), form.cleaned_data["profiles"], person(request)
         key = trials.key_of_page(setup, profiles, user, str(form.cleaned_data["key"]))
         try:
-            trial, fresh = trials.start(setup, profiles, user, key)
+            trial, is_new = trials.start(setup, profiles, user, key)
         except QueueFull as error:
             form.add_error(None, str(error))
             return _page(request, form, status=422)
-        if not fresh:
+        if not is_new:
             messages.info(request, "This trial was already started; here it is.")
         return redirect("trial", trial.pk)
     form = TrialForm(initial=_initial(request))
@@ -75,13 +75,13 @@ def trial_stop(request: HttpRequest, trial_id: int) -> HttpResponseBase:
 
 def _initial(request: HttpRequest) -> dict[str, Any]:
     """Collect initial values from the link, and otherwise choose the reachable host with the most GPUs."""
-    chosen: dict[str, Any] = {name: request.GET[name][:500] for name in FROM_LINKS if request.GET.get(name)}
-    chosen["profiles"] = [value[:20] for value in request.GET.getlist("profiles")][:100]
+    choices: dict[str, Any] = {name: request.GET[name][:500] for name in FROM_LINKS if request.GET.get(name)}
+    choices["profiles"] = [value[:20] for value in request.GET.getlist("profiles")][:100]
     if "host" not in request.GET:
-        usable = [view for view in candidates(None) if view.fresh and not view.row.draining]
-        best = max(usable, key=lambda view: len(view.gpus), default=None)
-        chosen["host"] = best.row.pk if best else None
-    return chosen | {name: pk for name, pk in _sole_choices().items() if name not in chosen}
+        usable = [view for view in candidate_hosts(None) if view.fresh and not view.row.draining]
+        best_host = max(usable, key=lambda view: len(view.gpus), default=None)
+        choices["host"] = best_host.row.pk if best_host else None
+    return choices | {name: pk for name, pk in _sole_choices().items() if name not in choices}
 
 
 def _sole_choices() -> dict[str, int]:
@@ -93,7 +93,7 @@ def _sole_choices() -> dict[str, int]:
 def _page(request: HttpRequest, form: TrialForm, status: int = 200) -> HttpResponse:
     context = {
         "form": form,
-        "models": known_models(candidates(form.chosen_host())),
+        "models": known_models(candidate_hosts(form.chosen_host())),
         "recent": queries.trials_for(request).prefetch_related("runs")[:MAX_RECENT],
     }
     return render(request, "launch/trials/new.html", context, status=status)

@@ -11,13 +11,13 @@ from django.utils import timezone
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.keyset import listed, whole
+from controlplane.platform.http.keyset import split_list, whole
 from runs.engine import queries
 from runs.engine.names import Parts, distinguish, own_words
 from runs.engine.sentences import counted
 from runs.insight.comparing import comparison
-from runs.insight.comparing.comparison import Chosen, ComparedMetric
-from runs.insight.comparing.curves import AXES, better, curves, finals
+from runs.insight.comparing.comparison import ChosenRuns, ComparedMetric
+from runs.insight.comparing.curves import AXES, better_direction, curves, final_values
 from runs.insight.metrics import step_time, waterfall
 from runs.pages.compare import prompts as compare_prompts
 from workers.contract.run.jobs import KINDS
@@ -35,7 +35,7 @@ NO_PROMPT = "No completions are stored for this run yet."
 def compare(request: HttpRequest) -> HttpResponse:
     if request.GET.get("add", "").strip():
         return redirect(f"{reverse('compare_runs')}?{_with_added(request)}")
-    chosen = comparison.chosen(request)
+    chosen = comparison.chosen_runs(request)
     metrics = comparison.metrics(chosen.runs)
     selected = comparison.shown_metrics(request, metrics)
     differing_settings, equal_count = comparison.differences(chosen.runs)
@@ -61,30 +61,31 @@ def compare(request: HttpRequest) -> HttpResponse:
 @require_safe
 def table(request: HttpRequest) -> HttpResponse:
     """Render the table of the runs' current state, which the page swaps in."""
-    return render(request, "pages/compare/_table.html", _table(comparison.chosen(request)))
+    return render(request, "pages/compare/_table.html", _table(comparison.chosen_runs(request)))
 
 
 @require_safe
 @gzip_page
 def series(request: HttpRequest) -> HttpResponse:
     """Send curves over the requested axis, and the final values of the metric `of`."""
-    chosen = comparison.chosen(request, MAX_CURVES)
-    x, of = request.GET.get("x", "step"), request.GET.get("of", "")
-    newest = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
+    chosen = comparison.chosen_runs(request, MAX_CURVES)
+    x, metric = request.GET.get("x", "step"), request.GET.get("of", "")
+    newest_seqs = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
     payload = curves(
         chosen.runs,
-        listed(request.GET.get("metrics", ""))[: comparison.MAX_METRICS],
+        split_list(request.GET.get("metrics", ""))[: comparison.MAX_METRICS],
         x=x if x in AXES else "step",
         points=whole(request, "points", 400, 2, 1000),
-        received={run: int(seq) for run, seq in newest.items() if seq.isdecimal()},
+        received={run: int(seq) for run, seq in newest_seqs.items() if seq.isdecimal()},
     )
-    with_finals = {**payload, "finals": finals(chosen.runs, of) if of else {}, "better": better(of)}
+    last_values = final_values(chosen.runs, metric) if metric else {}
+    with_finals = {**payload, "finals": last_values, "better": better_direction(metric)}
     return HttpResponse(msgspec.json.encode(with_finals), content_type="application/json")
 
 
 @require_safe
 def prompts(request: HttpRequest) -> HttpResponse:
-    chosen = comparison.chosen(request)
+    chosen = comparison.chosen_runs(request)
     row = whole(request, "row", -1, -1, 2**31 - 1)
     looks = comparison.looks(chosen.runs)
     prompt_answers = compare_prompts.answers(chosen.runs, row, request.GET.get("visit", ""))
@@ -101,26 +102,26 @@ def prompts(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def step_times(request: HttpRequest) -> HttpResponse:
-    chosen = comparison.chosen(request)
+    chosen = comparison.chosen_runs(request)
     looks = comparison.looks(chosen.runs)
     times = [(run, step_time.of_run(run)) for run in chosen.runs]
     rows = [{"run": run, "look": looks[run.pk], "time": time} for run, time in times if time is not None]
-    longest = max((time.seconds for _, time in times if time), default=0.0)
-    context = {"step_times": rows, "longest": longest, "apart": _apart(chosen)}
+    longest_s = max((time.seconds for _, time in times if time), default=0.0)
+    context = {"step_times": rows, "longest": longest_s, "apart": _apart(chosen)}
     return render(request, "pages/compare/_step_times.html", context)
 
 
 @require_safe
 def waterfalls(request: HttpRequest) -> HttpResponse:
-    chosen = comparison.chosen(request, MAX_WATERFALLS)
+    chosen = comparison.chosen_runs(request, MAX_WATERFALLS)
     looks = comparison.looks(chosen.runs)
     views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
-    longest = max((view.seconds for _, view in views), default=0.0)
-    context = {"views": views, "longest": longest, "beyond": chosen.beyond, "apart": _apart(chosen)}
+    longest_s = max((view.seconds for _, view in views), default=0.0)
+    context = {"views": views, "longest": longest_s, "beyond": chosen.beyond, "apart": _apart(chosen)}
     return render(request, "pages/compare/_waterfalls.html", context)
 
 
-def _table(chosen: Chosen) -> dict[str, Any]:
+def _table(chosen: ChosenRuns) -> dict[str, Any]:
     looks, now = comparison.looks(chosen.runs), timezone.now()
     rows = [
         {
@@ -136,7 +137,7 @@ def _table(chosen: Chosen) -> dict[str, Any]:
     return {"rows": rows, "apart": _apart(chosen), "begun": any(run.last_metrics for run in chosen.runs)}
 
 
-def _texts(chosen: Chosen, equal: int) -> dict[str, str]:
+def _texts(chosen: ChosenRuns, equal: int) -> dict[str, str]:
     has_several = len(chosen.runs) > 1
     heading = f"Compare {len(chosen.runs)} runs" if has_several else "Compare runs"
     names = ", ".join(run.name for run in chosen.runs[:2])
@@ -148,11 +149,11 @@ def _texts(chosen: Chosen, equal: int) -> dict[str, str]:
     }
 
 
-def _apart(chosen: Chosen) -> dict[str, Parts]:
+def _apart(chosen: ChosenRuns) -> dict[str, Parts]:
     return distinguish(run.name for run in chosen.runs)
 
 
-def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
+def _document(chosen: ChosenRuns, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
     looks = comparison.looks(chosen.runs)
     apart = _apart(chosen)
     return {
@@ -181,10 +182,10 @@ def _with_added(request: HttpRequest) -> str:
     """Return the query string with a run added, by its id or by its name (the newest run of that name)."""
     query = request.GET.copy()
     (entered,) = query.pop("add")[-1:]
-    word = entered.strip().replace("\0", "")
+    id_or_name = entered.strip().replace("\0", "")
     runs = queries.runs_for(request)
-    run = runs.filter(pk=word).first() or runs.filter(name=word).first()
-    query["runs"] = ",".join(filter(None, [query.get("runs", ""), run.pk if run else word.replace(",", " ")]))
+    run = runs.filter(pk=id_or_name).first() or runs.filter(name=id_or_name).first()
+    query["runs"] = ",".join(filter(None, [query.get("runs", ""), run.pk if run else id_or_name.replace(",", " ")]))
     return query.urlencode(safe="/,:")
 
 

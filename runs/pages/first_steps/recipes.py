@@ -65,7 +65,7 @@ class RecipeParts:
 
     @property
     def fit(self) -> dict[str, str]:
-        """Whether a reachable host fits, as css class, icon and text."""
+        """CSS class, icon and text that say whether a reachable host fits."""
         if not self.hosts:
             return {"css": "fit noted", "icon": "circle-x", "text": "No reachable host has everything it needs."}
         text = f"Fits {self.hosts[0]}{' and others' if len(self.hosts) > 1 else ''}."
@@ -88,15 +88,15 @@ class RecipeParts:
 
     @property
     def problem(self) -> str:
-        """Reason why the dataset could not be read; "" if it was read and needs a decision."""
+        """Reason why the dataset could not be read, or "" if it was read and needs a decision."""
         report = self.version.report if self.version else {}
         error = report.get("file_error") or report.get("mapped", {}).get("file_error") or {}
         return f"{error.get('message', '')} {error.get('advice', '')}".strip()
 
     @property
     def complete(self) -> bool:
-        ready = self.version is not None and self.version.status == DatasetVersion.READY
-        return ready and self.rewards is not None
+        is_ready = self.version is not None and self.version.status == DatasetVersion.READY
+        return is_ready and self.rewards is not None
 
     @property
     def address(self) -> str:
@@ -164,10 +164,10 @@ def find(slug: str) -> StarterRecipe | None:
 
 
 def all_recipes() -> list[RecipeParts]:
-    return sorted(fitted(parts(recipe) for recipe in RECIPES), key=lambda parts: not parts.hosts)
+    return sorted(with_fitting_hosts(parts(recipe) for recipe in RECIPES), key=lambda parts: not parts.hosts)
 
 
-def fitted(recipes: Iterable[RecipeParts]) -> list[RecipeParts]:
+def with_fitting_hosts(recipes: Iterable[RecipeParts]) -> list[RecipeParts]:
     """Return the recipes, each with the reachable hosts that have what it needs."""
     hosts = [host_facts(view, {}, {}) for view in host_views() if view.fresh]
     fitting = []
@@ -190,16 +190,17 @@ def parts(recipe: StarterRecipe) -> RecipeParts:
 
 
 def prepare(recipe: StarterRecipe, user: User) -> None:
-    """Create the missing parts of a recipe. Raises DatasetError if another user changes them at the same time."""
+    """Create a recipe's rewards and dataset if missing. Raises DatasetError if the dataset can't be created, for
+    example because another user is creating it."""
     existing = parts(recipe)
     if existing.rewards is None:
         saving.make(recipe.rewards, recipe.components, owner=user, description=f"For the recipe “{recipe.title}”.")
     if existing.version is None and not Dataset.objects.filter(name=recipe.dataset).exists():
         if recipe.source is not None:
-            actions.create_from_source(user, recipe.dataset, recipe.source, new=True, mapping=recipe.mapping)
+            actions.create_from_source(user, recipe.dataset, recipe.source, must_be_new=True, mapping=recipe.mapping)
             return
         file = BytesIO(sums(count=SUMS, seed=1).encode())
-        actions.create_from_upload(user, recipe.dataset, file, "sums.jsonl", new=True, mapping=recipe.mapping)
+        actions.create_from_upload(user, recipe.dataset, file, "sums.jsonl", must_be_new=True, mapping=recipe.mapping)
 
 
 def sums(*, count: int, seed: int) -> str:

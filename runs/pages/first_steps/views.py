@@ -28,14 +28,14 @@ from workers.contract.wire.names import Phase
 @require_safe
 def start(request: HttpRequest) -> HttpResponse:
     all_recipes, first_steps = recipes.all_recipes(), steps()
-    launched, ready = first_steps[-1]["is_done"], all(step["is_done"] for step in first_steps[:-1])
+    launched, is_ready = first_steps[-1]["is_done"], all(step["is_done"] for step in first_steps[:-1])
     context = {
         "steps": first_steps,
         "recipes": all_recipes,
-        "demo": demo_stages.preparing(),
+        "demo": demo_stages.current_stage(),
         # Suggest the recipe that fits, unless the user has data and rewards already.
-        "by_recipe": not launched and bool(all_recipes[0].hosts) and (all_recipes[0].complete or not ready),
-        "by_hand": not launched and ready and not all_recipes[0].complete,
+        "by_recipe": not launched and bool(all_recipes[0].hosts) and (all_recipes[0].complete or not is_ready),
+        "by_hand": not launched and is_ready and not all_recipes[0].complete,
     }
     return render(request, "pages/first_steps/start.html", context)
 
@@ -43,15 +43,15 @@ def start(request: HttpRequest) -> HttpResponse:
 @require_safe
 def demo(request: HttpRequest) -> HttpResponseBase:
     """Show how the demo is being prepared, then redirect to its run. The first sign-in link leads here."""
-    now, run = demo_stages.preparing(), demo_stages.newest()
+    now, run = demo_stages.current_stage(), demo_stages.newest_run()
     if now is None and run is not None:
         now = _starting(run)
-    whole = request.headers.get("HX-Request") != "true"
+    is_whole_page = request.headers.get("HX-Request") != "true"
     if now is None:
-        to = reverse("run", args=[run.pk]) if run else reverse("runs")
-        return redirect(to) if whole else HttpResponse(headers={"HX-Redirect": to})
+        address = reverse("run", args=[run.pk]) if run else reverse("runs")
+        return redirect(address) if is_whole_page else HttpResponse(headers={"HX-Redirect": address})
     context = {"steps": demo_stages.steps(now), "run": run if now.stage == Stage.START else None}
-    return render(request, "pages/first_steps/demo.html" if whole else "pages/first_steps/_demo.html", context)
+    return render(request, "pages/first_steps/demo.html" if is_whole_page else "pages/first_steps/_demo.html", context)
 
 
 def _starting(run: Run) -> DemoPreparing | None:
@@ -67,9 +67,9 @@ def _starting(run: Run) -> DemoPreparing | None:
 def recipe(request: HttpRequest, slug: str) -> HttpResponse:
     """Show a recipe. An htmx request gets only its parts, and is redirected to New run once the dataset has been
     read."""
-    parts = recipes.parts(_named(slug))
+    parts = recipes.parts(_recipe_or_404(slug))
     if request.headers.get("HX-Request") != "true":
-        return render(request, "pages/first_steps/recipe.html", {"parts": recipes.fitted([parts])[0]})
+        return render(request, "pages/first_steps/recipe.html", {"parts": recipes.with_fitting_hosts([parts])[0]})
     if parts.complete and person(request).may_operate:
         return HttpResponse(headers={"HX-Redirect": parts.address})
     status = 200 if parts.being_read else STOP_POLLING
@@ -79,7 +79,7 @@ def recipe(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 @operator_required
 def prepare(request: HttpRequest, slug: str) -> HttpResponseBase:
-    chosen_recipe = _named(slug)
+    chosen_recipe = _recipe_or_404(slug)
     try:
         recipes.prepare(chosen_recipe, person(request))
     except DatasetError as error:
@@ -88,7 +88,7 @@ def prepare(request: HttpRequest, slug: str) -> HttpResponseBase:
     return redirect(parts.address) if parts.complete else redirect("recipe", chosen_recipe.slug)
 
 
-def _named(slug: str) -> recipes.StarterRecipe:
+def _recipe_or_404(slug: str) -> recipes.StarterRecipe:
     starter = recipes.find(slug)
     if starter is None:
         raise Http404("There is no such recipe.")
@@ -99,7 +99,7 @@ def steps() -> list[dict[str, Any]]:
     datasets = Dataset.objects.filter(versions__status=DatasetVersion.READY).distinct().count()
     configs, runs, now = RewardConfig.objects.count(), Run.objects.count(), timezone.now()
     hosts = [host for host in Host.objects.all() if host.is_fresh(now)]
-    ready = [host.name for host in hosts if host.inventory.get("trainer") == "ready"]
+    ready_hosts = [host.name for host in hosts if host.inventory.get("trainer") == "ready"]
     data, rewards, hardware, launch = (
         "The prompts to learn from, with their answers.",
         "What makes one completion better than another.",
@@ -110,8 +110,8 @@ def steps() -> list[dict[str, Any]]:
         data = f"{counted(datasets, 'dataset')} to train on."
     if configs:
         rewards = f"{counted(configs, 'reward config')}."
-    if ready:
-        hardware = f"Ready to train: {', '.join(ready[:3])}{' …' if len(ready) > 3 else ''}."
+    if ready_hosts:
+        hardware = f"Ready to train: {', '.join(ready_hosts[:3])}{' …' if len(ready_hosts) > 3 else ''}."
     if runs:
         launch = f"{counted(runs, 'run')} so far."
     datasets_page = ("datasets", "Datasets") if datasets else ("dataset_upload", "Add a dataset")
@@ -119,7 +119,7 @@ def steps() -> list[dict[str, Any]]:
     return [
         _step("Data", "database", datasets > 0, data, *datasets_page),
         _step("Rewards", "scale", configs > 0, rewards, *rewards_page),
-        _step("Hardware", "cpu", bool(ready), hardware, "hardware", "Hardware"),
+        _step("Hardware", "cpu", bool(ready_hosts), hardware, "hardware", "Hardware"),
         _step("Launch", "circle-play", runs > 0, launch, "new_run", "New run"),
     ]
 

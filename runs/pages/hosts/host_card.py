@@ -26,7 +26,7 @@ class Button:
     url: str
     id: str
     tone: str = ""
-    """danger, quiet or ""."""
+    """`danger`, `quiet` or ""."""
 
 
 @dataclass(frozen=True)
@@ -80,28 +80,28 @@ class GpuTile:
         return self.gpu.busy and self.gpu.holder is None
 
 
-def host_card(host: HostView, user: User, taken: HostDiskUse | None = None) -> dict[str, Any]:
-    """Describe a host for its card. `taken` is None if the host has not measured its runs' disk use."""
-    stale, slots = _stale(host), () if host.gpus else host.slots
+def host_card(host: HostView, user: User, disk_use: HostDiskUse | None = None) -> dict[str, Any]:
+    """Describe a host for its card. `disk_use` is None if the host has not measured the disk use of its runs."""
+    notice, slots = _stale_notice(host), () if host.gpus else host.slots
     return {
         "id": host.row.pk,
         "name": host.name,
         "hardware": _hardware(host),
-        "css": "card host stale" if stale else "card host",
+        "css": "card host stale" if notice else "card host",
         "chips": list(_chips(host)),
         "buttons": list(_buttons(host)) if user.may_operate else [],
         "draining": host.row.draining,
-        "stale": stale,
+        "stale": notice,
         "quarantines": list(_quarantines(host, user)),
         "notices": list(_notices(host, user)),
         "gpus": list(map(GpuTile, host.gpus)),
         "slots": slots,
-        "idle_word": "unknown: unreachable" if stale else "free",
-        "last_seen": f"{'GPUs' if host.gpus else 'CPU slots'} as last seen" if stale and (host.gpus or slots) else "",
+        "idle_word": "unknown: unreachable" if notice else "free",
+        "last_seen": f"{'GPUs' if host.gpus else 'CPU slots'} as last seen" if notice and (host.gpus or slots) else "",
         "links": host.links,
         "summary": format_html_join(" · ", "{}", ((part,) for part in _summary(host))),
-        "facts": [list(_resources(host, user, taken)), list(_software(host, user))],
-        "taken": taken,
+        "facts": [list(_resources(host, user, disk_use)), list(_software(host, user))],
+        "taken": disk_use,
     }
 
 
@@ -141,7 +141,7 @@ def _buttons(host: HostView) -> Iterator[Button]:
         yield Button("Remove…", reverse("remove_host", args=[pk]), f"remove-{pk}")
 
 
-def _stale(host: HostView) -> str:
+def _stale_notice(host: HostView) -> str:
     if host.fresh:
         return ""
     if reason := membership.out_of_service(host.credential):
@@ -207,9 +207,9 @@ def _summary(host: HostView) -> Iterator[str]:
     yield counted(len(host.models), "model")
 
 
-def _resources(host: HostView, user: User, taken: HostDiskUse | None) -> Iterator[Fact]:
+def _resources(host: HostView, user: User, disk_use: HostDiskUse | None) -> Iterator[Fact]:
     yield _memory(host)
-    yield _disk(host, taken)
+    yield _disk(host, disk_use)
     if host.sharing:
         yield Fact("Runs folder", (f"shared with {', '.join(host.sharing)}",))
     yield Fact("CPU", (_cpu(host),))
@@ -243,16 +243,16 @@ def _memory(host: HostView) -> Fact:
     return Fact("Memory", (usage,), bar=host.memory_parts, total_mib=host.memory_mib)
 
 
-def _disk(host: HostView, taken: HostDiskUse | None) -> Fact:
+def _disk(host: HostView, disk_use: HostDiskUse | None) -> Fact:
     if host.disk_free_mib is None:
         return Fact("Disk", ("–",))
     if not host.disk_total_mib:
         return Fact("Disk", (format_html("{} free", mib(host.disk_free_mib)),))
     free_space = format_html("{} of {} free", mib(host.disk_free_mib), mib(host.disk_total_mib))
     texts, parts = [free_space], host.disk_parts
-    if taken is not None:
-        texts.append(_muted(f"{counted(taken.runs, 'run')} take {size_in_words(taken.bytes)}"))
-        runs = min(taken.bytes / 2**20, parts[0]["value"])
+    if disk_use is not None:
+        texts.append(_muted(f"{counted(disk_use.runs, 'run')} take {size_in_words(disk_use.bytes)}"))
+        runs = min(disk_use.bytes / 2**20, parts[0]["value"])
         parts = [{"label": "runs", "value": runs, "colour": "c1"}, {**parts[0], "value": parts[0]["value"] - runs}]
     return Fact("Disk", tuple(texts), bar=parts, total_mib=host.disk_total_mib)
 
@@ -311,8 +311,8 @@ def _boot(host: HostView) -> Iterator[str]:
 
 def _models(host: HostView) -> Iterator[str]:
     if not host.models:
-        where = f" in {', '.join(host.model_roots)}" if host.model_roots else ""
-        yield _muted(f"none found{where}")
+        location = f" in {', '.join(host.model_roots)}" if host.model_roots else ""
+        yield _muted(f"none found{location}")
     for model in host.models[:MODELS_LISTED]:
         yield format_html("<code>{}</code>", model)
     if len(host.models) > MODELS_LISTED:

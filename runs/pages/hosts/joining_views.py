@@ -46,7 +46,7 @@ class AddHostForm(forms.Form):
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def add(request: HttpRequest) -> HttpResponseBase:
-    """Create a join code and show its command once."""
+    """Show the form for adding a host; POST creates a join code and shows its command once."""
     form = AddHostForm(request.POST if request.method == "POST" else None)
     problem = host_redis.problem() or (no_users() if request.method == "POST" else "")
     if request.method != "POST" or problem or not form.is_valid():
@@ -78,7 +78,7 @@ def no_users() -> str:
 
 @require_safe
 @operator_required
-def added(request: HttpRequest, code_id: int) -> HttpResponse:
+def join_code_state(request: HttpRequest, code_id: int) -> HttpResponse:
     """Render the state of a join code; the page that shows its command polls it."""
     row = get_object_or_404(JoinCode, pk=code_id)
     host = next(iter(host_views(hosts_for(request).filter(name=row.used_by))), None) if row.used_by else None

@@ -30,25 +30,25 @@ def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
     context: dict[str, Any] = {"version": version, "dataset": version.dataset}
     if request.method == "GET":
         pk = whole(request, "inspection", 0, 0, 10**11)
-        return _answered(request, context, get_object_or_404(ModelInspection.objects.select_related("host"), pk=pk))
+        return _render(request, context, get_object_or_404(ModelInspection.objects.select_related("host"), pk=pk))
     model = request.POST.get("model", "").strip()[:MAX_MODEL_CHARS]
     host = _host(model)
     context |= {"model": model, "host": host}
     if not model or host is None:
         return render(request, "catalogue/datasets/_tokenizer.html", context)
     try:
-        return _answered(request, context, ask(host, model))
+        return _render(request, context, ask(host, model))
     except inspections.HostAway:
         return render(request, "catalogue/datasets/_tokenizer.html", context | {"away": True})
 
 
 def ask(host: Host, model: str) -> ModelInspection:
     """Ask a host for a model's tokenizer, or reuse a recent inspection if the tokenizer is stored. Raises
-    inspections.HostAway."""
-    return inspections.request_inspection(host, model, again=tokenizers.of_model(model) is None)
+    inspections.HostAway if the request can't be sent to the host."""
+    return inspections.request_inspection(host, model, force=tokenizers.of_model(model) is None)
 
 
-def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelInspection) -> HttpResponse:
+def _render(request: HttpRequest, context: dict[str, Any], inspection: ModelInspection) -> HttpResponse:
     tokenizer_file = tokenizers.of_model(inspection.model, inspection.revision) if inspection.answered_at else None
     context |= {
         "model": inspection.model,
@@ -56,7 +56,7 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
         "inspection": inspection,
         "overdue": inspections.is_overdue(inspection),
         "stored": tokenizer_file,
-        "coming": tokenizer_file is None and _coming(inspection),
+        "coming": tokenizer_file is None and _is_upload_expected(inspection),
         "note": tokenizers.note(inspection) if inspection.answered_at else "",
     }
     response = render(request, "catalogue/datasets/_tokenizer.html", context)
@@ -67,14 +67,14 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
     return response
 
 
-def _coming(inspection: ModelInspection) -> bool:
+def _is_upload_expected(inspection: ModelInspection) -> bool:
     # The upload arrives shortly after the response that announces it.
     is_recent = inspection.answered_at is not None and timezone.now() - inspection.answered_at <= MAX_UPLOAD_DELAY
     return is_recent and tokenizers.is_missing(inspection)
 
 
 def _host(model: str) -> Host | None:
-    """Choose a reachable host that has the model, otherwise any reachable host; None if there is none."""
+    """Choose a reachable host that has the model, otherwise any reachable host; return None if there is none."""
     hosts = [view for view in host_views() if view.fresh]
-    having = [view for view in hosts if model in view.models]
-    return next((view.row for view in (*having, *hosts)), None)
+    hosts_with_model = [view for view in hosts if model in view.models]
+    return next((view.row for view in (*hosts_with_model, *hosts)), None)

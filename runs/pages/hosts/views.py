@@ -29,8 +29,8 @@ def hardware(request: HttpRequest) -> HttpResponse:
     hosts = sorted(host_views(hosts_for(request)), key=lambda host: not host.fresh)
     queue = overview.queue()
     verdict = overview.verdict(hosts, len(queue))
-    taken = disk.of_hosts()
-    cards = [host_card(host, person(request), taken.get(host.row.pk)) for host in hosts]
+    disk_use = disk.of_hosts()
+    cards = [host_card(host, person(request), disk_use.get(host.row.pk)) for host in hosts]
     context = {
         "cards": cards,
         "queue": queue,
@@ -86,7 +86,7 @@ def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
-def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
+def allow_unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
     """Allow or forbid reward code on a host without a working sandbox, after a page that explains the consequences."""
     host = host_for(request, host_id)
     if request.method == "POST":
@@ -104,7 +104,7 @@ def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def price(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Set the price of an hour of one of a host's GPUs."""
+    """Set a host's price per GPU-hour."""
     host = host_for(request, host_id)
     form = PriceForm(request.POST if request.method == "POST" else None, instance=host)
     if request.method == "POST" and form.is_valid():

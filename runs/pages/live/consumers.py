@@ -43,7 +43,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         self.spawn(self._stay_signed_in())
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Answer pings and pass other messages to `hear`. Pages send pings to detect a dead network, which closes no
+        """Answer pings and pass other messages to `hear`. Pages send pings because a dead network doesn't close a
         socket."""
         message = _message(text_data)
         if message.get("type") == "ping":
@@ -103,7 +103,7 @@ class RunConsumer(SignedInConsumer):
 
     async def begin(self) -> None:
         run_id = self.scope["url_route"]["kwargs"]["run_id"]
-        after_seq = _whole(self.scope["query_string"], "after")
+        after_seq = _whole_number(self.scope["query_string"], "after")
         cursors = await from_store(lambda: frames.start(run_id, after_seq))
         if cursors is None:
             await self.close(NO_SUCH_RUN)
@@ -170,7 +170,7 @@ def still_signed_in(session_key: str | None, user_id: int) -> bool:
     return constant_time_compare(data.get(HASH_SESSION_KEY, ""), user.get_session_auth_hash())
 
 
-def _whole(query_string: bytes, name: str) -> int:
+def _whole_number(query_string: bytes, name: str) -> int:
     try:
         return max(0, int(parse_qs(query_string.decode()).get(name, ["0"])[0]))
     except ValueError:

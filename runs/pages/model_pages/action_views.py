@@ -11,7 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.platform.accounts import vault
 from controlplane.platform.accounts.roles import admin_required, operator_required, person
 from controlplane.platform.http.form_pages import form_page
-from controlplane.platform.http.streams import resumable_answer
+from controlplane.platform.http.streams import resumable_response
 from runs.engine import deletions
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.checkpoints import Checkpoint
@@ -117,7 +117,7 @@ def download(request: HttpRequest, event_id: int, job_id: str) -> HttpResponseBa
         raise Http404("This archive no longer exists. Start the download again on the model's page.")
     name = f"{archives.name_of(model.checkpoint)}.tar"
     etag = f'"{job.pk}-{stored_archive.size}"'
-    return resumable_answer(request, stored_archive.path.open("rb"), "application/x-tar", save_as=name, etag=etag)
+    return resumable_response(request, stored_archive.path.open("rb"), "application/x-tar", save_as=name, etag=etag)
 
 
 @require_http_methods(["GET", "POST"])
@@ -140,11 +140,11 @@ def push(request: HttpRequest, event_id: int) -> HttpResponseBase:
     return form_page(request, "pages/model_pages/push.html", context)
 
 
-def _start(request: HttpRequest, event_id: int, past: str, start: Callable[[Checkpoint], object]) -> HttpResponseBase:
-    """Start a job on a model, then redirect to its page. `past` is the participle for the error message."""
+def _start(request: HttpRequest, event_id: int, verb: str, start: Callable[[Checkpoint], object]) -> HttpResponseBase:
+    """Start a job on a model, then redirect to its page. `verb` is a past participle for the error message."""
     model = catalogue.model_for(request, event_id)
     try:
         start(model.checkpoint)
     except (ContractError, QueueFull) as error:
-        messages.error(request, f"This can't be {past}: {error}")
+        messages.error(request, f"This can't be {verb}: {error}")
     return redirect("model", event_id)

@@ -61,14 +61,14 @@ def text(checkpoint: Checkpoint) -> str:
 
 def hub_id(path: str) -> str:
     """Return the hub id of a model given as a hub id or as a folder of the hub's cache, or "" for any other folder."""
-    if cached := _CACHED.search(path):
-        return f"{cached['owner']}/{cached['name']}"
+    if match := _CACHED.search(path):
+        return f"{match['owner']}/{match['name']}"
     return path if _HUB_ID.fullmatch(path) else ""
 
 
 def base_name(checkpoint: Checkpoint) -> str:
     """Return the public name of the base model: its hub id, or the last part of its folder."""
-    return _public(_base(checkpoint.run.source or checkpoint.run))
+    return _public_name(_base(checkpoint.run.source or checkpoint.run))
 
 
 def _head(checkpoint: Checkpoint, run: Run) -> list[str]:
@@ -109,7 +109,7 @@ def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
         ("Started", _date(started_at)),
         ("Saved", _date(checkpoint.event.at)),
         ("Base model", _base_link(run) + (f", revision {_plain(revision)}" if revision else "")),
-        ("Began with", _beginning(run)),
+        ("Began with", _starting_model(run)),
         ("Dataset", f"{_plain(data.get('name'))}, version {data.get('version')}, {data.get('rows')} rows"),
         ("sha256 of the rows", f"`{re.sub(r'[^0-9a-f]', '', str(data.get('sha256')))}`"),
         ("Hardware profile", f"{_plain(hardware.get('profile'))}{_gpus(run)}"),
@@ -235,15 +235,15 @@ def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
 def _base(run: Run) -> str:
     """Return the hub id or folder of the model at the start of the lineage, since a run may train another run's
     model."""
-    visited: set[str] = set()
+    visited_ids: set[str] = set()
     path = str(part(run.spec, "model").get("path", ""))
-    while (source := checkpoints.by_folder(path)) and source.run.pk not in visited:
-        visited.add(source.run.pk)
+    while (source := checkpoints.by_folder(path)) and source.run.pk not in visited_ids:
+        visited_ids.add(source.run.pk)
         path = str(part(source.run.spec, "model").get("path", ""))
     return hub_id(path) or path
 
 
-def _public(base: str) -> str:
+def _public_name(base: str) -> str:
     return hub_id(base) or base.rstrip("/").rpartition("/")[2]
 
 
@@ -252,11 +252,11 @@ def _base_link(run: Run) -> str:
     base = _base(run)
     if hub_id(base):
         return f"[{_plain(base)}](https://huggingface.co/{base})"
-    return f"{_plain(_public(base))} (a local folder)"
+    return f"{_plain(_public_name(base))} (a local folder)"
 
 
-def _beginning(run: Run) -> str:
-    """Return the name of the other run's saved model that this run started from, or "" if there is none."""
+def _starting_model(run: Run) -> str:
+    """Return the name of another run's saved model from which this run started, or "" if there is none."""
     spec = run.spec
     source = checkpoints.by_folder(str(spec.get("start_from") or part(spec, "model").get("path", "")))
     if source is None or source.run == run:
@@ -276,8 +276,8 @@ def _hub_dataset(version: DatasetVersion) -> str:
 
 def _gpus(run: Run) -> str:
     for attempt in run.attempts.select_related("host").order_by("-number"):
-        announced = attempt.host.inventory.get("gpus") or () if attempt.host else ()
-        names = [str(gpu.get("name")) for gpu in announced if gpu.get("index") in attempt.gpus]
+        announced_gpus = attempt.host.inventory.get("gpus") or () if attempt.host else ()
+        names = [str(gpu.get("name")) for gpu in announced_gpus if gpu.get("index") in attempt.gpus]
         if names:
             return ", " + ", ".join(f"{names.count(name)} × {_plain(name)}" for name in dict.fromkeys(names))
     return ""
@@ -292,8 +292,8 @@ def _table(rows: Iterable[tuple[str, ...]], *heads: str) -> list[str]:
 def _plain(value: object) -> str:
     """Escape a string for one line: no Markdown, no links, no characters that reverse or hide others."""
     line = " ".join(str(value).split())
-    visible = "".join(sign for sign in line if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
-    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", visible)
+    visible_text = "".join(sign for sign in line if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
+    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", visible_text)
 
 
 def _value(value: object) -> str:

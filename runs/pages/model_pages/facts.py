@@ -20,17 +20,17 @@ def quality_facts(model: SavedModel, quality: Quality, newest: EvaluationResult 
     """Yield the facts about a model's quality. `newest` is the newest evaluation of the model itself."""
     run = reverse("run", args=[model.trained_by.pk])
     steps = model.trained_by.max_steps
-    yield "Step", _beside(sig(model.checkpoint.step, 9), f"of {sig(steps, 9)}" if steps else "")
+    yield "Step", _append(sig(model.checkpoint.step, 9), f"of {sig(steps, 9)}" if steps else "")
     for index, (label, value) in enumerate(quality.figures):
         gain = quality.gain if index == 0 else None
-        yield label, _beside(sig(value), "" if gain is None else f"{change(gain)} since the start", GAIN)
+        yield label, _append(sig(value), "" if gain is None else f"{change(gain)} since the start", GAIN_HELP)
     if quality.last is not None:
         rewards = link(f"{run}?tab=charts", f"last {sig(quality.last)}, best {sig(quality.best)}")
-        yield "Run’s reward", _beside(rewards, f"at step {sig(quality.best_step, 9)}")
+        yield "Run’s reward", _append(rewards, f"at step {sig(quality.best_step, 9)}")
     yield "Evaluation", _evaluation(newest)
     if quality.health:
         findings = quality.health.findings
-        yield "Run’s health", _beside(link(run, quality.health.word), findings[0]["title"] if findings else "")
+        yield "Run’s health", _append(link(run, quality.health.word), findings[0]["title"] if findings else "")
 
 
 def model_facts(model: SavedModel) -> Iterator[Fact]:
@@ -92,7 +92,7 @@ def why_unusable(model: SavedModel) -> str | SafeString:
     return "A host refused to use this checkpoint: a file is missing or truncated, or it doesn’t fit the run."
 
 
-GAIN = "Mean of the 10 steps up to this model minus mean of the first 10"
+GAIN_HELP = "Mean of the 10 steps up to this model minus mean of the first 10"
 
 
 def _evaluation(newest: EvaluationResult | None) -> str | SafeString:
@@ -101,10 +101,10 @@ def _evaluation(newest: EvaluationResult | None) -> str | SafeString:
     run = reverse("run", args=[newest.run.pk])
     if newest.live:
         return link(run, "in progress")
-    solved = format_html("pass@1 {}, ", percent(newest.pass_1)) if newest.pass_1 is not None else ""
-    figures = format_html("{}reward {}", solved, fixed(newest.reward))
+    pass_rate = format_html("pass@1 {}, ", percent(newest.pass_1)) if newest.pass_1 is not None else ""
+    figures = format_html("{}reward {}", pass_rate, fixed(newest.reward))
     gain = change(newest.gain.mean) if newest.gain else ""
-    return _beside(link(f"{run}?tab=completions", figures), gain, "Change in reward from the model before training")
+    return _append(link(f"{run}?tab=completions", figures), gain, "Change in reward from the model before training")
 
 
 def _folder(path: str) -> SafeString:
@@ -117,7 +117,7 @@ def _folder(path: str) -> SafeString:
     )
 
 
-def _beside(text: str | SafeString, detail: str, title: str = "") -> SafeString:
-    titled = format_html(' title="{}"', title) if title else ""
-    muted = format_html(' <span class="muted"{}>{}</span>', titled, detail) if detail else ""
-    return format_html("{}{}", text, muted)
+def _append(text: str | SafeString, detail: str, title: str = "") -> SafeString:
+    title_attribute = format_html(' title="{}"', title) if title else ""
+    detail_html = format_html(' <span class="muted"{}>{}</span>', title_attribute, detail) if detail else ""
+    return format_html("{}{}", text, detail_html)

@@ -62,41 +62,41 @@ def models(request: HttpRequest) -> HttpResponse:
 @require_safe
 def model(request: HttpRequest, event_id: int) -> HttpResponse:
     """Show a model; an htmx request gets only the jobs, until all have ended, and reloads the page after a deletion."""
-    saved = catalogue.model_for(request, event_id)
-    jobs = job_results.of_checkpoint(saved.checkpoint)
-    live = any(job.live for job in jobs) or saved.checkpoint.is_being_deleted
+    saved_model = catalogue.model_for(request, event_id)
+    jobs = job_results.of_checkpoint(saved_model.checkpoint)
+    is_live = any(job.live for job in jobs) or saved_model.checkpoint.is_being_deleted
     context = {
-        "model": saved,
-        "run": saved.run,
-        "checkpoint": saved.checkpoint,
-        "has_turns": conversation.turns_of(saved.checkpoint).exists(),
+        "model": saved_model,
+        "run": saved_model.run,
+        "checkpoint": saved_model.checkpoint,
+        "has_turns": conversation.turns_of(saved_model.checkpoint).exists(),
         "jobs": jobs,
-        "live": live,
+        "live": is_live,
         "benchmarks": job_results.of_benchmarks(jobs),
         "may_operate": person(request).may_operate,
         "may_administer": person(request).may_administer,
-        "merge": {"refusal": model_jobs.merge_problem(saved.checkpoint), "choices": model_jobs.DTYPES},
+        "merge": {"refusal": model_jobs.merge_problem(saved_model.checkpoint), "choices": model_jobs.DTYPES},
     }
     asked_again = request.headers.get("HX-Request") == "true"
-    if asked_again and "going" in request.GET and not saved.checkpoint.is_being_deleted:
+    if asked_again and "going" in request.GET and not saved_model.checkpoint.is_being_deleted:
         return HttpResponse(headers={"HX-Refresh": "true"})
-    if person(request).may_operate and not saved.checkpoint.removed and not (asked_again and live):
+    if person(request).may_operate and not saved_model.checkpoint.removed and not (asked_again and is_live):
         context["deletion"] = {
-            "obstacles": list(deletions.obstacles(saved.checkpoint)),
-            "consequences": list(deletions.consequences(saved.checkpoint)),
+            "obstacles": list(deletions.obstacles(saved_model.checkpoint)),
+            "consequences": list(deletions.consequences(saved_model.checkpoint)),
         }
     if asked_again:
         context["asked_again"] = True
-        return render(request, "pages/model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
-    return render(request, "pages/model_pages/model.html", context | _whole_page(saved))
+        return render(request, "pages/model_pages/_jobs.html", context, status=200 if is_live else STOP_POLLING)
+    return render(request, "pages/model_pages/model.html", context | _whole_page(saved_model))
 
 
-def _whole_page(saved: SavedModel) -> dict[str, Any]:
-    checkpoint = saved.checkpoint
-    of_run = evaluation_results.of_run(saved.trained_by)
+def _whole_page(saved_model: SavedModel) -> dict[str, Any]:
+    checkpoint = saved_model.checkpoint
+    of_run = evaluation_results.of_run(saved_model.trained_by)
     evaluations = [result for result in of_run if result.folder in ("", checkpoint.folder)]
     own_evaluations = [result for result in evaluations if result.folder and (result.live or result.ended_well)]
-    newest = max(own_evaluations, key=lambda result: result.run.created_at, default=None)
+    newest_evaluation = max(own_evaluations, key=lambda result: result.run.created_at, default=None)
     failure = f"The model wasn't deleted: {checkpoint.deletion.data.get('problem', '')}" if checkpoint.deletion else ""
     convertible = bool(model_jobs.converting_hosts(checkpoint))
     return {
@@ -105,10 +105,10 @@ def _whole_page(saved: SavedModel) -> dict[str, Any]:
         "benchmark_examples": USUAL_BENCHMARK_EXAMPLES,
         "evaluations": [("Before training" if result.step is None else "This model", result) for result in evaluations],
         "chat_css": "primary" if checkpoint.usable else "",
-        "warning": facts.why_unusable(saved) or failure,
+        "warning": facts.why_unusable(saved_model) or failure,
         "fact_cards": [
-            ("quality", "Quality", facts.quality_facts(saved, quality.of(saved), newest)),
-            ("facts", "Model", facts.model_facts(saved)),
-            ("lineage", "Lineage", facts.lineage_facts(saved, catalogue.siblings(saved))),
+            ("quality", "Quality", facts.quality_facts(saved_model, quality.of(saved_model), newest_evaluation)),
+            ("facts", "Model", facts.model_facts(saved_model)),
+            ("lineage", "Lineage", facts.lineage_facts(saved_model, catalogue.siblings(saved_model))),
         ],
     }

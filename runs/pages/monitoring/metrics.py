@@ -41,26 +41,26 @@ class _MetricFigures(Collector):
         yield CounterMetricFamily("grpo_ingest_lines", "Lines of supervisors that are stored", value=stored_lines)
         yield from _hosts(self._now)
         yield from _leases()
-        yield from _measured()
+        yield from _duration_metrics()
         yield _gauge("grpo_tick_timestamp_seconds", "When the last tick ended", [], [((), ticked_at() or 0.0)])
 
 
 def _runs(now: datetime) -> Iterator[Metric]:
-    newest = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]
+    newest_status = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]
     counts = dict(
-        Run.objects.annotate(now=Subquery(newest))
+        Run.objects.annotate(now=Subquery(newest_status))
         .order_by()
         .values_list("now")
         .annotate(runs=Count("pk", distinct=True))
     )
     by_status = [((str(status),), float(counts.get(status, 0))) for status in RunStatus]
     yield _gauge("grpo_runs", "Runs by the status of their latest attempt", ["status"], by_status)
-    queued = Attempt.objects.filter(status=RunStatus.QUEUED)
-    yield _single("grpo_queue_length", "Attempts that wait for a host", queued.count())
-    since = queued.aggregate(since=Min("created_at"))["since"]
+    queued_attempts = Attempt.objects.filter(status=RunStatus.QUEUED)
+    yield _single("grpo_queue_length", "Attempts that wait for a host", queued_attempts.count())
+    since = queued_attempts.aggregate(since=Min("created_at"))["since"]
     yield _single("grpo_queue_longest_wait_seconds", "Time that the oldest queued attempt has waited", _age(since, now))
-    live = Attempt.objects.filter(status__in=ON_HOST, claimed_at__isnull=False)
-    heard_at = live.aggregate(heard=Min("last_seen_at"))["heard"]
+    live_attempts = Attempt.objects.filter(status__in=ON_HOST, claimed_at__isnull=False)
+    heard_at = live_attempts.aggregate(heard=Min("last_seen_at"))["heard"]
     yield _single(
         "grpo_sync_lag_seconds", "Time since the live supervisor silent for longest was heard", _age(heard_at, now)
     )
@@ -96,13 +96,13 @@ def _leases() -> Iterator[Metric]:
     counts = Counter((host, resource.partition(":")[0], state) for host, resource, state in open_leases)
     rows = [(labels, float(count)) for labels, count in sorted(counts.items())]
     yield _gauge("grpo_leases", "Leases that aren't released", ["host", "kind", "state"], rows)
-    quarantined = sum(
+    quarantined_count = sum(
         count for (_, kind, state), count in counts.items() if kind == "gpu" and state == Lease.QUARANTINED
     )
-    yield _single("grpo_gpus_quarantined", "GPUs that weren't proved free after a run", quarantined)
+    yield _single("grpo_gpus_quarantined", "GPUs that weren't proved free after a run", quarantined_count)
 
 
-def _measured() -> Iterator[Metric]:
+def _duration_metrics() -> Iterator[Metric]:
     histograms = measured.histograms()
     for name, (metric, help_text) in _MEASURED.items():
         family = HistogramMetricFamily(metric, help_text)

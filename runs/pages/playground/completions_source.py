@@ -23,7 +23,7 @@ from runs.engine.records import SampleRow
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.groups import completions as completions_of
-from runs.insight.completions.reading import Steps, steps, valid
+from runs.insight.completions.reading import Steps, steps, valid_groups
 from runs.insight.scoring import rows
 from workers.rewards.reward import Completion
 
@@ -102,27 +102,27 @@ class CompletionSource:
 
 
 def read(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
-    """Read the source that the fields of a form or an address identify: from=, and version= sample= | run= step= group=
-    | prompt= answer= tests=. Missing fields fall back to what exists."""
+    """Read the source that the fields of a form or an address identify: `from`, and `version` and `sample`, or `run`,
+    `step` and `group`, or `prompt`, `answer` and `tests`. Missing fields fall back to what exists."""
     kind = fields.get("from", "")
     if kind == SourceKind.RUN:
-        return _of_run(request, fields)
+        return _from_run(request, fields)
     if kind == SourceKind.HAND:
-        return _of_hand(fields)
-    return _of_dataset(request, fields)
+        return _from_entry(fields)
+    return _from_dataset(request, fields)
 
 
-def written(source: CompletionSource, texts: Sequence[str], of: Sequence[str]) -> dict[int, Completion]:
-    """Return the completions to score by their index on the page, counted from 0. `of` holds the numbers of the stored
-    ones. Empty new completions are skipped."""
-    numbers = [*of, *[""] * len(texts)]
+def to_score(source: CompletionSource, texts: Sequence[str], stored_numbers: Sequence[str]) -> dict[int, Completion]:
+    """Return the completions to score by their index on the page, counted from 0. `stored_numbers` holds the numbers of
+    the stored ones, "" for new ones. Empty new completions are skipped."""
+    numbers = [*stored_numbers, *[""] * len(texts)]
     completions = {}
     for index, (text, number) in enumerate(zip(texts[:MAX_COMPLETIONS], numbers, strict=False)):
-        plain, stored = _BREAK.sub("\n", text), source.stored.get(number)
-        if stored is not None and plain == _as_shown(stored.text):
-            completions[index] = stored
-        elif plain.strip() or stored is not None:
-            completions[index] = Completion(plain[:EDITABLE_CHARS])
+        plain_text, stored_completion = _BREAK.sub("\n", text), source.stored.get(number)
+        if stored_completion is not None and plain_text == _as_shown(stored_completion.text):
+            completions[index] = stored_completion
+        elif plain_text.strip() or stored_completion is not None:
+            completions[index] = Completion(plain_text[:EDITABLE_CHARS])
     return completions
 
 
@@ -135,7 +135,7 @@ def runs_with_completions(request: HttpRequest, phrase: str) -> QuerySet[Run]:
     return matches[:RUNS]
 
 
-def suggested(row: Mapping[str, Any]) -> list[str]:
+def suggest_completions(row: Mapping[str, Any]) -> list[str]:
     """Suggest four completions: a right one, one with the wrong format, one with a wrong answer, and one with neither
     right."""
     answer = row.get("answer")
@@ -144,7 +144,7 @@ def suggested(row: Mapping[str, Any]) -> list[str]:
     return [
         f"<think>\n{thought}\n</think>\n<answer>{right_answer}</answer>",
         f"The answer is {right_answer}",
-        f"<think>\n{thought}\n</think>\n<answer>{_wrong(right_answer)}</answer>",
+        f"<think>\n{thought}\n</think>\n<answer>{_wrong_answer(right_answer)}</answer>",
         "I don't know.",
     ]
 
@@ -166,7 +166,7 @@ def stored_row(group: SampleRow) -> dict[str, Any]:
     }
 
 
-def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
+def _from_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
     versions = ready_versions(request)
     version = versions.filter(pk=number(fields.get("version")) or 0).first() or versions.first()
     place = rows.row_at(version, number(fields.get("sample")) or 0)
@@ -174,7 +174,7 @@ def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSo
         SourceKind.DATASET,
         place.row,
         rows.shown_prompt(place.row),
-        offered=[OfferedCompletion(text) for text in suggested(place.row)],
+        offered=[OfferedCompletion(text) for text in suggest_completions(place.row)],
         problem=place.problem,
         version=version,
         index=place.index,
@@ -182,7 +182,7 @@ def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSo
     )
 
 
-def _of_hand(fields: Mapping[str, Any]) -> CompletionSource:
+def _from_entry(fields: Mapping[str, Any]) -> CompletionSource:
     prompt, answer = (str(fields.get(name) or "")[:EDITABLE_CHARS] for name in ("prompt", "answer"))
     lines = _BREAK.sub("\n", str(fields.get("tests") or ""))[:EDITABLE_CHARS].split("\n")
     row = {
@@ -194,7 +194,7 @@ def _of_hand(fields: Mapping[str, Any]) -> CompletionSource:
     return CompletionSource(SourceKind.HAND, row, prompt, [OfferedCompletion(""), OfferedCompletion("")])
 
 
-def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
+def _from_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource:
     source = CompletionSource(SourceKind.RUN, dict(rows.EXAMPLE_ROW), "", [])
     run_id = str(fields.get("run") or "")
     if not run_id:
@@ -206,13 +206,13 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
         return source
     source.run = run
     group_id = number(fields.get("group"))
-    group = valid(run).filter(pk=group_id).first() if group_id is not None else None
+    group = valid_groups(run).filter(pk=group_id).first() if group_id is not None else None
     source.steps = steps(run, group.step if group else number(fields.get("step")))
     if source.steps.step is None:
         source.add_problem("This run has no completions yet.")
         return source
     # The `data` of all groups is megabytes, so read only that of the displayed group.
-    source.groups = list(valid(run).filter(step=source.steps.step).order_by("pk").defer("data")[:GROUPS])
+    source.groups = list(valid_groups(run).filter(step=source.steps.step).order_by("pk").defer("data")[:GROUPS])
     if group_id is not None and group is None:
         source.add_problem(
             "That group no longer exists: it was too old, or a resume discarded its step. Another one is shown."
@@ -223,8 +223,8 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> CompletionSource
 
 
 def _load_group(source: CompletionSource, group: SampleRow | None) -> None:
-    stored = completions_of(group.data) if group else []
-    if group is None or not any(item.text is not None for item in stored):
+    stored_completions = completions_of(group.data) if group else []
+    if group is None or not any(item.text is not None for item in stored_completions):
         source.group = group
         source.add_problem("The completions of this step are no longer stored, only their scores.")
         return
@@ -237,12 +237,12 @@ def _load_group(source: CompletionSource, group: SampleRow | None) -> None:
             reason = search.problem or f"{run.dataset_version} has no row {group.row}."
             source.add_problem(f"{reason} Only the prompt and the answer that the run stored are known.")
     source.prompt = rows.shown_prompt(source.row)
-    if len(stored) > MAX_COMPLETIONS:
-        source.add_problem(f"Only the first {MAX_COMPLETIONS} of its {len(stored)} completions are shown.")
-    for item in stored[:MAX_COMPLETIONS]:
-        source.stored[str(item.number)] = full = completion(item)
-        text = _as_shown(full.text)
-        length = len(full.text) if len(full.text) > EDITABLE_CHARS else 0
+    if len(stored_completions) > MAX_COMPLETIONS:
+        source.add_problem(f"Only the first {MAX_COMPLETIONS} of its {len(stored_completions)} completions are shown.")
+    for item in stored_completions[:MAX_COMPLETIONS]:
+        source.stored[str(item.number)] = full_completion = completion(item)
+        text = _as_shown(full_completion.text)
+        length = len(full_completion.text) if len(full_completion.text) > EDITABLE_CHARS else 0
         source.offered.append(
             OfferedCompletion(text, str(item.number), item.reward, item.advantage, length, episodes.read(item.turns))
         )
@@ -265,7 +265,7 @@ def number(value: object, digits: int = 18) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= digits else None
 
 
-def _wrong(right_answer: str) -> str:
+def _wrong_answer(right_answer: str) -> str:
     try:
         return str(int(right_answer.replace(",", "")) + 1)
     except ValueError:

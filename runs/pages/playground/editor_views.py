@@ -85,18 +85,18 @@ def check(request: HttpRequest) -> HttpResponse:
     samples = samples_of(request)
     trial = code_check.check(source, samples)
     tried_samples = samples or code_check.invented_samples()
-    scored = [
+    scored_samples = [
         (completion.text, value) for (completion, _), value in zip(tried_samples, trial.scores.values, strict=False)
     ]
-    context = {"problem": trial.problem, "trial": trial, "made_up": not samples, "scored": scored}
+    context = {"problem": trial.problem, "trial": trial, "made_up": not samples, "scored": scored_samples}
     return render(request, CHECKED, context)
 
 
 def samples_of(request: HttpRequest) -> list[code_check.Sample]:
-    """Read the playground's completions from the form, each with its row; empty if there are none."""
+    """Return the playground's completions in the form, each with its row, or [] if none was entered."""
     texts = request.POST.getlist("completion")
     if not any(text.strip() for text in texts):
         return []
     source = completions_source.read(request, request.POST)
-    written = completions_source.written(source, texts, request.POST.getlist("of"))
-    return [(completion, source.row) for completion in written.values()]
+    completions = completions_source.to_score(source, texts, request.POST.getlist("of"))
+    return [(completion, source.row) for completion in completions.values()]

@@ -1,4 +1,5 @@
-"""An episode in the playground, played by hand or by a model, with the same executor as in runs.
+"""An episode in the playground, played by hand or by a model, with the same executor as in runs. It is played in a
+child (`confined_play`).
 
 No state is kept between requests: each request replays all moves on the same row with the same seed. So servers see
 earlier moves again, and an environment that has its own randomness may respond to them differently.
@@ -8,14 +9,15 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from controlplane.catalogue.environments.models import EnvironmentVersion
-from runs.insight.completions import episodes
-from workers.contract.run.episodes import EpisodeEnd, EpisodeLimits
+from workers.contract.run.episodes import EpisodeEnd, EpisodeLimits, PartSpec
 from workers.environments.entry import ToolDescription, without_thinking
 from workers.environments.executor import Call, EnvironmentAnswer, Executor, Move, OpenEpisode, Unusable
 from workers.rewards.tools import Tools
+
+if TYPE_CHECKING:
+    from runs.insight.completions.episodes import StoredEpisode
 
 MAX_BYTES = 200_000
 """Maximum size of the list of moves that a page sends back."""
@@ -64,7 +66,7 @@ class PlayedTurn:
 
 
 class NotWritten(Exception):
-    """Raised when a model has written no turn; the message explains why."""
+    """Failure of a model to write a turn; the message explains why."""
 
 
 @dataclass
@@ -78,6 +80,8 @@ class Play:
     not_written: str = ""
     """Reason why the model has written no turn; the episode can continue."""
     cut: int = 0
+    kept: list[WrittenMove] = field(default_factory=list)
+    """The moves before this request, which the page keeps if a problem ends the play, so that it can be repeated."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
 
     @property
@@ -98,24 +102,27 @@ class Play:
         return json.dumps(self.messages, ensure_ascii=False)
 
     @property
-    def episode(self) -> episodes.StoredEpisode:
+    def episode(self) -> "StoredEpisode":
+        from runs.insight.completions import episodes  # noqa: PLC0415  children have no database
+
         return episodes.by_turn(self.messages)
 
     @property
     def characters(self) -> int:
-        return most_characters(self.limits)
+        return max_characters(self.limits)
 
     @property
     def moves(self) -> str:
-        return json.dumps([turn.move.as_dict() for turn in self.turns], ensure_ascii=False)
+        moves = self.kept if self.problem else [turn.move for turn in self.turns]
+        return json.dumps([move.as_dict() for move in moves], ensure_ascii=False)
 
 
 def read_moves(moves_json: str) -> list[WrittenMove]:
-    """Parse the moves that a page sends back. Raises ValueError."""
+    """Parse the moves that a page sends back, up to MAX_MOVES. Raises ValueError if they are too long or not valid."""
     if len(moves_json) > MAX_BYTES:
         raise ValueError("The episode is too long to continue.")
     try:
-        stored_moves = storable(json.loads(moves_json or "[]"))
+        stored_moves = utf8_safe(json.loads(moves_json or "[]"))
         moves = [
             WrittenMove(str(move["text"]), tuple(Call(str(c["name"]), c["arguments"]) for c in move["calls"]))
             for move in stored_moves
@@ -125,21 +132,18 @@ def read_moves(moves_json: str) -> list[WrittenMove]:
     return moves[:MAX_MOVES]
 
 
-def storable(value: Any) -> Any:
+def utf8_safe(value: Any) -> Any:
     """Replace lone surrogates, which can't be encoded in a page, and return the value."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
-def most_characters(limits: EpisodeLimits) -> int:
+def max_characters(limits: EpisodeLimits) -> int:
     return limits.output_tokens * CHARACTERS_PER_TOKEN
 
 
-def executor(version: EnvironmentVersion, tools: Tools) -> Executor:
-    return Executor(version.specs, version.episode_limits, tools)
-
-
 def play(
-    version: EnvironmentVersion,
+    parts: Sequence[PartSpec],
+    limits: EpisodeLimits,
     tools: Tools,
     row: Mapping[str, Any],
     seed: int,
@@ -152,13 +156,11 @@ def play(
     `until` is a deadline on the monotonic clock. Errors of the environment become the result's `problem`.
     """
     try:
-        runner = executor(version, tools)
+        runner = Executor(parts, limits, tools)
     except Unusable as error:
-        return Play(problem=str(error), limits=version.episode_limits)
+        return Play(problem=str(error), limits=limits)
     [open_episode] = runner.begin([row], [seed])
-    result = Play(
-        runner.descriptions, open_episode.opening, limits=version.episode_limits, problem=open_episode.problem
-    )
+    result = Play(runner.descriptions, open_episode.opening, limits=limits, problem=open_episode.problem)
     try:
         for move in moves:
             if result.end or result.problem:
@@ -173,15 +175,18 @@ def play(
     return result
 
 
-def call(version: EnvironmentVersion, tools: Tools, request: Call, until: float) -> tuple[EnvironmentAnswer, bool]:
-    """Make one call in a new episode and return the answer, and whether it was truncated. Raises Unusable."""
-    runner = executor(version, tools)
+def call(
+    parts: Sequence[PartSpec], limits: EpisodeLimits, tools: Tools, request: Call, until: float
+) -> tuple[EnvironmentAnswer, bool]:
+    """Make one call in a new episode and return the answer, and whether it was truncated. Raises Unusable if the
+    environment can't be opened."""
+    runner = Executor(parts, limits, tools)
     [open_episode] = runner.begin([{}], [0])
     try:
         [[answer]] = runner.carry_out([Move(open_episode, (request,), deadline=until)])
     finally:
         runner.close([open_episode])
-    return _readable(answer, version.episode_limits)
+    return _truncate(answer, limits)
 
 
 def _carry_out(result: Play, runner: Executor, open_episode: OpenEpisode, move: WrittenMove, deadline: float) -> None:
@@ -197,16 +202,16 @@ def _carry_out(result: Play, runner: Executor, open_episode: OpenEpisode, move: 
         return
     text = "" if move.calls else without_thinking(move.text)
     [results] = runner.carry_out([Move(open_episode, move.calls, text, deadline)])
-    answers = [_readable(answer, result.limits) for answer in results]
+    answers = [_truncate(answer, result.limits) for answer in results]
     result.cut += sum(was_truncated for _, was_truncated in answers)
     names = [request.name for request in move.calls] or [""]
     result.turns.append(PlayedTurn(move, [(name, answer) for name, (answer, _) in zip(names, answers, strict=True)]))
     result.end = _end(result, results, deadline)
 
 
-def _readable(answer: EnvironmentAnswer, limits: EpisodeLimits) -> tuple[EnvironmentAnswer, bool]:
+def _truncate(answer: EnvironmentAnswer, limits: EpisodeLimits) -> tuple[EnvironmentAnswer, bool]:
     """Truncate an answer to the length limit, and return it and whether it was truncated."""
-    text, limit = answer.text.encode(errors="replace").decode(), most_characters(limits)
+    text, limit = answer.text.encode(errors="replace").decode(), max_characters(limits)
     if len(text) <= limit:
         return replace(answer, text=text), False
     return replace(answer, text=f"{text[:limit]}\n(truncated here: the result is too long)"), True

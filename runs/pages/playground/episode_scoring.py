@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controlplane.catalogue.rewards.turns import TrialTurn
+from controlplane.platform.confined.messages import has_too_many_values
 from runs.insight.scoring.evaluating import column
-from runs.pages.playground.episode_play import MAX_BYTES, storable
+from runs.pages.playground.episode_play import MAX_BYTES, utf8_safe
 from workers.contract.run.spec import RewardSpec, outcome_weights
 from workers.rewards.advantages import mean, totals
 from workers.rewards.library import LIBRARY
@@ -41,28 +42,29 @@ class EpisodeScores:
 
     @property
     def turns(self) -> list[float | None]:
-        """The reward of each turn; empty if no component scores turns."""
-        scored = [component for component in self.components if component.turns]
+        """The reward of each turn, or empty if no component scores turns."""
+        per_turn = [component for component in self.components if component.turns]
         return (
-            totals([component.turns for component in scored], [component.spec.weight for component in scored])
-            if scored
+            totals([component.turns for component in per_turn], [component.spec.weight for component in per_turn])
+            if per_turn
             else []
         )
 
 
 def read(messages_json: str) -> list[dict[str, Any]]:
-    """Parse the messages that a page sends back. Raises ValueError."""
-    if len(messages_json) > 10 * MAX_BYTES:
+    """Parse the messages that a page sends back. Raises ValueError if they are too long, aren't messages or hold no
+    turn."""
+    if len(messages_json) > 10 * MAX_BYTES or has_too_many_values(messages_json.encode(errors="replace")):
         raise ValueError("The episode is too long to score here.")
     try:
-        messages = storable(json.loads(messages_json or "[]"))
+        messages = utf8_safe(json.loads(messages_json or "[]"))
     except (ValueError, RecursionError):
         messages = None
-    return checked(messages)
+    return check_messages(messages)
 
 
-def checked(messages: Any) -> list[dict[str, Any]]:
-    """Return parsed messages after a check. Raises ValueError if they aren't messages or hold no turn."""
+def check_messages(messages: Any) -> list[dict[str, Any]]:
+    """Check parsed messages and return them. Raises ValueError if they aren't messages or hold no turn."""
     is_chat = isinstance(messages, list) and all(isinstance(item, dict) and "role" in item for item in messages)
     if not is_chat or not any(message["role"] == "assistant" for message in messages):
         raise ValueError("There is no turn to score yet. Play a turn first.")
@@ -72,20 +74,20 @@ def checked(messages: Any) -> list[dict[str, Any]]:
 def score(
     specs: Sequence[RewardSpec], messages: Sequence[Mapping[str, Any]], row: Row, scoring_turn: TrialTurn
 ) -> EpisodeScores:
-    last = next(message for message in reversed(messages) if message["role"] == "assistant")
-    has_several = len(messages) > 1 or bool(last.get("tool_calls"))
-    completion = Completion(str(last.get("content") or ""), tuple(messages) if has_several else ())
-    scored = [_scored(spec, completion, row, scoring_turn) for spec in specs]
-    counted_components = [component for component in scored if component.value is not None]
+    last_message = next(message for message in reversed(messages) if message["role"] == "assistant")
+    has_several = len(messages) > 1 or bool(last_message.get("tool_calls"))
+    completion = Completion(str(last_message.get("content") or ""), tuple(messages) if has_several else ())
+    component_scores = [_score_component(spec, completion, row, scoring_turn) for spec in specs]
+    counted_components = [component for component in component_scores if component.value is not None]
     weights = outcome_weights([component.spec for component in counted_components])
     [total] = totals([[component.value] for component in counted_components], weights) if counted_components else [None]
     excluded_ids = {id(component) for component, weight in zip(counted_components, weights, strict=True) if not weight}
     return EpisodeScores(
-        [replace(component, in_total=id(component) not in excluded_ids) for component in scored], total
+        [replace(component, in_total=id(component) not in excluded_ids) for component in component_scores], total
     )
 
 
-def _scored(spec: RewardSpec, completion: Completion, row: Row, scoring_turn: TrialTurn) -> ComponentScore:
+def _score_component(spec: RewardSpec, completion: Completion, row: Row, scoring_turn: TrialTurn) -> ComponentScore:
     reward = LIBRARY.get(spec.function)
     if reward is None:
         return ComponentScore(spec, None, note=GONE)

@@ -2,21 +2,17 @@
 
 import json
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django import forms
-
-from controlplane.catalogue.versioned.parameter_forms import endpoints
-from runs.pages.playground.episode_play import NotWritten, Play, PlayedTurn, WrittenMove, storable
+from runs.pages.playground.episode_play import NotWritten, Play, PlayedTurn, WrittenMove, utf8_safe
 from workers.environments.entry import without_thinking
 from workers.environments.executor import Call
 from workers.rewards.entries.judge_client import JudgeClient
 from workers.rewards.tools import Tools, Unavailable
 
-AT_ONCE = 4
-"""Maximum number of concurrent requests from all pages; each blocks a web thread."""
 MIN_SECONDS = 5.0
 """Minimum time that must be left for calling a model."""
 NO_TOOLS = (
@@ -27,7 +23,6 @@ AS_TEXT = (
     "The model wrote a tool call, but its server returned it as text, so the environment sees no call. vLLM needs "
     "--enable-auto-tool-choice with the --tool-call-parser that fits the model."
 )
-_room = threading.BoundedSemaphore(AT_ONCE)
 
 Message = dict[str, Any]
 
@@ -41,55 +36,21 @@ class ModelPlayer:
     """The sampling temperature; the server's default if None."""
 
 
-class PlayerForm(forms.Form):
-    endpoint = forms.ChoiceField(
-        choices=endpoints,
-        help_text="An OpenAI-compatible server from the Secrets page.",
-        error_messages={"required": "Choose the model's endpoint."},
-    )
-    model = forms.CharField(
-        max_length=200,
-        help_text="Its name on that server.",
-        error_messages={"required": "Enter the model's name on that server."},
-        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
-    )
-    temperature = forms.FloatField(
-        min_value=0,
-        max_value=2,
-        required=False,
-        help_text="Leave empty for the server’s default.",
-        widget=forms.NumberInput(attrs={"step": "any"}),
-    )
-    max_tokens = forms.IntegerField(
-        label="Tokens per turn", min_value=1, max_value=32_768, initial=1024, help_text="Longer turns are truncated."
-    )
-
-    @property
-    def problem(self) -> str:
-        return " ".join(f"{self[name].label}: {' '.join(map(str, errors))}" for name, errors in self.errors.items())
-
-    def player(self) -> ModelPlayer:
-        return ModelPlayer(**self.cleaned_data)
-
-
 def write(
-    player: ModelPlayer, prompt: str | Sequence[Message], play: Play, tools: Tools, seconds: float
+    player: ModelPlayer, prompt: str | Sequence[Message], play: Play, *, tools: Tools, until: float
 ) -> WrittenMove:
-    """Ask the model for the next turn. Raises NotWritten."""
+    """Ask the model for the next turn, up to the deadline on the monotonic clock. Raises NotWritten if no time is left,
+    if the model can't be asked, or if its reply is unusable."""
+    seconds = until - time.monotonic()
     if seconds < MIN_SECONDS:
         raise NotWritten("The environment used up this request's time limit, so no time is left for the model.")
     try:
         endpoint = tools.endpoint(player.endpoint)
     except Unavailable as error:
         raise NotWritten(str(error)) from None
-    if not _room.acquire(blocking=False):
-        raise NotWritten("Too many other pages are waiting for models. Try again in a moment.")
-    try:
-        body = json.dumps(_body(player, prompt, play)).encode()
-        client = JudgeClient(endpoint, 1, timeout_s=seconds, batch_s=seconds, slots=threading.Semaphore())
-        [reply] = client.answers([body])
-    finally:
-        _room.release()
+    body = json.dumps(_body(player, prompt, play)).encode()
+    client = JudgeClient(endpoint, 1, timeout_s=seconds, batch_s=seconds, slots=threading.Semaphore())
+    [reply] = client.answers([body])
     if reply.trouble:
         hint = NO_TOOLS if play.tools and reply.trouble.startswith("It answered 4") and "tool" in reply.trouble else ""
         raise NotWritten(f"{player.endpoint} returned no turn. {reply.trouble} {hint}".strip())
@@ -105,7 +66,10 @@ def chat(prompt: str | Sequence[Message], opening: str, turns: Sequence[PlayedTu
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if opening and messages:
         messages[-1] = {**messages[-1], "content": f"{messages[-1].get('content') or ''}{opening}"}
-    return [*messages, *(message for number, turn in enumerate(turns, 1) for message in _turn(number, turn))]
+    return [
+        *messages,
+        *(message for number, turn in enumerate(turns, 1) for message in _messages_of_turn(number, turn)),
+    ]
 
 
 def _body(player: ModelPlayer, prompt: str | Sequence[Message], play: Play) -> dict[str, Any]:
@@ -120,7 +84,7 @@ def _body(player: ModelPlayer, prompt: str | Sequence[Message], play: Play) -> d
     return body if player.temperature is None else body | {"temperature": player.temperature}
 
 
-def _turn(number: int, turn: PlayedTurn) -> list[Message]:
+def _messages_of_turn(number: int, turn: PlayedTurn) -> list[Message]:
     message: Message = {"role": "assistant", "content": without_thinking(turn.move.text)}
     if not turn.move.calls:
         return [message, *({"role": "user", "content": answer.text} for _, answer in turn.answers)]
@@ -138,7 +102,7 @@ def _turn(number: int, turn: PlayedTurn) -> list[Message]:
 
 def _move(body: str) -> WrittenMove:
     try:
-        choice = storable(json.loads(body))["choices"][0]
+        choice = utf8_safe(json.loads(body))["choices"][0]
         message = choice["message"]
         calls = tuple(_call(request["function"]) for request in message.get("tool_calls") or ())
         content, thought = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
@@ -156,6 +120,8 @@ def _move(body: str) -> WrittenMove:
 def _call(function: Mapping[str, Any]) -> Call:
     arguments = function.get("arguments")
     try:
-        return Call(str(function["name"]), storable(json.loads(arguments)) if isinstance(arguments, str) else arguments)
+        return Call(
+            str(function["name"]), utf8_safe(json.loads(arguments)) if isinstance(arguments, str) else arguments
+        )
     except (ValueError, RecursionError):
         return Call(str(function["name"]), arguments)  # the executor reports the error

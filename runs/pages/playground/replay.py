@@ -1,7 +1,7 @@
 """Scoring of a run's stored completions with another config, and the comparison of ranks and advantages.
 
-`score` scores groups until the time is up; `compare` compares the results with the run's. Both are pure computation:
-replay_source selects the groups and their rows.
+`score` scores groups until the time is up; `compare` compares the results with the run's. They get
+their data as arguments: replay_source selects the groups and their rows.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.engine.sentences import counted
 from runs.insight.completions import groups
-from runs.insight.scoring.evaluating import ComponentScores, How, column
+from runs.insight.scoring.evaluating import ComponentScores, ScoreSource, column
 from runs.insight.scoring.ordering import TOLERANCE, PairCounts, order, pairs, ranks
 from runs.insight.scoring.scoring import variance_shares
 from runs.pages.playground.completions_source import completion
@@ -22,9 +22,9 @@ from workers.rewards.advantages import advantages, mean
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Failure, Reward
 
-MOVERS = 12
-SHOWN_GROUPS = 24
-SHOWN_MEMBERS = 32
+MAX_MOVERS = 12
+MAX_SHOWN_GROUPS = 24
+MAX_SHOWN_MEMBERS = 32
 """Maximum number of members shown per group: those that change most."""
 FAILURES = 5
 
@@ -74,7 +74,7 @@ class GroupMember:
 
     @property
     def change(self) -> float:
-        """The change in advantage; 0 if it is within single precision, in which the run computed."""
+        """The change in advantage, or 0 if it is within single precision, in which the run computed."""
         difference = self.advantage_now - (self.advantage_before or 0.0)
         return difference if abs(difference) > TOLERANCE else 0.0
 
@@ -87,10 +87,10 @@ class GroupMember:
 
     @property
     def rank_change(self) -> ReplayNote:
-        climbed = 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
-        if not climbed:
+        ranks_gained = 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
+        if not ranks_gained:
             return ReplayNote("muted", "=", "Same rank as in the run")
-        tone, text = ("good", f"↑{climbed}") if climbed > 0 else ("bad", f"↓{-climbed}")
+        tone, text = ("good", f"↑{ranks_gained}") if ranks_gained > 0 else ("bad", f"↓{-ranks_gained}")
         return ReplayNote(tone, text, f"From rank {self.rank_before}")
 
     @property
@@ -126,13 +126,13 @@ class GroupReplay:
 
     @property
     def shown(self) -> list[GroupMember]:
-        changed = sorted(self.members, key=lambda member: -abs(member.change))[:SHOWN_MEMBERS]
-        return sorted(changed, key=lambda member: member.number)
+        changed_members = sorted(self.members, key=lambda member: -abs(member.change))[:MAX_SHOWN_MEMBERS]
+        return sorted(changed_members, key=lambda member: member.number)
 
     @property
     def left_out(self) -> str:
-        shown, total = min(len(self.members), SHOWN_MEMBERS), len(self.members)
-        return f"Only the {shown} of its {total} completions that change most are shown." if shown < total else ""
+        count, total = min(len(self.members), MAX_SHOWN_MEMBERS), len(self.members)
+        return f"Only the {count} of its {total} completions that change most are shown." if count < total else ""
 
     @property
     def moved(self) -> float:
@@ -143,7 +143,7 @@ class GroupReplay:
 class ComponentReplay:
     spec: RewardSpec
     reward: Reward
-    how: How
+    how: ScoreSource
     why: str
     mean: float | None = None
     before: float | None = None
@@ -158,7 +158,7 @@ class ComponentReplay:
 
     @property
     def counts(self) -> bool:
-        return self.how in (How.SCORED, How.RECORDED)
+        return self.how in (ScoreSource.SCORED, ScoreSource.RECORDED)
 
 
 @dataclass(frozen=True)
@@ -206,14 +206,14 @@ class RewardReplay:
 
     @property
     def shown(self) -> list[GroupReplay]:
-        changed = [group for group in self.groups if group.moved or group.reordered]
-        return sorted(changed, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
+        changed_groups = [group for group in self.groups if group.moved or group.reordered]
+        return sorted(changed_groups, key=lambda group: (-group.moved, group.stored.pk))[:MAX_SHOWN_GROUPS]
 
     @property
     def movers(self) -> list[tuple[GroupReplay, GroupMember]]:
         movers = [(group, member) for group in self.groups for member in group.members if member.change]
         movers.sort(key=lambda mover: (-abs(mover[1].change), mover[0].stored.pk, mover[1].number))
-        return movers[:MOVERS]
+        return movers[:MAX_MOVERS]
 
     @property
     def widest(self) -> float:
@@ -227,14 +227,11 @@ def score(
     turn: TrialTurn,
     *,
     ask: bool = False,
-    of_run: Mapping[str, Any] | None = None,
+    run_spec: Mapping[str, Any] | None = None,
 ) -> list[RescoredGroup]:
-    """Score as many groups as the turn has time for, each with all components or not at all.
-
-    `of_run` is the run's frozen spec. If a component can't be scored here, the run's scores of an identical component
-    are reused.
-    """
-    recorded_names = {spec.name: recorded_as(of_run or {}, spec) for spec in specs}
+    """Score as many groups as the turn has time for, each with all components or not at all. `run_spec` is the run's
+    frozen spec. If a component can't be scored here, the run's scores of an identical component are reused."""
+    recorded_names = {spec.name: recorded_as(run_spec or {}, spec) for spec in specs}
     rescored: list[RescoredGroup] = []
     for group in stored:
         if turn.over and rescored:
@@ -243,9 +240,9 @@ def score(
         columns = []
         for spec in specs:
             name = recorded_names[spec.name]
-            recorded = [item.rewards.get(name) for item in group.completions] if name else None
-            columns.append(column(spec, texts, [group.row] * len(texts), turn, ask=ask, recorded=recorded))
-        if any(item.how is How.LATE for item in columns):
+            recorded_scores = [item.rewards.get(name) for item in group.completions] if name else None
+            columns.append(column(spec, texts, [group.row] * len(texts), turn, ask=ask, recorded=recorded_scores))
+        if any(item.how is ScoreSource.LATE for item in columns):
             break
         rescored.append(RescoredGroup(group, columns))
     return rescored
@@ -291,13 +288,13 @@ def compare(
 
 def _batch(batch: Sequence[RescoredGroup], aggregation: str, scale: str | bool) -> list[GroupReplay]:
     size = len(batch[0].stored.completions)
-    counting = [
+    counted_indexes = [
         index for index, group in enumerate(batch[0].columns) if any(scored.columns[index].counts for scored in batch)
     ]
-    if not counting or not size:
+    if not counted_indexes or not size:
         return []
-    values = [[value for group in batch for value in group.columns[index].values] for index in counting]
-    weights = outcome_weights([batch[0].columns[index].spec for index in counting])
+    values = [[value for group in batch for value in group.columns[index].values] for index in counted_indexes]
+    weights = outcome_weights([batch[0].columns[index].spec for index in counted_indexes])
     result = advantages(values, weights, size, aggregation, scale)
     return [
         _group(
@@ -330,12 +327,12 @@ def _group(
         )
         for index, item in enumerate(stored)
     ]
-    recorded = [total for total in before if total is not None]
+    recorded_totals = [total for total in before if total is not None]
     return GroupReplay(
         scored.stored,
         members,
         pairs(before, totals),
-        flat_before=len(recorded) < 2 or order(max(recorded), min(recorded)) == 0,
+        flat_before=len(recorded_totals) < 2 or order(max(recorded_totals), min(recorded_totals)) == 0,
         flat_now=flat,
     )
 

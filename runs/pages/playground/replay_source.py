@@ -9,7 +9,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 from runs.engine.models import Run
 from runs.engine.records import SampleRow
 from runs.insight.completions.groups import completions
-from runs.insight.completions.reading import valid
+from runs.insight.completions.reading import valid_groups
 from runs.insight.scoring import rows
 from runs.pages.playground.completions_source import stored_row
 from runs.pages.playground.replay import StoredGroup
@@ -24,7 +24,7 @@ SELECTIONS = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "From on
 
 @dataclass(frozen=True)
 class ReplayableGroups:
-    """Steps and numbers of the stored groups that can be replayed: those that still have their completions."""
+    """Extent and number of the stored groups that can be replayed: those that still have their completions."""
 
     first: int | None = None
     last: int | None = None
@@ -39,12 +39,12 @@ class PickedGroups:
     gone: int = 0
     """Number of groups of the same steps whose completions have been deleted."""
     cut: bool = False
-    """True if some groups of a step were omitted because of their size."""
+    """True if groups were omitted because of the limits on number and size."""
     problems: list[str] = field(default_factory=list)
 
 
-def replayable(run: Run) -> ReplayableGroups:
-    sampled = _sampled(run)
+def replayable_groups(run: Run) -> ReplayableGroups:
+    sampled = _stored_samples(run)
     counts = sampled.aggregate(groups=Count("pk", filter=Q(size__gt=0)), gone=Count("pk", filter=Q(size=0)))
     steps = sampled.filter(size__gt=0).order_by("step").values_list("step", flat=True)
     return ReplayableGroups(steps.first(), steps.last(), **counts)
@@ -52,28 +52,28 @@ def replayable(run: Run) -> ReplayableGroups:
 
 def pick(run: Run, selection: str, step: int | None, count: int) -> PickedGroups:
     """Pick about `count` groups, from whole steps and in training order. Steps without completions are skipped."""
-    sampled = _sampled(run)
-    of_steps = sampled.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
-    step_sizes = list(of_steps.values_list("step", "many", "size"))
+    sampled = _stored_samples(run)
+    by_step = sampled.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
+    step_sizes = list(by_step.values_list("step", "many", "size"))
     steps = _steps(step_sizes, selection, step, count)
     chosen_ids: list[int] = []
-    size = many = 0
-    cut = False
-    of_them = sampled.filter(step__in=steps, size__gt=0).order_by("step", "pk")
-    for pk, its_size, its_many in of_them.values_list("pk", "size", "completions"):
-        size, many = size + its_size, many + its_many
-        if chosen_ids and (len(chosen_ids) >= max(COUNTS) or size > MAX_BYTES or many > MAX_COMPLETIONS):
-            cut = True
+    total_size = completions = 0
+    is_cut = False
+    sizes = sampled.filter(step__in=steps, size__gt=0).order_by("step", "pk")
+    for pk, group_size, group_completions in sizes.values_list("pk", "size", "completions"):
+        total_size, completions = total_size + group_size, completions + group_completions
+        if chosen_ids and (len(chosen_ids) >= max(COUNTS) or total_size > MAX_BYTES or completions > MAX_COMPLETIONS):
+            is_cut = True
             break
         chosen_ids.append(pk)
     rows = list(sampled.filter(pk__in=chosen_ids, size__gt=0).order_by("step", "pk"))
-    picked = PickedGroups([], gone=sampled.filter(step__in=steps, size=0).count(), cut=cut)
-    _read(run, rows, picked)
+    picked = PickedGroups([], gone=sampled.filter(step__in=steps, size=0).count(), cut=is_cut)
+    _read_groups(run, rows, picked)
     return picked
 
 
-def _sampled(run: Run) -> QuerySet[SampleRow]:
-    return valid(run).filter(mode="eval" if run.kind == EVALUATION else "train")
+def _stored_samples(run: Run) -> QuerySet[SampleRow]:
+    return valid_groups(run).filter(mode="eval" if run.kind == EVALUATION else "train")
 
 
 def _steps(sizes: Sequence[tuple[int, int, int]], selection: str, step: int | None, count: int) -> list[int]:
@@ -81,45 +81,45 @@ def _steps(sizes: Sequence[tuple[int, int, int]], selection: str, step: int | No
     if not sizes:
         return []
     if selection == ONE:
-        earlier = [sampled_step for sampled_step, _, _ in sizes if step is None or sampled_step <= step] or [
+        earlier_steps = [sampled_step for sampled_step, _, _ in sizes if step is None or sampled_step <= step] or [
             sizes[0][0]
         ]
-        return earlier[-1:]
+        return earlier_steps[-1:]
     if selection == NEWEST:
-        return _while_room(reversed(sizes), count)
-    median_groups = sorted(many for _, many, _ in sizes)[len(sizes) // 2]
+        return _first_that_fit(reversed(sizes), count)
+    median_groups = sorted(groups for _, groups, _ in sizes)[len(sizes) // 2]
     number = min(len(sizes), max(1, round(count / median_groups)))
     indices = [round(i * (len(sizes) - 1) / max(1, number - 1)) for i in range(number)]
     # The last step is chosen first, in case there is room for only one.
-    return _while_room([sizes[index] for index in dict.fromkeys([len(sizes) - 1, *indices])], count)
+    return _first_that_fit([sizes[index] for index in dict.fromkeys([len(sizes) - 1, *indices])], count)
 
 
-def _while_room(steps: Any, count: int) -> list[int]:
+def _first_that_fit(steps: Any, count: int) -> list[int]:
     chosen_steps: list[int] = []
     groups = size = 0
-    for step, many, bytes_ in steps:
-        groups, size = groups + many, size + bytes_
+    for step, step_groups, step_size in steps:
+        groups, size = groups + step_groups, size + step_size
         if chosen_steps and (groups > count or size > MAX_BYTES):
             break
         chosen_steps.append(step)
     return chosen_steps
 
 
-def _read(run: Run, samples: Sequence[SampleRow], picked: PickedGroups) -> None:
+def _read_groups(run: Run, samples: Sequence[SampleRow], picked: PickedGroups) -> None:
     numbers = [row.row for row in samples if row.row is not None]
-    read = rows.by_number(run.dataset_version, numbers) if numbers else rows.RowSearch({})
-    missing = 0
+    row_search = rows.by_number(run.dataset_version, numbers) if numbers else rows.RowSearch({})
+    missing_count = 0
     for sample in samples:
-        stored: Mapping[str, Any] | None = read.rows.get(sample.row) if sample.row is not None else None
-        missing += stored is None
+        dataset_row: Mapping[str, Any] | None = row_search.rows.get(sample.row) if sample.row is not None else None
+        missing_count += dataset_row is None
         prompt = sample.data.get("prompt")
-        row = stored_row(sample) if stored is None else stored
+        row = stored_row(sample) if dataset_row is None else dataset_row
         text = prompt if isinstance(prompt, str) else rows.shown_prompt(row)
         picked.groups.append(StoredGroup(sample.pk, sample.step, row, text, completions(sample.data)))
-    if missing:
-        why = read.problem or f"{run.dataset_version} doesn't have every row."
-        groups = f"{missing} groups are" if missing > 1 else "1 group is"
-        picked.problems.append(f"{why} {groups} scored with only the prompt and the answer that the run stored.")
+    if missing_count:
+        reason = row_search.problem or f"{run.dataset_version} doesn't have every row."
+        groups = f"{missing_count} groups are" if missing_count > 1 else "1 group is"
+        picked.problems.append(f"{reason} {groups} scored with only the prompt and the answer that the run stored.")
     sha256 = (run.spec.get("data") or {}).get("sha256")
     if sha256 and run.dataset_version.sha256 and sha256 != run.dataset_version.sha256:
         picked.problems.append(f"{run.dataset_version} is not the data the run was trained on: its checksum differs.")

@@ -14,12 +14,12 @@ from runs.engine.models import Run
 from runs.engine.queries import run_for
 from runs.engine.sentences import counted
 from runs.engine.states import ACTIVE
-from runs.insight.scoring.composition import posted
+from runs.insight.scoring.composition import posted_state
 from runs.pages.playground import replay_source
 from runs.pages.playground.completions_source import number
 from runs.pages.playground.replay import ReplayNote, RewardReplay
 from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, PickedGroups, ReplayableGroups
-from runs.pages.playground.rescoring import rescored
+from runs.pages.playground.rescoring import rescore
 
 GONE = "This run no longer exists. Choose another run."
 COMPONENTS = "Components are normalized separately, and advantages over those groups of a step that are replayed."
@@ -43,14 +43,14 @@ def replay(request: HttpRequest) -> HttpResponse:
     except Http404:
         run = None
     if request.method == "GET":
-        context = _chosen(run) if run else {"problem": GONE if run_id else ""}
+        context = _run_context(run) if run else {"problem": GONE if run_id else ""}
         return render(request, "pages/playground/_replay_run.html", context)
-    context = _scored(request, run) if run else {"problem": GONE if run_id else "Choose a run first."}
+    context = _score_groups(request, run) if run else {"problem": GONE if run_id else "Choose a run first."}
     return render(request, "pages/playground/_replay.html", context)
 
 
-def _chosen(run: Run) -> dict[str, Any]:
-    groups = replay_source.replayable(run)
+def _run_context(run: Run) -> dict[str, Any]:
+    groups = replay_source.replayable_groups(run)
     return {
         "run": run,
         "replayable": groups,
@@ -62,10 +62,10 @@ def _chosen(run: Run) -> dict[str, Any]:
     }
 
 
-def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
-    config, fields = posted(request), request.POST
+def _score_groups(request: HttpRequest, run: Run) -> dict[str, Any]:
+    config, fields = posted_state(request), request.POST
     count, may_call_servers = fields.get("groups", ""), bool(fields.get("ask"))
-    rescoring = rescored(
+    rescoring = rescore(
         run,
         config.specs,
         aggregation=config.aggregation,
@@ -90,17 +90,17 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
 def _summary(replay: RewardReplay, picked: PickedGroups, *, live: bool) -> dict[str, Any]:
     verdict, shown_count = ReplayNote("good", "No group's order changes."), len(replay.shown)
     if replay.reordered:
-        groups = _many(len(replay.groups), "group")
+        groups = _counted(len(replay.groups), "group")
         verdict = ReplayNote("warn", f"The order changes in {sig(replay.reordered, 9)} of {groups}.")
     clauses = format_html_join("", "; {}", ((clause,) for clause in _left_out(replay, picked, live=live)))
-    first, last = replay.steps
-    steps = f"step {last}" if first == last else f"steps {first} to {last}"
-    few = f"The {shown_count} groups that change most" if shown_count < len(replay.groups) else ""
+    first_step, last_step = replay.steps
+    steps = f"step {last_step}" if first_step == last_step else f"steps {first_step} to {last_step}"
+    few_groups = f"The {shown_count} groups that change most" if shown_count < len(replay.groups) else ""
     return {
         "verdict": verdict,
         "scored": format_html("{} completions of {}{}.", sig(replay.completions, 9), steps, clauses),
         "scaling": COMPONENTS if replay.aggregation == "normalize_then_sum" else SCALINGS.get(replay.scale, BY_GROUP),
-        "groups_title": few or "Groups, the most changed first",
+        "groups_title": few_groups or "Groups, the most changed first",
     }
 
 
@@ -112,7 +112,7 @@ def _left_out(replay: RewardReplay, picked: PickedGroups, *, live: bool) -> Iter
     if picked.cut:
         yield "the other groups of these steps are omitted because they are too many for one page"
     if picked.gone:
-        yield f"{_many(picked.gone, 'group')} of these steps had no stored completions"
+        yield f"{_counted(picked.gone, 'group')} of these steps had no stored completions"
     if live:
         yield "the run is still active"
 
@@ -125,8 +125,8 @@ def replayable_text(groups: ReplayableGroups, *, live: bool) -> str:
     steps = f"step {groups.first}" if groups.first == groups.last else f"steps {groups.first} to {groups.last}"
     gone_note = f"; for {sig(groups.gone, 9)} more, only the scores are stored" if groups.gone else ""
     continues = " The run is still active: new completions appear in the next replay." if live else ""
-    return f"{_many(groups.groups, 'group')} from {steps} with stored completions{gone_note}.{continues}"
+    return f"{_counted(groups.groups, 'group')} from {steps} with stored completions{gone_note}.{continues}"
 
 
-def _many(number: int, noun: str) -> str:
+def _counted(number: int, noun: str) -> str:
     return counted(number, noun).replace(str(number), sig(number, 9), 1)

@@ -13,11 +13,11 @@ from workers.contract.run.spec import RewardSpec
 
 SECONDS = 25.0
 """Time limit for the scoring of one replay; groups that weren't scored are reported."""
-AT_ONCE = 2
+MAX_CONCURRENT = 2
 WAIT_S = 5.0
-BUSY = "Other replays are running on this server. Try again in a moment."
+TOO_MANY_REPLAYS = "Other replays are running on this server. Try again in a moment."
 
-_room = threading.BoundedSemaphore(AT_ONCE)
+_slots = threading.BoundedSemaphore(MAX_CONCURRENT)
 
 
 @dataclass(frozen=True)
@@ -27,27 +27,27 @@ class Rescoring:
     replay: RewardReplay | None = None
 
 
-def rescored(
+def rescore(
     run: Run, specs: Sequence[RewardSpec], *, aggregation: str, selection: str, step: int | None, count: int, ask: bool
 ) -> Rescoring:
     """Pick, score and compare a run's groups. Invalid values of `selection` and `count` fall back to replay_source's
     defaults. With `ask`, rewards may call other servers."""
     if not specs:
         return Rescoring("Every component has an error, so there is nothing to score with.")
-    if not _room.acquire(timeout=WAIT_S):
-        return Rescoring(BUSY)
+    if not _slots.acquire(timeout=WAIT_S):
+        return Rescoring(TOO_MANY_REPLAYS)
     try:
         selection, count = selection if selection in SELECTIONS else SPREAD, count if count in COUNTS else COUNTS[1]
         picked = replay_source.pick(run, selection, step, count)
-        return _compared(run, specs, picked, aggregation, ask)
+        return _compare(run, specs, picked, aggregation, ask)
     finally:
-        _room.release()
+        _slots.release()
 
 
-def _compared(run: Run, specs: Sequence[RewardSpec], picked: PickedGroups, aggregation: str, ask: bool) -> Rescoring:
+def _compare(run: Run, specs: Sequence[RewardSpec], picked: PickedGroups, aggregation: str, ask: bool) -> Rescoring:
     if not picked.groups:
         return Rescoring("No completions of this run are stored there, so there is nothing to score again.", picked)
-    rescored_groups = score(picked.groups, list(specs), turns.turn(SECONDS), ask=ask, of_run=run.spec)
+    rescored_groups = score(picked.groups, list(specs), turns.turn(SECONDS), ask=ask, run_spec=run.spec)
     if not rescored_groups:
         return Rescoring("Scoring timed out before every component had scored a group.", picked)
     scale = (run.spec.get("grpo") or {}).get("scale_rewards", "group")

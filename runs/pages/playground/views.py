@@ -14,7 +14,7 @@ from controlplane.catalogue.rewards import turns
 from controlplane.platform.accounts.roles import operator_required
 from controlplane.platform.templatetags.figures import sig
 from runs.insight.scoring import scoring
-from runs.insight.scoring.composition import posted
+from runs.insight.scoring.composition import posted_state
 from runs.insight.scoring.scoring import PlaygroundTrial, ScoredCompletion, ScoredComponent
 from runs.pages.playground import completions_source
 from runs.pages.playground.completions_source import CompletionSource, OfferedCompletion, SourceKind
@@ -47,9 +47,9 @@ def runs(request: HttpRequest) -> HttpResponse:
 @operator_required
 @require_POST
 def try_out(request: HttpRequest) -> HttpResponse:
-    config, source = posted(request), completions_source.read(request, request.POST)
+    config, source = posted_state(request), completions_source.read(request, request.POST)
     texts = request.POST.getlist("completion")[: completions_source.MAX_COMPLETIONS]
-    completions = completions_source.written(source, texts, request.POST.getlist("of"))
+    completions = completions_source.to_score(source, texts, request.POST.getlist("of"))
     page = request.POST.get("page", "")[:32]
     ask = bool(request.POST.get("ask"))
     scoring_turn = turns.turn(
@@ -61,7 +61,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
         source.row,
         list(completions.values()),
         aggregation=config.aggregation,
-        own=scoring_turn,
+        trial_turn=scoring_turn,
         ask=ask,
     )
     columns = list(zip(trial.columns, config.positions, strict=True))
@@ -100,15 +100,15 @@ def _verdict(trial: PlaygroundTrial) -> tuple[str, str]:
             f"Total {total}. A single completion can't be compared, so it has no advantage. Add another one.",
         )
     if trial.flat:
-        why = "No component applies to these completions" if trial.mean is None else "All totals are equal"
-        return "warn", f"{why}, so every advantage is 0: the model learns nothing from this group."
-    how = (
+        reason = "No component applies to these completions" if trial.mean is None else "All totals are equal"
+        return "warn", f"{reason}, so every advantage is 0: the model learns nothing from this group."
+    explanation = (
         "Each component is normalized within the group, then their weighted sum over the batch (here only this group)."
         if trial.aggregation == AGGREGATIONS[1]
         else "The advantage is the distance from the mean in standard deviations: completions above the mean become "
         "more likely, those below less likely."
     )
-    return "muted", f"Group mean {total}, standard deviation {sig(trial.deviation)}. {how}"
+    return "muted", f"Group mean {total}, standard deviation {sig(trial.deviation)}. {explanation}"
 
 
 def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion | None) -> dict[str, Any]:

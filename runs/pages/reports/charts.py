@@ -43,27 +43,27 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
     if not lines:
         return None
     scale, suffix = _scale(chart.format, max(max(values["value"]) * line.weight for line, values in lines))
-    stacked = chart.stack and not chart.log
+    is_stacked = chart.stack and not chart.log
     all_xs = sorted({x for _, values in lines for x in _positions(values, chart.x, numbers.began)})
     floor_ys = [0.0] * len(all_xs)
     curves: list[ReportCurve] = []
     for number, (line, values) in enumerate(lines):
         xs, factor = _positions(values, chart.x, numbers.began), scale * line.weight
-        raw = [value * factor for value in values["value"]]
-        if stacked:  # lines are downsampled separately, so interpolate all of them at every point
-            xs, raw = all_xs, between(xs, raw, all_xs)
-        ys = smooth(raw, smoothing)
+        raw_values = [value * factor for value in values["value"]]
+        if is_stacked:  # lines are downsampled separately, so interpolate all of them at every point
+            xs, raw_values = all_xs, between(xs, raw_values, all_xs)
+        ys = smooth(raw_values, smoothing)
         low = high = Points()
         if len(lines) == 1 and line.band and not chart.log:
             low, high = _band(line, values, list(zip(xs, ys, strict=True)), numbers, factor, smoothing)
-        if stacked:
+        if is_stacked:
             ys = floor_ys = [y + floor for y, floor in zip(ys, floor_ys, strict=True)]
-        raw_points = list(zip(xs, raw, strict=True)) if smoothing and not stacked else []
+        raw_points = list(zip(xs, raw_values, strict=True)) if smoothing and not is_stacked else []
         colour, dash = line.colour, "solid"
         if len(lines) > COLOURS:  # dashes distinguish lines of the same colour
             colour, dash = f"c{number % COLOURS + 1}", list(DASHES)[number // COLOURS % len(DASHES)]
         points = list(zip(xs, ys, strict=True))
-        curves.append(ReportCurve(line.label, colour, points, raw_points, low, high, dash, filled=stacked))
+        curves.append(ReportCurve(line.label, colour, points, raw_points, low, high, dash, filled=is_stacked))
     for line, _ in lines:
         evaluation = numbers.get(line.evaluation) if line.evaluation else EMPTY
         held_out = zip(_positions(evaluation, chart.x, numbers.began), evaluation["value"], strict=True)
@@ -74,7 +74,7 @@ def picture(chart: Chart, numbers: Numbers, smoothing: float) -> Picture | None:
     return Picture(chart.title, curves, x_title, suffix, chart.zero, chart.log, bounds)
 
 
-def overlaid(
+def overlay(
     metric: ComparedMetric,
     curves: Curves,
     names: Mapping[str, str],
@@ -83,15 +83,15 @@ def overlaid(
     smoothing: float,
 ) -> Picture | None:
     """Return a picture of one metric of several runs, or None if no run has it."""
-    recorded = {run: curve for run, curve in curves.items() if curve["y"]}
-    if not recorded:
+    recorded_curves = {run: curve for run, curve in curves.items() if curve["y"]}
+    if not recorded_curves:
         return None
-    scale, suffix = _scale(metric.format, max(max(curve["y"]) for curve in recorded.values()))
+    scale, suffix = _scale(metric.format, max(max(curve["y"]) for curve in recorded_curves.values()))
     report_curves = []
-    for run, curve in recorded.items():
-        raw = [value * scale for value in curve["y"]]
-        points = list(zip(curve["x"], smooth(raw, smoothing), strict=True))
-        raw_points = list(zip(curve["x"], raw, strict=True))
+    for run, curve in recorded_curves.items():
+        raw_values = [value * scale for value in curve["y"]]
+        points = list(zip(curve["x"], smooth(raw_values, smoothing), strict=True))
+        raw_points = list(zip(curve["x"], raw_values, strict=True))
         report_curves.append(ReportCurve(names[run], looks[run].colour, points, raw_points, dash=looks[run].dash))
     return Picture(metric.title, report_curves, X_TITLES[x], suffix)
 
@@ -99,8 +99,8 @@ def overlaid(
 def spread(
     metric: ComparedMetric, curves: Curves, groups: Sequence[tuple[str, Sequence[str]]], x: str, smoothing: float
 ) -> Picture | None:
-    """Return a picture of each group's mean ± one standard deviation over the range that all its runs cover, or None
-    without values. `groups` are pairs of (label, run ids)."""
+    """Return a picture of the mean ± one standard deviation of each group of several curves, over the range that all of
+    them cover, or None without such groups. `groups` are pairs of (label, run ids)."""
     scale, suffix = _scale(metric.format, max((y for curve in curves.values() for y in curve["y"]), default=0.0))
     report_curves = []
     for number, (label, runs) in enumerate(groups):
@@ -125,30 +125,29 @@ def spread(
 
 
 def between(xs: Sequence[float], ys: Sequence[float], positions: Sequence[float]) -> list[float]:
-    """Compute values at other positions by linear interpolation; before the first and after the last they are
-    constant."""
-    out = []
+    """Return values interpolated linearly at other positions, constant before the first and after the last."""
+    interpolated = []
     for x in positions:
         index = bisect_left(xs, x)
         if index in (0, len(xs)):
-            out.append(ys[min(index, len(xs) - 1)])
+            interpolated.append(ys[min(index, len(xs) - 1)])
             continue
         x0, x1 = xs[index - 1], xs[index]
-        out.append(ys[index - 1] + (x - x0) / (x1 - x0) * (ys[index] - ys[index - 1]))
-    return out
+        interpolated.append(ys[index - 1] + (x - x0) / (x1 - x0) * (ys[index] - ys[index - 1]))
+    return interpolated
 
 
 def smooth(values: Sequence[float], weight: float) -> list[float]:
     """Return the charts' exponential moving average (static/js/metrics/series.js), unbiased at its start."""
     mean = norm = 0.0
-    out = []
+    smoothed = []
     for value in values:
         norm = norm * weight + (1 - weight)
         share = (1 - weight) / norm
         if value != mean:
             mean = mean * (1 - share) + value * share
-        out.append(mean)
-    return out
+        smoothed.append(mean)
+    return smoothed
 
 
 def _band(
@@ -158,8 +157,8 @@ def _band(
     deviation = numbers.get(line.band)
     if not deviation["value"]:
         return [], []
-    raw = between(deviation["seq"], deviation["value"], values["seq"])
-    half_widths = smooth([abs(value * factor) for value in raw], smoothing)
+    raw_values = between(deviation["seq"], deviation["value"], values["seq"])
+    half_widths = smooth([abs(value * factor) for value in raw_values], smoothing)
     minimum = -math.inf if line.low is None else line.low * factor
     maximum = math.inf if line.high is None else line.high * factor
     # The declared range may be wrong, so the band always includes the line.
@@ -176,17 +175,17 @@ def _positions(values: Series, x: str, began: float) -> list[float]:
 
 def _rate(total: Series, starts: Sequence[float]) -> Series:
     """Return the tokens per second between neighbouring points, except across a restart."""
-    out: Series = {"seq": [], "step": [], "t": [], "value": []}
+    rate: Series = {"seq": [], "step": [], "t": [], "value": []}
     for i in range(1, len(total["value"])):
         t_before, t_now = total["t"][i - 1], total["t"][i]
         tokens = total["value"][i] - total["value"][i - 1]
         if t_now <= t_before or tokens < 0 or any(t_before < start <= t_now for start in starts):
             continue
-        out["seq"].append(total["seq"][i])
-        out["step"].append(total["step"][i])
-        out["t"].append(t_now)
-        out["value"].append(tokens / (t_now - t_before))
-    return out
+        rate["seq"].append(total["seq"][i])
+        rate["step"].append(total["step"][i])
+        rate["t"].append(t_now)
+        rate["value"].append(tokens / (t_now - t_before))
+    return rate
 
 
 def _scale(form: str, highest: float) -> tuple[float, str]:

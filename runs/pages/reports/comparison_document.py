@@ -9,15 +9,15 @@ from runs.engine.models import Run
 from runs.engine.sentences import counted
 from runs.insight.comparing import comparison
 from runs.insight.comparing.comparison import ComparedMetric, SettingDifference
-from runs.insight.comparing.curves import FinalValues, curves, finals
+from runs.insight.comparing.curves import FinalValues, curves, final_values
 from runs.pages.reports import charts, pictures
 from runs.pages.reports.markdown import archive, facts, image, plain, sections, table
-from runs.pages.reports.run_document import FINALS, ended, figure, moment, settings_table, status, steps
+from runs.pages.reports.run_document import FINALS, figure, final_cells, moment, settings_table, status, steps
 
 POINTS = 400
 SEED = "grpo.seed"
 Finals = dict[str, dict[str, FinalValues]]
-"""metric -> run"""
+"""Final values by metric and run id."""
 Groups = list[tuple[str, list[Run]]]
 """Groups as (settings, runs), whose runs have the same settings except for the seed."""
 
@@ -26,16 +26,16 @@ def report(
     runs: Sequence[Run], metrics: Sequence[ComparedMetric], x: str, now: datetime, smoothing: float = charts.SMOOTHING
 ) -> bytes:
     """Return a zip with `report.md` and `charts/…svg`. `runs` need their attempts; `x` is a key of `curves.AXES`."""
-    differing, equal_count = comparison.differences(runs)
-    groups = _groups_by_settings(runs, differing)
+    differing_settings, equal_count = comparison.differences(runs)
+    groups = _groups_by_settings(runs, differing_settings)
     names, looks = _names(runs), comparison.looks(runs)
     lines = curves(runs, [metric.name for metric in metrics], x=x, points=POINTS)["series"]
-    finals_by_metric = {metric.name: finals(runs, metric.name) for metric in metrics}
+    finals_by_metric = {metric.name: final_values(runs, metric.name) for metric in metrics}
     ids_by_group = [(label, [run.pk for run in group]) for label, group in groups]
     files: dict[str, str] = {}
     images = []
     for number, metric in enumerate(metrics, 1):
-        metric_pictures = [charts.overlaid(metric, lines[metric.name], names, looks, x, smoothing)]
+        metric_pictures = [charts.overlay(metric, lines[metric.name], names, looks, x, smoothing)]
         metric_pictures += [charts.spread(metric, lines[metric.name], ids_by_group, x, smoothing)] if groups else []
         for part, picture in zip(("", "-spread"), metric_pictures, strict=False):
             if picture is not None:
@@ -48,7 +48,7 @@ def report(
         ("Runs", table(["Run", "Id", "Status", "Steps", "Time", "GPU-hours", "Cost"], _rows(runs, now), numbers=4)),
         (
             "Settings that differ",
-            (settings_table(differing, names.values()) or "Nothing differs.") + "\n\n" + same_note,
+            (settings_table(differing_settings, names.values()) or "Nothing differs.") + "\n\n" + same_note,
         ),
         ("Metrics", _figures(runs, metrics, finals_by_metric, names)),
         ("Groups: mean ± standard deviation", _groups(groups, metrics, finals_by_metric)),
@@ -95,7 +95,7 @@ def _figures(
         rows = []
         for run in runs:
             final = finals_by_metric[metric.name].get(run.pk)
-            rows.append([plain(names[run.pk]), *(ended(final, metric.format) if final else [NOTHING] * 3)])
+            rows.append([plain(names[run.pk]), *(final_cells(final, metric.format) if final else [NOTHING] * 3)])
         parts.append(f"### {plain(metric.title)}\n\n{table(['Run', *FINALS], rows, numbers=3)}")
     return "\n\n".join(parts) or "No metrics have been recorded yet."
 

@@ -16,8 +16,8 @@ def plain(text: object) -> str:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int = 0) -> str:
     """Return a table of Markdown cells, with the last `numbers` columns right-aligned, or "" without rows."""
-    aligned = [":--"] * (len(head) - numbers) + ["--:"] * numbers
-    lines = [f"| {' | '.join(cells)} |" for cells in (head, aligned, *rows)]
+    alignments = [":--"] * (len(head) - numbers) + ["--:"] * numbers
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, alignments, *rows)]
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
@@ -25,8 +25,8 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f"- **{name}:** {value}" for name, value in pairs if value)
 
 
-def quoted(text: str) -> str:
-    """Return a text that a person wrote as a quotation, which keeps its Markdown separate from the rest."""
+def quote(text: str) -> str:
+    """Return a user's text as a block quotation, which keeps its Markdown separate from the rest."""
     return "\n".join(f"> {line}".rstrip() for line in text.splitlines())
 
 
@@ -41,9 +41,9 @@ def sections(title: str, parts: Iterable[tuple[str, str]]) -> str:
 
 def archive(folder: str, files: Mapping[str, str], at: datetime) -> bytes:
     target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as zip_file:
         for name, text in files.items():
             entry = zipfile.ZipInfo(f"{folder}/{name}", at.timetuple()[:6])
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o100644 << 16
-            packed.writestr(entry, text)
+            zip_file.writestr(entry, text)
     return target.getvalue()

@@ -26,9 +26,9 @@ MAX_LABELLED = 4
 LABEL_ROOM, LABEL_LETTERS, LABEL_HEIGHT = 124, 19, 13
 LEGEND_ROW, LEGEND_LETTERS = 18, 46
 LETTER = 6.4
-ROOM = 0.06
+PADDING = 0.06
 """Space above and below the lines, as a share of their height."""
-ON_AXIS = 0.02
+MIN_AXIS_DISTANCE = 0.02
 """Share of the height within which a bound is too close to the axis to be drawn."""
 TICKS = 6
 
@@ -41,7 +41,7 @@ class ReportCurve:
     colour: str
     points: Points
     raw: Points = ()  # type: ignore[assignment]
-    """Unsmoothed points, drawn faintly behind."""
+    """Unsmoothed points, drawn faintly behind the curve."""
     low: Points = ()  # type: ignore[assignment]
     high: Points = ()  # type: ignore[assignment]
     dash: str = "solid"
@@ -77,7 +77,7 @@ class _Axis:
         if self.log:
             powers = range(math.ceil(self.low), math.floor(self.high) + 1)
             return [10.0**power for power in powers][:: max(1, len(powers) // TICKS)]
-        step = _nice((self.high - self.low) / TICKS)
+        step = _round_up((self.high - self.low) / TICKS)
         first_step = math.ceil(self.low / step - 1e-9)
         return [round(step * n, 12) for n in range(first_step, math.floor(self.high / step + 1e-9) + 1)]
 
@@ -121,7 +121,7 @@ def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
     low, high = max(min(ys), -limit), min(max(ys), limit)
     if picture.zero and not picture.log:
         low, high = min(0.0, low), max(0.0, high)
-    room = (high - low or abs(high) or 1.0) * ROOM
+    room = (high - low or abs(high) or 1.0) * PADDING
     low, high = (low if picture.zero and low == 0 and not picture.log else low - room), high + room
     low, high = (max(low, -limit), min(high, limit)) if picture.log else (low, high)
     return _Axis(low, high, HEIGHT - BOTTOM, TOP, picture.log)
@@ -139,14 +139,14 @@ def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
         if bound.value <= 0 and y.log:
             continue
         height = (y.start - y.at(bound.value)) / (y.start - y.end)
-        if ON_AXIS <= height <= 1:
+        if MIN_AXIS_DISTANCE <= height <= 1:
             yield _rule(x, y.at(bound.value), "line-strong", dash=DASHES["dot"])
             # The worse bound is labelled at the other end, so that the labels don't overlap.
             anchor, label_x = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
             yield _label(label_x, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
 
 
-def _nice(step: float) -> float:
+def _round_up(step: float) -> float:
     """Round a step up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step)) if step > 0 and math.isfinite(step) else 1.0
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * 0.999)
@@ -245,11 +245,11 @@ def _label(
     letters: int = 200,
 ) -> str:  # fmt: skip
     head = letters // 2
-    shortened = (
+    short_text = (
         text if len(text) <= letters else f"{text[: letters - head - 1]}…{text[-head:]}"
     )  # names differ at their ends
     style = f'fill="{COLOURS[colour]}" text-anchor="{anchor}" font-size="{size}" font-weight="{weight}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_escaped(shortened)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{_escaped(short_text)}</text>'
 
 
 def _rule(x: _Axis, height: float, colour: str, *, dash: str = "") -> str:

@@ -12,14 +12,14 @@ from runs.engine.models import Attempt, Run
 from runs.engine.sentences import of_attempt, placement_text
 from runs.engine.states import FINAL
 from runs.insight.comparing import comparison
-from runs.insight.comparing.curves import FinalValues, finals
+from runs.insight.comparing.curves import FinalValues, final_values
 from runs.insight.evaluations import results
 from runs.insight.health.drawn import with_bounds
-from runs.insight.health.page import card
+from runs.insight.health.page import card, example_text
 from runs.insight.metrics import run_charts
 from runs.insight.metrics.series import kind_of, series
 from runs.pages.reports import charts, pictures
-from runs.pages.reports.markdown import archive, facts, image, plain, quoted, sections, table
+from runs.pages.reports.markdown import archive, facts, image, plain, quote, sections, table
 
 POINTS = 500
 SPEC = "spec.yaml"
@@ -33,14 +33,14 @@ def report(run: Run, now: datetime, smoothing: float = charts.SMOOTHING) -> byte
     files = {f"charts/{name}.svg": picture for name, (_, _, picture) in drawn.items() if picture}
     parts = [
         ("", facts(_head(run, now))),
-        ("Setup", facts(_makings(run))),
-        ("Changes", _changed(run)),
+        ("Setup", facts(_setup(run))),
+        ("Changes", _changed_settings(run)),
         ("Metrics", _figures(run)),
         ("Health", _health(run)),
-        ("Notes", quoted(run.notes)),
+        ("Notes", quote(run.notes)),
         ("Evaluations", table(EVALUATION, map(_evaluation, results.of_run(run)), numbers=6)),
         ("Attempts and receipts", "\n\n".join(_receipt(attempt) for attempt in run.attempts.all())),
-        ("Charts", _shown(drawn)),
+        ("Charts", _picture_sections(drawn)),
     ]
     document = sections(plain(run.name), parts)
     spec = safe_yaml.dump(run.spec, tuple(run.spec))
@@ -55,10 +55,9 @@ def figure(value: float | None, form: str) -> str:
     return strip_tags(str(number)) + (unit if value is not None else "")
 
 
-def ended(final: FinalValues, form: str) -> list[str]:
-    """Format the cells under FINALS."""
-    best = NOTHING if final["best"] is None else figure(final["best"], form)
-    return [figure(final["last"], form), figure(final["mean"], form), best]
+def final_cells(final: FinalValues, form: str) -> list[str]:
+    best_cell = NOTHING if final["best"] is None else figure(final["best"], form)
+    return [figure(final["last"], form), figure(final["mean"], form), best_cell]
 
 
 def moment(at: datetime | None) -> str:
@@ -93,7 +92,7 @@ def _head(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
     yield "Report created", moment(now)
 
 
-def _makings(run: Run) -> Iterator[tuple[str, str]]:
+def _setup(run: Run) -> Iterator[tuple[str, str]]:
     settings = dict(comparison.settings(run))
     names = ("model.path", "model.revision", "dataset", "reward config", "environment", "profile", "precision")
     labels = {"model.path": "Model", "model.revision": "Revision"}
@@ -109,25 +108,25 @@ def _makings(run: Run) -> Iterator[tuple[str, str]]:
     yield "All settings", f"[{SPEC}]({SPEC})"
 
 
-def _changed(run: Run) -> str:
+def _changed_settings(run: Run) -> str:
     source = run.cloned_from
     if source is None:
         return "Not a clone of another run."
-    differing, _ = comparison.differences([source, run])
+    differing_settings, _ = comparison.differences([source, run])
     origin = f"Cloned from {plain(source.name)} (`{source.pk}`)"
-    if not differing:
+    if not differing_settings:
         return f"{origin}, with the same settings."
-    return f"{origin}, with these changes:\n\n{settings_table(differing, [source.name, 'This run'])}"
+    return f"{origin}, with these changes:\n\n{settings_table(differing_settings, [source.name, 'This run'])}"
 
 
 def _figures(run: Run) -> str:
     """Return a table of the training metrics' final values; the other metrics are in the charts."""
     groups = [group for group in run_charts.plan_of(run) if not group.folded]
     metrics = {metric.name: metric for metric in comparison.of_charts(groups)}
-    training = [metric for metric in metrics.values() if kind_of(metric.name) == "train"]
-    metrics_with_finals = [(metric, finals([run], metric.name).get(run.pk)) for metric in training]
+    training_metrics = [metric for metric in metrics.values() if kind_of(metric.name) == "train"]
+    metrics_with_finals = [(metric, final_values([run], metric.name).get(run.pk)) for metric in training_metrics]
     rows = [
-        [plain(metric.title), *ended(final, metric.format)]
+        [plain(metric.title), *final_cells(final, metric.format)]
         for metric, final in metrics_with_finals
         if final is not None
     ]
@@ -147,7 +146,9 @@ def _finding(finding: dict[str, Any]) -> str:
     advice = f" Try: {plain(finding['try'])}" if finding.get("try") and not follows else ""
     value = f"{plain(finding['value_text'])} ({plain(finding['bound_text'])})"
     head = f"- **{plain(finding['title'])}**, {finding['level']}: {value}, since step {finding['since_step']:,}."
-    return f"{head} {plain(finding['sentence'])}{follows}{advice}"
+    examples = "; ".join(plain(example_text(example)) for example in finding.get("examples") or ())
+    shown = f" Examples: {examples}." if examples else ""
+    return f"{head} {plain(finding['sentence'])}{follows}{advice}{shown}"
 
 
 def _evaluation(result: results.EvaluationResult) -> list[str]:
@@ -183,17 +184,17 @@ def _receipt(attempt: Attempt) -> str:
     lines.append(f"{processes if ended_count else 'No leftover processes'}; {release_note}.")
     for gpu in receipt.get("gpus") or ():
         free_after_s = gpu.get("seconds_to_free")
-        when = "still in use" if free_after_s is None else f"free after {duration(free_after_s)}"
+        release_time = "still in use" if free_after_s is None else f"free after {duration(free_after_s)}"
         usage = f"{figure(gpu.get('peak_mib'), 'mib')} at its peak, {figure(gpu.get('after_mib'), 'mib')} at the end"
-        lines.append(f"GPU {gpu.get('gpu')}: {usage}, {when}.")
+        lines.append(f"GPU {gpu.get('gpu')}: {usage}, {release_time}.")
     return " ".join(lines)
 
 
-Drawn = tuple[str, str, str]
+DrawnChart = tuple[str, str, str]
 """A chart as (group, title, SVG picture, which is "" if the chart has no values)."""
 
 
-def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
+def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, DrawnChart]]:
     groups = with_bounds(run_charts.plan_of(run), run)
     points = series(run, run_charts.metrics(groups), POINTS)["series"]
     numbers = charts.Numbers(points, run.trainings())
@@ -207,12 +208,12 @@ def _charts(run: Run, smoothing: float) -> Iterator[tuple[str, Drawn]]:
             yield chart.id, (group.title, chart.title, pictures.svg(picture) if picture else "")
 
 
-def _shown(drawn: dict[str, Drawn]) -> str:
+def _picture_sections(drawn: dict[str, DrawnChart]) -> str:
     lines: list[str] = []
     for title in dict.fromkeys(group for group, _, _ in drawn.values()):
         group_charts = [(name, chart) for name, chart in drawn.items() if chart[0] == title]
         images = [image(title, f"charts/{name}.svg") for name, (_, title, picture) in group_charts if picture]
-        without = [plain(title) for _, (_, title, picture) in group_charts if not picture]
-        lines += [f"### {plain(title)}", *images] if images or without else []
-        lines += [f"No values: {', '.join(without)}."] if without else []
+        empty_titles = [plain(title) for _, (_, title, picture) in group_charts if not picture]
+        lines += [f"### {plain(title)}", *images] if images or empty_titles else []
+        lines += [f"No values: {', '.join(empty_titles)}."] if empty_titles else []
     return "\n\n".join(lines)

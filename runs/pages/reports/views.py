@@ -28,15 +28,15 @@ def run_report(request: HttpRequest, run_id: str) -> HttpResponse:
 def comparison_report(request: HttpRequest) -> HttpResponse:
     """Send the report of the runs in the address. Without runs, redirect to the comparison page, which explains what is
     missing."""
-    chosen = comparison.chosen(request)
+    chosen = comparison.chosen_runs(request)
     if not chosen.runs:
         return redirect(f"{reverse('compare_runs')}?{request.GET.urlencode()}")
     by_name = {metric.name: metric for metric in comparison.metrics(chosen.runs)}
     metrics = [by_name[name] for name in comparison.shown_metrics(request, list(by_name.values()))]
     x = request.GET.get("x", "step")
     axis = x if x in AXES else "step"
-    packed = comparison_document.report(chosen.runs, metrics, axis, timezone.now(), _smoothing(request))
-    return _download(packed, "comparison-report.zip")
+    content = comparison_document.report(chosen.runs, metrics, axis, timezone.now(), _smoothing(request))
+    return _download(content, "comparison-report.zip")
 
 
 def _smoothing(request: HttpRequest) -> float:
@@ -47,6 +47,6 @@ def _smoothing(request: HttpRequest) -> float:
     return min(weight, MAX_SMOOTHING) if math.isfinite(weight) and weight >= 0 else SMOOTHING
 
 
-def _download(packed: bytes, name: str) -> HttpResponse:
+def _download(content: bytes, name: str) -> HttpResponse:
     disposition = f'attachment; filename="{name}"'
-    return HttpResponse(packed, content_type="application/zip", headers={"Content-Disposition": disposition})
+    return HttpResponse(content, content_type="application/zip", headers={"Content-Disposition": disposition})

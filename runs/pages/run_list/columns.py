@@ -42,10 +42,9 @@ class Column:
     """A chosen setting, metric or figure."""
 
     kind: str
-    """SETTING, METRIC or FIGURE."""
     name: str
     chart_label: str = field(default="", compare=False)
-    """A metric's label in the charts, which `labelled` sets."""
+    """A metric's label in the charts, which `with_labels` sets."""
 
     @property
     def key(self) -> str:
@@ -81,14 +80,14 @@ def is_setting(key: str) -> bool:
     return key.startswith(SETTING) and key != SETTING
 
 
-def parsed(columns: str) -> str:
-    """Return an address's valid columns, in order and once each; "" if they are the standard ones."""
+def valid_columns(columns: str) -> str:
+    """Return the valid columns of an address, in order and without duplicates, or "" if they are the standard ones."""
     keys = dict.fromkeys(key for key in columns.split(",") if key in USUAL or is_valid(key))
-    chosen = ",".join(list(keys)[:MAX_COLUMNS])
-    return "" if chosen == ",".join(USUAL) else chosen
+    selection = ",".join(list(keys)[:MAX_COLUMNS])
+    return "" if selection == ",".join(USUAL) else selection
 
 
-def chosen(columns: str) -> tuple[set[str], list[Column]]:
+def split_columns(columns: str) -> tuple[set[str], list[Column]]:
     """Split an address's columns into the standard ones that are shown and the extra ones."""
     keys = columns.split(",") if columns else list(USUAL)
     return {key for key in keys if key in USUAL}, [column(key) for key in keys if key not in USUAL]
@@ -99,14 +98,14 @@ def column(key: str) -> Column:
     return Column(f"{kind}.", name)
 
 
-def labelled(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
+def with_labels(columns: Iterable[Column], runs: Iterable[Run]) -> list[Column]:
     """Return the columns, with metrics labelled as in these runs' charts."""
     columns = list(columns)
     labels: dict[str, str] = {}
-    covered: set[str] = set()
+    covered_names: set[str] = set()
     for run in runs if any(column.kind == METRIC for column in columns) else ():
-        if not covered.issuperset(run.last_metrics):
-            covered.update(run.last_metrics)
+        if not covered_names.issuperset(run.last_metrics):
+            covered_names.update(run.last_metrics)
             labels = {**run_charts.labels(run_charts.plan_of(run)), **labels}
     return [
         replace(column, chart_label=labels.get(column.name, "")) if column.kind == METRIC else column
@@ -153,17 +152,15 @@ def expression(key: str) -> Ordered:
     return value
 
 
-def offered(runs: Iterable[Values]) -> tuple[list[Column], list[Column], list[Column]]:
+def offered_columns(runs: Iterable[Values]) -> tuple[list[Column], list[Column], list[Column]]:
     """Return the settings that differ between these runs, the settings that don't, and the metrics, sorted by name."""
     first_values: dict[str, Any] = {}
-    differing: set[str] = set()
+    varying: set[str] = set()
     metrics: set[str] = set()
     for count, run in enumerate(runs):
         metrics |= set(run.run.last_metrics)
         if count:
-            differing |= first_values.keys() ^ run.settings.keys()
-        differing |= {name for name, value in run.settings.items() if first_values.setdefault(name, value) != value}
-    settings = [
-        [Column(SETTING, name) for name in sorted(names)] for names in (differing, first_values.keys() - differing)
-    ]
+            varying |= first_values.keys() ^ run.settings.keys()
+        varying |= {name for name, value in run.settings.items() if first_values.setdefault(name, value) != value}
+    settings = [[Column(SETTING, name) for name in sorted(names)] for names in (varying, first_values.keys() - varying)]
     return settings[0], settings[1], [Column(METRIC, name) for name in sorted(metrics)]

@@ -22,8 +22,8 @@ _RunFigures = tuple[str, list[float | None]]
 def grouping(
     query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], total: int
 ) -> dict[str, Any]:
-    """Group the matching runs, with their chosen metrics, and return the template context: groups with the highest mean
-    reward come first. A run with several tags is in several groups."""
+    """Group the matching runs, with their chosen metrics, and return the template context, in which the groups are
+    ordered by mean reward, highest first. A run with several tags is in several groups."""
     metrics = [column for column in chosen if column.kind == columns.METRIC]
     by_value: dict[str, list[_RunFigures]] = defaultdict(list)
     value_of = "tags" if query.group == TAG else "grouped_by"
@@ -32,9 +32,9 @@ def grouping(
     rows = matching.order_by("-created_at").values_list("pk", value_of, "reward_ends", "last_metrics")[
         :MAX_GROUPED_RUNS
     ]
-    for pk, value, ends, newest in rows:
+    for pk, value, ends, newest_values in rows:
         for group_value in (value or [None]) if query.group == TAG else [value]:
-            figures = [final_reward(ends), gain(ends), *(_number(newest.get(column.name)) for column in metrics)]
+            figures = [final_reward(ends), gain(ends), *(_number(newest_values.get(column.name)) for column in metrics)]
             by_value[json.dumps(group_value)].append((pk, figures))
     groups = [_group(query, json.loads(value), metrics, runs) for value, runs in by_value.items()]
     groups.sort(key=lambda group: (group["reward"].mean is None, -(group["reward"].mean or 0), group["label"]))
@@ -58,7 +58,7 @@ def _group(
         column = columns.column(query.group)
         label = comparison.ABSENT_TEXT if value is None else comparison.text(value)
         address = query.address(group="", having=f"{column.name}={json.dumps(value)}")
-    reward, gains, *newest = [Spread.of(values) for values in zip(*(figures for _, figures in runs), strict=True)]
+    reward, gains, *spreads = [Spread.of(values) for values in zip(*(figures for _, figures in runs), strict=True)]
     ids = [pk for pk, _ in runs]
     return {
         "label": label,
@@ -67,7 +67,7 @@ def _group(
         "compared": ",".join(ids[: comparison.MAX_RUNS]),
         "reward": reward,
         "gain": gains,
-        "metrics": list(zip(metrics, newest, strict=True)),
+        "metrics": list(zip(metrics, spreads, strict=True)),
     }
 
 

@@ -122,15 +122,13 @@ class RunListQuery:
     by: str = ""
     host: str = ""
     kind: str = ""
-    """One of KINDS."""
     archived: str = ""
-    """One of ARCHIVED."""
     having: str = ""
     """A setting and its value as JSON, such as `grpo.seed=42`; `null` matches runs without the setting."""
     columns: str = ""
     """The shown columns (see runs.pages.run_list.columns), comma-separated; the standard ones if empty."""
     group: str = ""
-    """What runs are grouped by: `tag`, or a setting's column. If empty, runs are not grouped."""
+    """Key by which runs are grouped: `tag`, or a setting's column; "" for no grouping."""
     sort: str = DEFAULT_SORT
     """One of SORTS, or a setting's or metric's column, with a minus for the opposite direction."""
     page: int = 1
@@ -140,14 +138,14 @@ class RunListQuery:
         entered = {f.name: parameters.get(f.name, "").replace("\0", "").strip() for f in fields(cls)}
         texts = {name: value[: MAX_CHARS.get(name, DEFAULT_MAX_CHARS)] for name, value in entered.items()}
         sort, page = texts.pop("sort"), texts.pop("page")
-        texts["columns"] = columns.parsed(texts["columns"])
-        valid = {
+        texts["columns"] = columns.valid_columns(texts["columns"])
+        valid_values = {
             **{name: texts[name] in values for name, values in CHOICES.items()},
             "group": texts["group"] == TAG or columns.is_setting(texts["group"]),
             "having": _setting_and_value(texts["having"]) is not None,
         }
         return cls(
-            **{name: text if valid.get(name, True) else "" for name, text in texts.items()},
+            **{name: text if valid_values.get(name, True) else "" for name, text in texts.items()},
             sort=sort if sort.removeprefix("-") in SORTS or columns.is_valid(sort.removeprefix("-")) else DEFAULT_SORT,
             page=max(1, int(page[:9])) if page.isascii() and page.isdigit() else 1,
         )
@@ -155,8 +153,8 @@ class RunListQuery:
     def address(self, **changes: str | int) -> str:
         """Return the list's query string with these changes, without default values. It refers to the first page unless
         `page` is given."""
-        changed = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
-        values = {f.name: getattr(changed, f.name) for f in fields(self)}
+        target = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
+        values = {f.name: getattr(target, f.name) for f in fields(self)}
         return urlencode({name: value for name, value in values.items() if value != _DEFAULTS[name]})
 
     @property
@@ -199,7 +197,7 @@ class RunListQuery:
         if self.health:
             runs = runs.filter(health__verdict__in=HEALTH_FILTERS[self.health][1])
         if self.host:
-            runs = runs.filter(pk__in=_latest(Attempt.objects.filter(host__name=self.host)))
+            runs = runs.filter(pk__in=_runs_whose_latest(Attempt.objects.filter(host__name=self.host)))
         if having := _setting_and_value(self.having):
             setting, value = having
             runs = runs.alias(having=columns.expression(columns.SETTING + setting))
@@ -221,13 +219,13 @@ def _with_status(status: str) -> QuerySet[Attempt, Any]:
     if status == "active" or status in ACTIVE:  # an active attempt is its run's latest
         attempts = Attempt.objects.filter(status__in=ACTIVE if status == "active" else [status])
         return attempts.order_by().values("run_id")
-    return _latest(Attempt.objects.filter(status=status))
+    return _runs_whose_latest(Attempt.objects.filter(status=status))
 
 
-def _latest(attempts: QuerySet[Attempt]) -> QuerySet[Attempt, Any]:
+def _runs_whose_latest(attempts: QuerySet[Attempt]) -> QuerySet[Attempt, Any]:
     """Find the runs whose latest attempt is one of these, without scanning all runs."""
-    later = Attempt.objects.filter(run=OuterRef("run"), number__gt=OuterRef("number"))
-    return attempts.exclude(Exists(later)).order_by().values("run_id")
+    later_attempts = Attempt.objects.filter(run=OuterRef("run"), number__gt=OuterRef("number"))
+    return attempts.exclude(Exists(later_attempts)).order_by().values("run_id")
 
 
 def _setting_and_value(having: str) -> tuple[str, Any] | None:

@@ -30,7 +30,7 @@ class RunListRow:
 
     @property
     def model(self) -> str:
-        """The last part of the model's path or hub id; empty if the spec can't be read."""
+        """The last part of the model's path or hub id, or empty if the spec can't be read."""
         return self._part("model", "path").rstrip("/").rsplit("/", 1)[-1]
 
     @property
@@ -105,7 +105,7 @@ def row_of(run: Run, queue_positions: Mapping[str, int], columns: list[Column]) 
 
 
 def _health(assessment: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Describe the verdict and list the findings, the worst first; None without a known verdict."""
+    """Describe the verdict and list the findings, the worst first; return None without a known verdict."""
     verdict = assessment.get("verdict")
     if verdict not in HEALTH:
         return None

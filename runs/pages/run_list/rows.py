@@ -29,12 +29,12 @@ from runs.pages.run_list.columns import (
     SETTING,
     USUAL,
     Column,
-    chosen,
     column,
     is_setting,
-    labelled,
-    offered,
+    offered_columns,
+    split_columns,
     with_figures,
+    with_labels,
 )
 from runs.pages.run_list.groups import grouping
 from runs.pages.run_list.query import ARCHIVED, HEALTH_FILTERS, KINDS, SORTS, STATUSES, TAG, RunListQuery
@@ -151,18 +151,18 @@ def empty_list(listed: RunListing, *, may_operate: bool) -> EmptyState:
 def listing(request: HttpRequest) -> RunListing:
     """Read the requested page of the list. The number of queries doesn't depend on the number of runs."""
     query = RunListQuery.of(request.GET.dict())
-    everything = queries.runs_for(request).select_related("reward_version__config")
-    matching = query.matching(everything)
-    total = matching.count()
+    all_runs = queries.runs_for(request).select_related("reward_version__config")
+    matching_runs = query.matching(all_runs)
+    total = matching_runs.count()
     query = replace(query, page=min(query.page, _last_page(total)))
-    shown, extra = chosen(query.columns)
+    shown, extra = split_columns(query.columns)
     # Sort only the ids: sorting whole rows would make the database read all of them in full.
     offset = (query.page - 1) * PAGE_SIZE
-    ids = list(query.ordered(matching).values_list("pk", flat=True)[offset : offset + PAGE_SIZE])
-    by_id = with_figures(everything, extra).in_bulk(ids)
+    ids = list(query.ordered(matching_runs).values_list("pk", flat=True)[offset : offset + PAGE_SIZE])
+    by_id = with_figures(all_runs, extra).in_bulk(ids)
     runs = [by_id[pk] for pk in ids if pk in by_id]
-    extra = labelled(extra, runs)
-    counts, rising = _active(query.kind)
+    extra = with_labels(extra, runs)
+    counts, rising = _count_active(query.kind)
     positions = gpu_queue.positions() if any(run.latest().status == RunStatus.QUEUED for run in runs) else {}
     return RunListing(
         query,
@@ -174,15 +174,15 @@ def listing(request: HttpRequest) -> RunListing:
         gpus_busy=Lease.objects.filter(leasing.ACTIVE, resource__startswith="gpu:").count(),
         gpus=sum(len(gpus or []) for gpus in Host.objects.values_list("inventory__gpus", flat=True)),
         rising=rising,
-        grouping=grouping(query, extra, matching, total) if query.group else None,
+        grouping=grouping(query, extra, matching_runs, total) if query.group else None,
     )
 
 
 def choices(request: HttpRequest, listed: RunListing) -> dict[str, Any]:
     """Collect the choices of all filters, the views, and the available columns, grouped under headings."""
     query = listed.query
-    differing, common, metrics = offered(row.values for row in listed.rows)
-    metrics = labelled(metrics, (row.run for row in listed.rows))
+    differing, common, metrics = offered_columns(row.values for row in listed.rows)
+    metrics = with_labels(metrics, (row.run for row in listed.rows))
     user, all_tags = person(request), tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
     people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
@@ -237,12 +237,12 @@ def _last_page(total: int) -> int:
     return max(1, -(-total // PAGE_SIZE))
 
 
-def _active(kind: str) -> tuple[dict[str, int], int]:
+def _count_active(kind: str) -> tuple[dict[str, int], int]:
     """Count the active runs by status, in life-cycle order, and the running ones with a rising reward."""
     runs = Run.objects.filter(KINDS[kind][1], attempts__status__in=ACTIVE).order_by()
-    active = list(runs.values_list("attempts__status", "reward_ends"))
-    counts = Counter(status for status, _ in active)
-    rising = sum(1 for status, ends in active if status == RunStatus.RUNNING and (gain(ends) or 0) > 0)
+    active_runs = list(runs.values_list("attempts__status", "reward_ends"))
+    counts = Counter(status for status, _ in active_runs)
+    rising = sum(1 for status, ends in active_runs if status == RunStatus.RUNNING and (gain(ends) or 0) > 0)
     return {status: counts[status] for status in RunStatus if counts[status]}, rising
 
 
@@ -261,8 +261,8 @@ def _labels(filters: dict[str, tuple[str, Any]]) -> Iterator[Option]:
 
 def _groupings(query: RunListQuery, differing: Iterable[Column]) -> list[Option]:
     """Offer grouping by tag, and by settings with more than one value among the page's runs."""
-    current = [column(query.group)] if is_setting(query.group) else []  # perhaps no run on this page has it
-    return [(TAG, "Tag"), *{offer.key: offer.heading for offer in (*current, *differing)}.items()]
+    current_columns = [column(query.group)] if is_setting(query.group) else []  # perhaps no run on this page has it
+    return [(TAG, "Tag"), *{offer.key: offer.heading for offer in (*current_columns, *differing)}.items()]
 
 
 def _sorts(extra: Iterable[Column]) -> Iterator[Option]:

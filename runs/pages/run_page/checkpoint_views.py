@@ -22,7 +22,7 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.models import Run
 from runs.engine.scheduling import launching
 from runs.engine.scheduling.limits import QueueFull
-from runs.engine.spec import unreadable
+from runs.engine.spec import why_unreadable
 from runs.engine.states import ACTIVE, FINAL
 from runs.insight import quality
 from runs.pages.run_page import limits
@@ -47,7 +47,7 @@ class CheckpointRow:
     recommended: bool = False
     """True if the rule that ended the run early recommended the checkpoint."""
     as_model: str = ""
-    """Query string of the New run page with this checkpoint as model; "" for an adapter."""
+    """Query string of the New run page with this checkpoint as model; see SavedModel.as_model."""
     host_problem: str = ""
     """The reason why the checkpoint's files are unreachable, or ""."""
     leftover: StoredCopy | None = None
@@ -102,7 +102,7 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
     saved = checkpoints.of_run(run)
     columns, rows, best_by = _table(run, saved)
     status = run.latest().status
-    may_act = person(request).may_operate and not unreadable(run)
+    may_act = person(request).may_operate and not why_unreadable(run)
     decided_by = columns.get(best_by, "") if any(row.best for row in rows) else ""
     context = {
         "run": run,

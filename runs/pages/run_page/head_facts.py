@@ -25,11 +25,11 @@ from workers.contract.run import jobs
 UNKNOWN = "–"
 
 
-Making = tuple[str, str, str | SafeString, str]
+SetupFact = tuple[str, str, str | SafeString, str]
 """A fact about a run's setup, as (label, icon, text, title)."""
 
 
-def makings(run: Run) -> Iterator[Making]:
+def setup_facts(run: Run) -> Iterator[SetupFact]:
     model = _value_at(run.spec, "model", "path")
     # A hub id, or a folder, of which only the last part is shown.
     name = model.rstrip("/").rsplit("/", 1)[-1] if model.startswith("/") else model
@@ -42,7 +42,7 @@ def makings(run: Run) -> Iterator[Making]:
     profile = _value_at(run.spec, "hardware", "profile")
     if run.profile or profile != UNKNOWN:
         yield "Profile", "sliders-horizontal", _profile(run, profile), ""
-    yield "Where", "server", _where(run), ""
+    yield "Where", "server", _placement(run), ""
     if server := warm_servers.server_of(run.latest()):
         yield "Server", "flame", format_html("warm: {}", link(reverse("run", args=[server.pk]), server.name)), ""
     if run.kind == jobs.WARM and (line := warm_servers.line_of(run)):
@@ -63,7 +63,7 @@ def _profile(run: Run, name: str) -> str | SafeString:
     return format_html('{} <span class="soft">(deleted)</span>', name)
 
 
-def _where(run: Run) -> str | SafeString:
+def _placement(run: Run) -> str | SafeString:
     attempt = run.latest()
     if placement := placement_text(attempt):
         bare = (attempt.placement or {}).get("unsandboxed")
@@ -101,28 +101,28 @@ def status_facts(
     run: Run, attempt: Attempt, summary: Summary, *, job: JobView | None, stop_effect: str
 ) -> Iterator[StatusFact]:
     has_failed = attempt.status == RunStatus.FAILED
-    yield from _of_job(job, summary, failed=has_failed) if job else _of_training(run, summary, failed=has_failed)
+    yield from _job_facts(job, summary, failed=has_failed) if job else _training_facts(run, summary, failed=has_failed)
     if summary["stop_requested"] and attempt.status in ACTIVE and attempt.status != RunStatus.QUEUED:
         yield StatusFact(_stop(attempt), "fact stopping warn cut", stop_effect, role="status")
     if summary["phase_detail"] and attempt.status == RunStatus.STARTING:
         yield StatusFact(summary["phase_detail"], "fact soft cut", summary["phase_detail"])
     attempts = sorted(run.attempts.all(), key=lambda attempt: attempt.number) if attempt.status in FINAL else []
-    timed = [(ended_attempt, ran) for ended_attempt in attempts if (ran := ended_attempt.ran_s()) is not None]
-    if timed:
-        count = f" in {len(timed)} attempts" if len(timed) > 1 else ""
+    timed_attempts = [(ended_attempt, ran) for ended_attempt in attempts if (ran := ended_attempt.ran_s()) is not None]
+    if timed_attempts:
+        count = f" in {len(timed_attempts)} attempts" if len(timed_attempts) > 1 else ""
         times = "; ".join(
             f"attempt {ended_attempt.number}{_from_step(ended_attempt)}: {duration(ran)}"
-            for ended_attempt, ran in timed
+            for ended_attempt, ran in timed_attempts
         )
-        text = f"{'trained' if run.trains else 'ran'} for {duration(sum(ran for _, ran in timed))}{count}"
+        text = f"{'trained' if run.trains else 'ran'} for {duration(sum(ran for _, ran in timed_attempts))}{count}"
         yield StatusFact(text, "fact soft cut ran", capfirst(times) if count else "")
     if run.archived_at:
         yield StatusFact("archived", "tag")
-    if attempt.number > 1 and len(timed) < 2:
+    if attempt.number > 1 and len(timed_attempts) < 2:
         yield StatusFact(f"attempt {attempt.number}{_from_step(attempt)}", "fact soft")
 
 
-def _of_job(job: JobView, summary: Summary, *, failed: bool) -> Iterator[StatusFact]:
+def _job_facts(job: JobView, summary: Summary, *, failed: bool) -> Iterator[StatusFact]:
     if summary["place"]:
         yield _queue(summary["place"])
     elif not failed:
@@ -137,9 +137,9 @@ def _of_job(job: JobView, summary: Summary, *, failed: bool) -> Iterator[StatusF
         yield StatusFact(format_html('<a href="{}" rel="noopener">Open it on the hub</a>', job.pushed_to))
 
 
-def _of_training(run: Run, summary: Summary, *, failed: bool) -> Iterator[StatusFact]:
-    running = summary["status"] == RunStatus.RUNNING
-    if running or (summary["status"] in FINAL and summary["step"]):
+def _training_facts(run: Run, summary: Summary, *, failed: bool) -> Iterator[StatusFact]:
+    is_running = summary["status"] == RunStatus.RUNNING
+    if is_running or (summary["status"] in FINAL and summary["step"]):
         total = (
             format_html(" of <span data-max-steps>{}</span>", sig(summary["max_steps"], 9))
             if summary["max_steps"]
@@ -148,7 +148,7 @@ def _of_training(run: Run, summary: Summary, *, failed: bool) -> Iterator[Status
         yield StatusFact(format_html("step <strong data-step>{}</strong>{}", sig(summary["step"], 9), total))
         epoch = run.last_metrics.get("epoch")
         yield StatusFact("" if epoch is None else f"epoch {sig(epoch)}", data="data-epoch")
-    if running:
+    if is_running:
         pace = summary["step_time"]
         yield StatusFact(f"{duration(pace)}/step" if pace else "", data="data-step-time")
         if not summary["stop_requested"]:
@@ -176,28 +176,30 @@ def _from_step(attempt: Attempt) -> str:
 
 
 def wait_banner(run: Run, attempt: Attempt) -> tuple[str, str] | None:
-    """Return the icon and the text of the banner of a run that has no metrics yet; None if it needs no banner."""
+    """Return the icon and text of the banner of a queued or starting run, or None if it needs no banner."""
     if attempt.status == RunStatus.QUEUED:
         waits = waiting(attempt)
         if waits is None:
             return "clock", "It starts automatically as soon as its resources are free."
-        return "clock", format_html("<strong>{}.</strong> {} It starts automatically.", _linked(waits), waits.machine)
+        return "clock", format_html(
+            "<strong>{}.</strong> {} It starts automatically.", _link_blocker(waits), waits.machine
+        )
     if attempt.status == RunStatus.STARTING and run.kind not in jobs.KINDS:
         place = f" on {placement}" if (placement := placement_text(attempt)) else ""
-        accepted = format_html(", accepted {} ago", ago(attempt.claimed_at)) if attempt.claimed_at else ""
+        acceptance = format_html(", accepted {} ago", ago(attempt.claimed_at)) if attempt.claimed_at else ""
         note = (
             "Metrics and charts appear with the first step." if run.trains else "Metrics appear with the first results."
         )
-        return "loader", format_html("<strong>Preparing{}{}.</strong> {}", place, accepted, note)
+        return "loader", format_html("<strong>Preparing{}{}.</strong> {}", place, acceptance, note)
     return None
 
 
-def _linked(waits: Waiting) -> str | SafeString:
-    before = waits.before[:1].upper() + waits.before[1:]
+def _link_blocker(waits: Waiting) -> str | SafeString:
+    opening = waits.before[:1].upper() + waits.before[1:]
     if not waits.run_id:
-        return before
+        return opening
     link = format_html('<a href="{}">{}</a>', reverse("run", args=[waits.run_id]), waits.name)
-    return format_html("{}{} ({}){}", before, link, waits.owner, waits.after)
+    return format_html("{}{} ({}){}", opening, link, waits.owner, waits.after)
 
 
 def resume_texts(resumes: PlannedResume) -> tuple[SafeString, str]:

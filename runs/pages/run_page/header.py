@@ -17,13 +17,13 @@ from runs.engine.models import Attempt, Run
 from runs.engine.records import MetricRow
 from runs.engine.scheduling import checkpoint_hosts, recovery
 from runs.engine.sentences import ENDED_PHASES, counted, is_saving, placement_text, stopping
-from runs.engine.spec import unreadable
+from runs.engine.spec import why_unreadable
 from runs.engine.states import ACTIVE, FINAL, RunStatus
 from runs.insight import diagnosis
 from runs.insight.health.page import card
 from runs.insight.metrics import step_time
 from runs.pages.run_page import limits, notes
-from runs.pages.run_page.head_facts import makings, quarantine_of, resume_texts, status_facts, wait_banner
+from runs.pages.run_page.head_facts import quarantine_of, resume_texts, setup_facts, status_facts, wait_banner
 from runs.pages.run_page.receipt import receipt_of
 from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode
@@ -34,8 +34,8 @@ LAST_LINES = 10
 MAX_TITLE_CHARS = 30
 """Maximum length of a name that the page's title shows in full."""
 PACE_OVER = 10
-_VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.VLLM_HUNG, EndReason.PORT_IN_USE}
-_SUPERVISOR = {
+_VLLM_REASONS = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.VLLM_HUNG, EndReason.PORT_IN_USE}
+_SUPERVISOR_REASONS = {
     EndReason.SUPERVISOR_LOST,
     EndReason.SUPERVISOR_ERROR,
     EndReason.GPUS_BUSY,
@@ -60,17 +60,17 @@ UNARCHIVE = {"route": "unarchive_several", "icon": "archive-restore", "act": "Un
 def head(run: Run, user: User) -> dict[str, Any]:
     """Build the context of the parts that change with the run's state. The page's socket only triggers their reload."""
     attempt = run.latest()
-    summary = _calm(queries.summary(run))
+    summary = _with_steady_pace(queries.summary(run))
     final = attempt.status in FINAL
-    problem = unreadable(run)
+    problem = why_unreadable(run)
     job = job_results.view(run) if run.kind in jobs.KINDS else None
-    resumes = recovery.planned(run, attempt)
+    resumes = recovery.planned_resume(run, attempt)
     stop_effect = stop_follows(attempt, away=summary["out_of_reach_since"] is not None)
-    running = attempt.status == RunStatus.RUNNING
+    is_running = attempt.status == RunStatus.RUNNING
     return {
         "attempt": attempt,
         "s": summary,
-        "status_word": RUNNING.get(run.kind, "Running") if running else attempt.status.capitalize(),
+        "status_word": RUNNING.get(run.kind, "Running") if is_running else attempt.status.capitalize(),
         "status_facts": list(status_facts(run, attempt, summary, job=job, stop_effect=stop_effect)),
         "wait_banner": wait_banner(run, attempt),
         **about(run, user),
@@ -101,8 +101,8 @@ def head(run: Run, user: User) -> dict[str, Any]:
 def about(run: Run, user: User) -> dict[str, Any]:
     return {
         "run": run,
-        "makings": makings(run),
-        "noted": notes.last(run),
+        "makings": setup_facts(run),
+        "noted": notes.last_change(run),
         "edition": notes.edition(run.notes),
         "longest": notes.MAX_CHARS,
         "longest_tag": tags.MAX_TAG_CHARS,
@@ -113,15 +113,15 @@ def about(run: Run, user: User) -> dict[str, Any]:
     }
 
 
-def _calm(summary: queries.Summary) -> queries.Summary:
+def _with_steady_pace(summary: queries.Summary) -> queries.Summary:
     """Return the summary with step time and remaining time computed from the mean of the last steps, as in the page's
     script. Single steps would make them jump, since steps that reuse a batch are several times faster than steps that
     generate."""
     if summary["status"] != RunStatus.RUNNING:
         return summary
     rows = MetricRow.objects.filter(run=summary["id"], kind=EventKind.TRAIN, superseded=False)
-    timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
-    times = [t for t in timed.values_list("values__step_time", flat=True)[:PACE_OVER] if isinstance(t, int | float)]
+    steps = rows.filter(values__step_time__isnull=False).order_by("-seq")
+    times = [t for t in steps.values_list("values__step_time", flat=True)[:PACE_OVER] if isinstance(t, int | float)]
     if not times:
         return summary
     pace = mean(times)
@@ -131,7 +131,7 @@ def _calm(summary: queries.Summary) -> queries.Summary:
 
 def cause(attempt: Attempt) -> dict[str, Any]:
     reason = attempt.reason
-    first_log = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
+    first_log = "vllm" if reason in _VLLM_REASONS else "supervisor" if reason in _SUPERVISOR_REASONS else "trainer"
     order = sorted(LOG_NAMES, key=lambda name: name != first_log)
     name, lines = next(((name, lines) for name in order if (lines := last_lines(attempt, name))), ("", []))
     return {
@@ -140,12 +140,12 @@ def cause(attempt: Attempt) -> dict[str, Any]:
         "unknown": "Nothing more is known about this failure." if attempt.detail else "The cause is unknown.",
         "log": name,
         "lines": lines,
-        "exit_codes": {role: _exit(code) for role, code in attempt.exit_codes.items()},
+        "exit_codes": {role: _exit_text(code) for role, code in attempt.exit_codes.items()},
         "diagnosis": diagnosis.of_attempt(attempt),
     }
 
 
-def _exit(code: Any) -> str:
+def _exit_text(code: Any) -> str:
     """Return an exit code as a string, with the signal's name if the code is 128 + signal."""
     try:
         return f"{code} ({signal.Signals(code - 128).name})"
@@ -159,8 +159,8 @@ def last_lines(attempt: Attempt, name: str) -> list[tuple[str, str]]:
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
     # Lines with step metrics are no errors, though they contain names such as rewards/right/failed.
     is_error = [not line.startswith("{'") and bool(ERROR_WORDS.search(line)) for line in lines]
-    shown = [(line[:400], "telling" if error else "") for line, error in zip(lines, is_error, strict=True) if line]
-    return shown[-LAST_LINES:]
+    rows = [(line[:400], "telling" if error else "") for line, error in zip(lines, is_error, strict=True) if line]
+    return rows[-LAST_LINES:]
 
 
 def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
@@ -171,9 +171,9 @@ def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
         ]
     if attempt.phase in ENDED_PHASES:
         return []
-    where = placement_text(attempt) or "its host"
+    location = placement_text(attempt) or "its host"
     closing_lines = [
-        f"All of its processes on {where} are terminated.",
+        f"All of its processes on {location} are terminated.",
         "A receipt confirms that they have exited and that their resources are released.",
     ]
     if queries.out_of_reach_since(attempt, timezone.now()):
@@ -190,12 +190,12 @@ def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
         text = "A repository that this push has created may remain on the hub, empty."
         return [_dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now?", [text, *closing_lines])]
     if attempt.stop_mode == StopMode.SAVE:
-        lost = ["The requested checkpoint is abandoned.", _lost(run)]
+        losses = ["The requested checkpoint is abandoned.", _lost_work(run)]
         dialogs.append(
-            _dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now instead?", [*lost, *closing_lines])
+            _dialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now instead?", [*losses, *closing_lines])
         )
     elif attempt.stop_mode != StopMode.NOW:
-        dialogs.append(_dialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost(run), *closing_lines]))
+        dialogs.append(_dialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now?", [_lost_work(run), *closing_lines]))
     return dialogs
 
 
@@ -215,19 +215,19 @@ def stop_follows(attempt: Attempt, *, away: bool) -> str:
     return "The host stops the run at its next check-in."
 
 
-def _lost(run: Run) -> str:
+def _lost_work(run: Run) -> str:
     if run.kind in jobs.KINDS:
         return jobs.KINDS[run.kind].stopped
     if not run.trains:
         return "Completions that have arrived are kept; the others are not sampled."
-    saved = checkpoints.last(run)
-    if saved is None and run.step:
+    last_saved = checkpoints.last(run)
+    if last_saved is None and run.step:
         return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
-    if saved is None:
+    if last_saved is None:
         return "Nothing is saved: no step has been trained yet."
-    lost = run.step - saved.step
+    lost = run.step - last_saved.step
     steps = f", so {counted(lost, 'step')} of training {'is' if lost == 1 else 'are'} lost" if lost > 0 else ""
-    return f"The step in progress is lost. The last checkpoint is from step {saved.step}{steps}."
+    return f"The step in progress is lost. The last checkpoint is from step {last_saved.step}{steps}."
 
 
 def _reward_editor(run: Run) -> str:
@@ -239,5 +239,5 @@ def _reward_editor(run: Run) -> str:
 
 
 def _resume_step(run: Run) -> int | None:
-    saved = checkpoint_hosts.resume_point(run) if run.trains else None
-    return saved.step if saved and checkpoints.has_steps_after(run, saved.step) else None
+    checkpoint = checkpoint_hosts.resume_point(run) if run.trains else None
+    return checkpoint.step if checkpoint and checkpoints.has_steps_after(run, checkpoint.step) else None

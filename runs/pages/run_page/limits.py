@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent
 from runs.engine.spec import spec_of
-from runs.insight.metrics.run_charts import LIMITS
+from runs.insight.metrics.run_charts import LIMITS_PREFIX
 from workers.contract.run.limits import LimitsSpec
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EventKind
@@ -13,7 +13,7 @@ from workers.contract.wire.names import EventKind
 
 @dataclass(frozen=True)
 class LimitBar:
-    """How much of one limit is used, according to the supervisor's last report."""
+    """The used part of one limit, according to the supervisor's last report."""
 
     metric: str
     label: str
@@ -47,9 +47,10 @@ def bars(run: Run, attempt: Attempt) -> list[LimitBar]:
 
 
 def _bar(run: Run, name: str, label: str, bound: float, unit: str) -> LimitBar:
-    used_amount = run.last_metrics.get(LIMITS + name)
+    metric = LIMITS_PREFIX + name
+    used_amount = run.last_metrics.get(metric)
     return LimitBar(
-        LIMITS + name, label, float(used_amount) if isinstance(used_amount, int | float) else 0.0, float(bound), unit
+        metric, label, float(used_amount) if isinstance(used_amount, int | float) else 0.0, float(bound), unit
     )
 
 
@@ -61,7 +62,7 @@ def sentences(limits: LimitsSpec) -> list[str]:
 
 
 def recommended_step(run: Run) -> int | None:
-    """Return the step recommended by the rule that ended the run, or None if no rule did."""
+    """Return the step recommended by the rule that ended the run, or None if there is none."""
     event = RunEvent.objects.filter(run=run, kind=EventKind.LIMIT).order_by("-id").first()
     step = event.data.get("recommended") if event is not None else None
     return step if isinstance(step, int) else None

@@ -56,8 +56,8 @@ def of_text(text: str) -> Finder:
     needle = text.encode().lower()
 
     def find(block: bytes) -> Iterator[int]:
-        lower, position = block.lower(), -1
-        while (position := lower.find(needle, position + 1)) >= 0:
+        lower_block, position = block.lower(), -1
+        while (position := lower_block.find(needle, position + 1)) >= 0:
             yield position
 
     return find

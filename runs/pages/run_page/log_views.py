@@ -31,20 +31,20 @@ def logs(request: HttpRequest, run_id: str) -> HttpResponse:
         "run": run,
         "attempt": attempt,
         "attempts": attempts,
-        "logs": _shown(run, queries.log_sizes(attempt)),
+        "logs": _listed_logs(run, queries.log_sizes(attempt)),
         "errors": log_search.ERROR,
         "left_out": LOG_LEFT_OUT,
     }
     return render(request, "pages/run_page/_logs.html", context)
 
 
-def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
+def _listed_logs(run: Run, sizes: dict[str, int]) -> dict[str, int]:
     """Return the sizes of the existing and the expected logs by name."""
     hardware = run.spec.get("hardware")
     has_server = isinstance(hardware, dict) and bool(hardware.get("server"))
-    expected = {"trainer", "supervisor", *(["vllm"] if has_server else [])}
+    expected_logs = {"trainer", "supervisor", *(["vllm"] if has_server else [])}
     order = ("trainer", *SERVER_ROLES, "download", "supervisor", STACKS)
-    return {name: sizes.get(name, 0) for name in order if name in sizes or name in expected}
+    return {name: sizes.get(name, 0) for name in order if name in sizes or name in expected_logs}
 
 
 @require_safe

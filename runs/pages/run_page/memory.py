@@ -46,9 +46,9 @@ class GpuMemory:
         return 100 * (self.estimated_gib / measured - 1) if measured else None
 
 
-def compared(run: Run) -> list[GpuMemory]:
+def compare_memory(run: Run) -> list[GpuMemory]:
     """Compare the estimated and the measured memory of each GPU. Return [] without GPUs, before placement, or if the
-    model has not been inspected."""
+    spec can't be read or the model's size is unknown."""
     attempt = run.latest()
     if not attempt.placement or attempt.host is None:
         return []
@@ -56,7 +56,7 @@ def compared(run: Run) -> list[GpuMemory]:
         spec, placement = spec_of(run), from_dict(Placement, attempt.placement)
     except ContractError:
         return []
-    shape = shape_for(_inspected(spec.model))
+    shape = shape_for(_newest_inspection(spec.model))
     if shape is None or not placement.gpus:
         return []
     inventory = attempt.host.inventory if isinstance(attempt.host.inventory, dict) else {}
@@ -73,10 +73,10 @@ def compared(run: Run) -> list[GpuMemory]:
     ]
 
 
-def _inspected(model: ModelSpec) -> dict[str, Any] | None:
+def _newest_inspection(model: ModelSpec) -> dict[str, Any] | None:
     rows = ModelInspection.objects.filter(model=model.path, revision=model.revision or "", answered_at__isnull=False)
-    newest = rows.order_by("-answered_at")[:20]
-    return next((row.answer for row in newest if isinstance(row.answer, dict) and row.answer.get("ok")), None)
+    newest_rows = rows.order_by("-answered_at")[:20]
+    return next((row.answer for row in newest_rows if isinstance(row.answer, dict) and row.answer.get("ok")), None)
 
 
 def _peaks(

@@ -28,7 +28,7 @@ _linked = _Linker()
 
 
 class NotesConflict(Exception):
-    """Raised when another user has changed the notes since they were loaded."""
+    """A conflict with changes that another user has made to the notes since they were loaded."""
 
 
 def edition(text: str) -> str:
@@ -38,8 +38,8 @@ def edition(text: str) -> str:
 
 @transaction.atomic
 def write(run: Run, text: str, based_on: str | None, user: User) -> bool:
-    """Save a run's notes, and return False if they are unchanged. Raises NotesConflict if the stored notes don't have
-    the edition `based_on`; None skips the check."""
+    """Save a run's notes, and return False if they are unchanged. Raises NotesConflict if the stored notes are no
+    longer the edition `based_on`; None skips this check."""
     # Writers of events lock the attempt's row, which also serializes the changes of two users.
     attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
     text = clean(text)
@@ -54,8 +54,8 @@ def write(run: Run, text: str, based_on: str | None, user: User) -> bool:
 
 
 def clean(text: str) -> str:
-    """Return the text with line feeds only (browsers send carriage returns) and without zero bytes (PostgreSQL rejects
-    them)."""
+    """Return the text, stripped and truncated, with line feeds only (browsers send carriage returns) and without zero
+    bytes (PostgreSQL rejects them)."""
     return text.replace("\r\n", "\n").replace("\0", "").strip()[:MAX_CHARS]
 
 
@@ -68,12 +68,12 @@ def as_html(text: str) -> SafeString:
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
-        within = 0
+        depth = 0
         for part in token.children or ():
-            within += {"link_open": 1, "link_close": -1}.get(part.type, 0)
+            depth += {"link_open": 1, "link_close": -1}.get(part.type, 0)
             if part.type == "link_open":
                 part.attrSet("rel", REL)
-            elif part.type == "text" and not within:
+            elif part.type == "text" and not depth:
                 part.type, part.content = "html_inline", _linked(part.content, autoescape=True)
     html: str = parser.renderer.render(tokens, parser.options, {})
     return mark_safe(html)  # noqa: S308  the parser escapes tags
@@ -90,6 +90,6 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["table", "strikethrough"]).disable("image")
 
 
-def last(run: Run) -> RunEvent | None:
-    """Return the event of the last change, with its author and time; None if there are no notes."""
+def last_change(run: Run) -> RunEvent | None:
+    """Return the event of the last change, with its author and time, or None if there are no notes."""
     return run.events.filter(kind=NOTED).order_by("-pk").first() if run.notes else None

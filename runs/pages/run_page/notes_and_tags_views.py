@@ -36,8 +36,8 @@ def run_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
     if request.method == "POST":
         return write_notes(request, run_id)
     run = queries.run_for(request, run_id)
-    editing = "edit" in request.GET and person(request).may_operate
-    return _notes(request, run, draft=run.notes if editing else None)
+    is_editing = "edit" in request.GET and person(request).may_operate
+    return _notes(request, run, draft=run.notes if is_editing else None)
 
 
 @operator_required

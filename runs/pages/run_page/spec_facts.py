@@ -22,7 +22,7 @@ SYNCS = {"lora": "LoRA adapter by HTTP"}
 
 def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
     correction = spec.grpo.get("vllm_importance_sampling_mode", "")
-    return _stated(
+    return _non_empty(
         ("Model", _code(spec.model.path, f" at {spec.model.revision}" if spec.model.revision else "")),
         ("LoRA", _lora(spec)),
         ("Starts with", spec.start_from and format_html("the weights of <code>{}</code>", spec.start_from)),
@@ -52,7 +52,7 @@ def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
 
 def hardware(spec: HardwareSpec) -> list[Fact]:
     server = spec.server
-    return _stated(
+    return _non_empty(
         ("Profile", spec.profile),
         ("Completions by", _rollout(spec)),
         ("Trainer", f"{count(spec.trainer_gpus, 'GPU,GPUs') or 'CPU'}, {count(spec.processes, 'process,processes')}"),
@@ -67,7 +67,7 @@ def hardware(spec: HardwareSpec) -> list[Fact]:
 def episodes(spec: EpisodeSpec, version: EnvironmentVersion | None) -> list[Fact]:
     """Return the facts about episodes. `version` is the environment's row, or None if it has been deleted."""
     bounds = spec.limits
-    return _stated(
+    return _non_empty(
         *(_gateway(spec.gateway) if spec.gateway else ()),
         ("Environment", _environment(spec, version) if spec.name else None),
         *((_code(part.name), part.function) for part in spec.parts),
@@ -92,7 +92,7 @@ def episodes(spec: EpisodeSpec, version: EnvironmentVersion | None) -> list[Fact
     )
 
 
-def _stated(*rows: tuple[str, str | SafeString | None]) -> list[Fact]:
+def _non_empty(*rows: tuple[str, str | SafeString | None]) -> list[Fact]:
     return [(label, value) for label, value in rows if value]
 
 
@@ -109,32 +109,32 @@ def _lora(spec: RunSpec) -> str:
 
 def _data(run: Run, spec: RunSpec) -> SafeString:
     address = reverse("dataset", args=[run.dataset_version.dataset_id]) if run.dataset_version else ""
-    evaluated = f", {spec.data.eval_rows} evaluated" if spec.data.eval_rows else ""
+    evaluated_note = f", {spec.data.eval_rows} evaluated" if spec.data.eval_rows else ""
     return format_html(
         '<a href="{}">{}</a> v{}, {} rows{}',
         address,
         spec.data.name,
         spec.data.version,
         sig(spec.data.rows, 9),
-        evaluated,
+        evaluated_note,
     )
 
 
 def _choice(prompts: PromptsSpec) -> SafeString:
-    replaced = sampled = SafeString("")
+    replacement_note = sampling_note = SafeString("")
     if prompts.extra_rounds:
-        among = format_html(" of <code>{}</code>", prompts.spread_in) if prompts.spread_in else ""
+        pool = format_html(" of <code>{}</code>", prompts.spread_in) if prompts.spread_in else ""
         rounds = count(prompts.extra_rounds, "extra round,extra rounds")
-        replaced = format_html("groups without spread{} are replaced, with up to {}", among, rounds)
+        replacement_note = format_html("groups without spread{} are replaced, with up to {}", pool, rounds)
     if prompts.by_difficulty:
-        sampled = format_html("sampled by difficulty, with a minimum weight of {}", sig(prompts.least_weight))
-    return format_html_join("; ", "{}", ((part,) for part in (replaced, sampled) if part))
+        sampling_note = format_html("sampled by difficulty, with a minimum weight of {}", sig(prompts.least_weight))
+    return format_html_join("; ", "{}", ((part,) for part in (replacement_note, sampling_note) if part))
 
 
 def _checkpoints(spec: RunSpec) -> SafeString:
     limit = spec.grpo.get("save_total_limit")
-    best = format_html(", and the best by <code>{}</code>", spec.keep_best) if spec.keep_best else ""
-    return format_html("{}{}", f"the newest {limit}" if limit else "all", best)
+    best_note = format_html(", and the best by <code>{}</code>", spec.keep_best) if spec.keep_best else ""
+    return format_html("{}{}", f"the newest {limit}" if limit else "all", best_note)
 
 
 def _resumes(spec: RunSpec) -> str:

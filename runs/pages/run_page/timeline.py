@@ -58,13 +58,13 @@ class PhaseSpan:
 
     @property
     def running_s(self) -> str:
-        """The seconds so far, from which the page's script continues to count; "" if the phase has ended."""
+        """The seconds so far, from which the page's script continues to count, or "" if the phase has ended."""
         return f"{self.seconds:.0f}" if self.going else ""
 
 
 def lines(run: Run, before: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Return the newest PAGE_SIZE events, with `before` those before that event, and the id at which the next page
-    starts, or 0."""
+    """Return the newest PAGE_SIZE events, with `before` those before that event, and the `before` of the next page, or
+    0 if there is none."""
     events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
     page_events = list((events.filter(pk__lt=before) if before else events)[: PAGE_SIZE + 1])
     older = [*page_events[1:], None]
@@ -83,14 +83,14 @@ def _line(event: RunEvent, previous: RunEvent | None, several_attempts: bool) ->
         "actor": MACHINES.get(event.actor, event.actor),
         # People's actions are more prominent than those of machines.
         "tone": "soft" if event.actor and event.actor not in MACHINES else "muted",
-        "beside": list(_beside(event, sentence, several_attempts)),
+        "beside": list(_details(event, sentence, several_attempts)),
         "css": "loud" if event.kind in run_charts.MARKED else "",
         "after": took(since) if since >= 1 else "",
         "has_stacks": event.kind == EventKind.HANG,
     }
 
 
-def _beside(event: RunEvent, sentence: str, several_attempts: bool) -> Iterator[str]:
+def _details(event: RunEvent, sentence: str, several_attempts: bool) -> Iterator[str]:
     if several_attempts:
         yield f"attempt {event.attempt.number}"
     if event.step is not None and not re.search(rf"\bstep {event.step}\b", sentence):
@@ -121,8 +121,8 @@ def phases(run: Run, now: datetime | None = None) -> list[dict[str, Any]]:
 
 
 def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[PhaseSpan]:
-    """Return the phases, each lasting until the next one begins. Since hosts' clocks may differ slightly, negative
-    durations become 0."""
+    """Return the phases except very short ones, each lasting until the next one begins. Since hosts' clocks may differ
+    slightly, negative durations become 0."""
     starts = [(attempt.created_at, *PHASES[RunStatus.QUEUED])]
     end = now
     for event in events:
@@ -131,10 +131,10 @@ def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[
             break
         if (phase := _begins(event)) and phase != starts[-1][1:]:
             starts.append((event.at, *phase))
-    active = attempt.status not in FINAL
+    is_active = attempt.status not in FINAL
     ends = [at for at, _, _ in starts[1:]] + [end]
     spans = [
-        PhaseSpan(label, colour, at, max(0.0, (to - at).total_seconds()), active and to is end)
+        PhaseSpan(label, colour, at, max(0.0, (to - at).total_seconds()), is_active and to is end)
         for (at, label, colour), to in zip(starts, ends, strict=True)
     ]
     return [span for span in spans if span.seconds >= MIN_PHASE_S or span.going]

@@ -47,7 +47,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
     context = header.head(run, person(request))
     stepless = context["final"] and not run.step
     if stepless:
-        groups = run_charts.recorded(groups, run.last_metrics)
+        groups = run_charts.with_data(groups, run.last_metrics)
     page = {
         "id": run.pk,
         "name": run.name,
@@ -127,7 +127,7 @@ def spec(request: HttpRequest, run_id: str) -> HttpResponse:
         spec = spec_of(run)
         context |= {
             "spec": spec,
-            "memory": memory.compared(run),
+            "memory": memory.compare_memory(run),
             "facts": spec_facts.model_and_data(run, spec),
             "hardware_facts": spec_facts.hardware(spec.hardware),
             "episode_facts": spec_facts.episodes(spec.episodes, run.environment_version) if spec.episodes else None,

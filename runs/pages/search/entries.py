@@ -48,7 +48,7 @@ PAGES = (
     PaletteEntry("Documentation", "documents", "book-open", "help readme manual"),
     PaletteEntry("Glossary", "glossary", "book-a", "help words terms"),
 )
-ACTS = (
+ACTIONS = (
     PaletteEntry("New run", "new_run", "circle-play", "launch train start", operators=True),
     PaletteEntry("Add a dataset", "dataset_upload", "database", "upload new file import", operators=True),
     PaletteEntry("New reward config", "reward_config_new", "scale", "add create", operators=True),

@@ -27,7 +27,7 @@ from runs.engine import checkpoints, queries
 from runs.engine.models import Attempt
 from runs.engine.records import RunEvent
 from runs.engine.states import ACTIVE
-from runs.pages.search.entries import ACTS, PAGES, PaletteEntry
+from runs.pages.search.entries import ACTIONS, PAGES, PaletteEntry
 from workers.contract.wire.names import EventKind
 
 MAX_QUERY_CHARS = 100
@@ -99,20 +99,20 @@ def search(request: HttpRequest, text: str) -> list[SearchHit]:
     terms = text[:MAX_QUERY_CHARS].replace("\0", "").split()
     if not terms:
         return []
-    user, everything = person(request), queries.runs_for(request)
+    user, all_runs = person(request), queries.runs_for(request)
     hits: list[SearchHit] = []
-    for kind, entries in (("Action", ACTS), ("Page", PAGES)):
+    for kind, entries in (("Action", ACTIONS), ("Page", PAGES)):
         visible_entries = (entry for entry in entries if entry.open_to(user))
         fitting = [entry for entry in visible_entries if _all_in(terms, f"{entry.title} {entry.synonyms}")]
-        hits += _ranked([_hit(kind, entry) for entry in fitting], terms)
-    newest = everything.order_by("-created_at").values("pk")[:RUNS_SEARCHED]
-    named_runs = everything.filter(_has(terms, "name"), pk__in=newest).order_by("-created_at")
+        hits += _sort_by_match([_hit(kind, entry) for entry in fitting], terms)
+    newest_ids = all_runs.order_by("-created_at").values("pk")[:RUNS_SEARCHED]
+    named_runs = all_runs.filter(_match(terms, "name"), pk__in=newest_ids).order_by("-created_at")
     named_ids = list(named_runs.values_list("pk", flat=True)[: 8 * HITS_PER_KIND])
-    runs = everything.filter(pk__in=[terms[0].lower(), *named_ids[:HITS_PER_KIND]])
+    runs = all_runs.filter(pk__in=[terms[0].lower(), *named_ids[:HITS_PER_KIND]])
     hits += NOUNS["run"].hits(runs.order_by("-created_at"))
     for noun in list(NOUNS.values())[1:]:
-        rows = noun.rows(request).filter(_has(terms, noun.name)).order_by(noun.name)
-        hits += _ranked(noun.hits(rows[: 4 * HITS_PER_KIND]), terms)[:HITS_PER_KIND]
+        rows = noun.rows(request).filter(_match(terms, noun.name)).order_by(noun.name)
+        hits += _sort_by_match(noun.hits(rows[: 4 * HITS_PER_KIND]), terms)[:HITS_PER_KIND]
     hits += _models(request, named_ids)
     hits += _objects_without_page(request, user, terms)
     return [*hits, *_stops(request, user, terms)]
@@ -121,21 +121,21 @@ def search(request: HttpRequest, text: str) -> list[SearchHit]:
 def suggestions(request: HttpRequest, recent: Iterable[str]) -> list[SearchHit]:
     """Return what the palette shows before anything is entered: recent pages that still exist, the newest runs, actions
     and pages."""
-    shown = [hit for address in list(recent)[:RECENT] if (hit := _of_address(request, address)) is not None]
-    newest = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:HITS_PER_KIND]) if hit not in shown]
-    recents = [SearchHit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in shown]
-    entries = [("Action", entry) for entry in ACTS] + [("Page", entry) for entry in PAGES]
-    return [*recents, *newest, *(_hit(kind, entry) for kind, entry in entries if entry.open_to(person(request)))]
+    hits = [hit for address in list(recent)[:RECENT] if (hit := _hit_at(request, address)) is not None]
+    run_hits = [hit for hit in NOUNS["run"].hits(queries.runs_for(request)[:HITS_PER_KIND]) if hit not in hits]
+    recents = [SearchHit("Recent", hit.title, hit.address, hit.icon, hit.kind) for hit in hits]
+    entries = [("Action", entry) for entry in ACTIONS] + [("Page", entry) for entry in PAGES]
+    return [*recents, *run_hits, *(_hit(kind, entry) for kind, entry in entries if entry.open_to(person(request)))]
 
 
-def _of_address(request: HttpRequest, address: str) -> SearchHit | None:
+def _hit_at(request: HttpRequest, address: str) -> SearchHit | None:
     try:
         match = resolve(address[:300])
     except Resolver404:
         return None
     noun = NOUNS.get((match.url_name or "").removesuffix("_version"))
     keys = [*match.kwargs.values(), *match.args]
-    if noun is None or not keys or not queries.readable([str(keys[0])]):
+    if noun is None or not keys or not queries.valid_ids([str(keys[0])]):
         return None
     return next(iter(noun.hits(noun.rows(request).filter(**{noun.key: keys[0]}))), None)
 
@@ -150,18 +150,18 @@ def _hit(kind: str, entry: PaletteEntry) -> SearchHit:
 def _models(request: HttpRequest, run_ids: list[str]) -> Iterator[SearchHit]:
     saving = Exists(RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.CHECKPOINT))
     for run in queries.runs_for(request).filter(saving, pk__in=run_ids).order_by("-created_at")[:HITS_PER_KIND]:
-        saved = next((checkpoint for checkpoint in checkpoints.of_run(run) if checkpoint.usable), None)
-        if saved is not None:
-            yield SearchHit("Model", saved.name, reverse("model", args=[saved.event.pk]), "box", saved.kind)
+        model = next((checkpoint for checkpoint in checkpoints.of_run(run) if checkpoint.usable), None)
+        if model is not None:
+            yield SearchHit("Model", model.name, reverse("model", args=[model.event.pk]), "box", model.kind)
 
 
 def _objects_without_page(request: HttpRequest, user: User, terms: list[str]) -> Iterator[SearchHit]:
-    for name in hosts_for(request).filter(_has(terms, "name")).values_list("name", flat=True)[:HITS_PER_KIND]:
+    for name in hosts_for(request).filter(_match(terms, "name")).values_list("name", flat=True)[:HITS_PER_KIND]:
         yield SearchHit("Host", name, reverse("hardware"), "cpu")
-    for version in corpora_for(request).filter(_has(terms, "corpus__name"))[:HITS_PER_KIND]:
+    for version in corpora_for(request).filter(_match(terms, "corpus__name"))[:HITS_PER_KIND]:
         yield SearchHit("Corpus", str(version), version.get_absolute_url(), "database")
     if user.may_administer:
-        for name in User.objects.filter(_has(terms, "username")).values_list("username", flat=True)[:HITS_PER_KIND]:
+        for name in User.objects.filter(_match(terms, "username")).values_list("username", flat=True)[:HITS_PER_KIND]:
             yield SearchHit("User", name, reverse("users"), "users")
 
 
@@ -171,8 +171,8 @@ def _stops(request: HttpRequest, user: User, terms: list[str]) -> Iterator[Searc
     if not user.may_operate or not verbs:
         return
     name_terms = [word for word in terms if word not in verbs and word.lower() not in ("and", "now")]
-    active = Attempt.objects.filter(status__in=ACTIVE).order_by().values("run_id")
-    stoppable = queries.runs_for(request).filter(_has(name_terms, "name"), pk__in=active).order_by("-created_at")
+    active_ids = Attempt.objects.filter(status__in=ACTIVE).order_by().values("run_id")
+    stoppable = queries.runs_for(request).filter(_match(name_terms, "name"), pk__in=active_ids).order_by("-created_at")
     for run in stoppable[:HITS_PER_KIND]:
         page = reverse("run", args=[run.pk])
         for title, mode in ((f"Stop “{run.name}” now…", "now"), (f"Save and stop “{run.name}”…", "save")):
@@ -180,7 +180,7 @@ def _stops(request: HttpRequest, user: User, terms: list[str]) -> Iterator[Searc
                 yield SearchHit("Action", title, f"{page}#dialog=stop-{mode}", "octagon-x" if mode == "now" else "save")
 
 
-def _has(terms: list[str], column: str) -> Q:
+def _match(terms: list[str], column: str) -> Q:
     return Q(*((f"{column}__icontains", word) for word in terms))
 
 
@@ -188,7 +188,7 @@ def _all_in(terms: list[str], text: str) -> bool:
     return all(word.casefold() in text.casefold() for word in terms)
 
 
-def _ranked(hits: list[SearchHit], terms: list[str]) -> list[SearchHit]:
+def _sort_by_match(hits: list[SearchHit], terms: list[str]) -> list[SearchHit]:
     """Sort hits: first titles that begin with the first term, then titles with a word that does, then the rest."""
     first_term = terms[0].casefold()
 

@@ -24,7 +24,7 @@ from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.artifacts import STORE
 from workers.contract.wire.documents import ContractError, from_dict
 
-LISTED = 3
+MAX_LISTED_NAMES = 3
 PURPOSES = {
     Secret.Kind.HUB: "model downloads",
     Secret.Kind.STORE: "checkpoints",
@@ -44,7 +44,7 @@ class SecretView:
 
     @property
     def purpose(self) -> str:
-        """What a secret is used for that no config or attempt names."""
+        """The use of a secret that no config or attempt names."""
         if self.configs or self.attempts:
             return ""
         return PURPOSES.get(Secret.Kind(self.row.kind), "nobody")
@@ -74,13 +74,13 @@ class SecretView:
                 "New checkpoints stay only on their hosts, and no run can resume from the store. Its contents remain.",
             ]
         if self.configs:
-            lines.append(f"{_listed([c.name for c in self.configs])} can't be used for launches until changed.")
-        if waiting := [attempt.run.name for attempt in self.attempts if attempt.status == RunStatus.QUEUED]:
-            lines.append(f"{_listed(waiting)}, in the queue, will fail to start.")
+            lines.append(f"{_join_names([c.name for c in self.configs])} can't be used for launches until changed.")
+        if waiting_names := [attempt.run.name for attempt in self.attempts if attempt.status == RunStatus.QUEUED]:
+            lines.append(f"{_join_names(waiting_names)}, in the queue, will fail to start.")
         return lines
 
 
-def shown() -> list[SecretView]:
+def secret_views() -> list[SecretView]:
     configs, attempts = _configs(), _attempts()
     rows = list(Secret.objects.select_related("by"))
     last_runs = Run.objects.in_bulk([row.used_by for row in rows if row.used_by])
@@ -103,9 +103,9 @@ def _holdings() -> Iterator[str]:
     yield f"It contains {counted(complete, 'checkpoint')} and {counted(datasets, 'dataset')}."
     if waiting_count := copies.filter(wanted=True).exclude(next_at=None).count():
         yield f"{counted(waiting_count, 'checkpoint')} of unfinished runs, or not yet uploaded."
-    if leftover := list(copies.filter(wanted=False).select_related("attempt__run")):
-        names = _listed(list(dict.fromkeys(copy.attempt.run.name for copy in leftover)))
-        yield f"{counted(len(leftover), 'checkpoint')} of {names} still to be removed."
+    if unwanted_copies := list(copies.filter(wanted=False).select_related("attempt__run")):
+        names = _join_names(list(dict.fromkeys(copy.attempt.run.name for copy in unwanted_copies)))
+        yield f"{counted(len(unwanted_copies), 'checkpoint')} of {names} still to be removed."
     if problem := copies.exclude(problem="").order_by("-next_at").values_list("problem", flat=True).first():
         yield problem
     if problem := folders.exclude(problem="").order_by("-next_at").values_list("problem", flat=True).first():
@@ -144,6 +144,6 @@ def _attempts() -> dict[str, list[Attempt]]:
     return attempts
 
 
-def _listed(names: list[str]) -> str:
-    remainder = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(names[:LISTED]) + remainder
+def _join_names(names: list[str]) -> str:
+    remainder = f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
+    return ", ".join(names[:MAX_LISTED_NAMES]) + remainder

@@ -26,7 +26,7 @@ def secrets(request: HttpRequest) -> HttpResponse:
         messages.success(request, f"{secret.name} was saved. {_effect(secret)}")
         return redirect("secrets")
     form.ask_for_key_again()
-    context = {"shown": uses.shown(), "form": form}
+    context = {"shown": uses.secret_views(), "form": form}
     return form_page(request, "pages/secrets/secrets.html", context)
 
 

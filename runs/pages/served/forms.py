@@ -6,7 +6,7 @@ from django import forms
 
 from controlplane.catalogue.hardware.models import Host
 from runs.engine.served import starting
-from workers.contract.reports.chat import LONGEST_CHAT, MAX_TOKENS, Sampling
+from workers.contract.reports.chat import MAX_CHAT_LENGTH, MAX_TOKENS, Sampling
 
 MAX_IDLE_MINUTES = 24 * 60
 
@@ -90,8 +90,8 @@ class ServeForm(DeviceForm):
 
 def _message(entered: str) -> str:
     message = entered.replace("\r\n", "\n").replace("\0", "\ufffd")
-    if len(message) > LONGEST_CHAT:
+    if len(message) > MAX_CHAT_LENGTH:
         raise forms.ValidationError(
-            f"This message has {len(message):,} characters; the limit is {LONGEST_CHAT:,}. Shorten it."
+            f"This message has {len(message):,} characters; the limit is {MAX_CHAT_LENGTH:,}. Shorten it."
         )
     return message

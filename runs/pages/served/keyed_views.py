@@ -45,10 +45,10 @@ def serve(request: HttpRequest, event_id: int) -> HttpResponseBase:
     form = ServeForm(starting.host_for(model.checkpoint), request.POST if request.method == "POST" else None)
     key = ""
     if form.is_valid():
-        address, idle = form.cleaned_data["address"], float(form.cleaned_data["idle_minutes"])
+        address, idle_minutes = form.cleaned_data["address"], float(form.cleaned_data["idle_minutes"])
         try:
             _, key = starting.start_with_key(
-                model.checkpoint, person(request), engine=form.device, address=address, idle_minutes=idle
+                model.checkpoint, person(request), engine=form.device, address=address, idle_minutes=idle_minutes
             )
         except (ContractError, QueueFull) as error:
             form.add_error(None, f"The model can't be served: {error}.")
@@ -80,7 +80,7 @@ def address(request: HttpRequest, host_id: int) -> HttpResponseBase:
     form = AddressForm(request.POST if request.method == "POST" else None, instance=host)
     if request.method == "POST" and form.is_valid():
         host.save(update_fields=["serve_address"])
-        where = host.serve_address or "127.0.0.1 only"
-        messages.success(request, f"Models on {host.name} may be served on {where}.")
+        current_address = host.serve_address or "127.0.0.1 only"
+        messages.success(request, f"Models on {host.name} may be served on {current_address}.")
         return redirect("hardware")
     return form_page(request, "pages/hosts/serving.html", {"host": host, "form": form})

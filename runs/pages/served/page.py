@@ -26,13 +26,13 @@ ENDS = {
 
 @dataclass(frozen=True)
 class ServedState:
-    """State of a checkpoint's newest served model."""
+    """State of a checkpoint's live or otherwise newest served model."""
 
     run: Run
     status: str
     text: str
     facts: dict[str, Any]
-    """What the server reports once it is ready: models, template, context, engine and address; empty before that."""
+    """Facts reported by the server once it is ready: models, template, context, engine, address; empty before that."""
     answering: bool
     keyed: bool
     """True if the server also answers requests with a key."""
@@ -137,8 +137,8 @@ class TurnView:
 
 
 def state_of(checkpoint: Checkpoint) -> ServedState | None:
-    """Return the state of a checkpoint's newest served model, or None if it was never served."""
-    run = starting.live(checkpoint) or starting.of_checkpoint(checkpoint).first()
+    """Return the state of a checkpoint's live or otherwise newest served model, or None if it was never served."""
+    run = starting.live_run(checkpoint) or starting.of_checkpoint(checkpoint).first()
     return state_of_run(run) if run else None
 
 

@@ -15,10 +15,9 @@ from workers.contract.reports.chat import Sampling
 
 
 def ask(model: SavedModel, user: User, new_question: Question) -> Turn:
-    """Ask both models and return the new turn. If the models have stopped, they are started where they last ran.
-
-    Raises NotAsked, ContractError, QueueFull.
-    """
+    """Ask the served models and return the new turn. If the models have stopped, they are started where they last ran.
+    Raises NotAsked if they can't take a question now, ContractError if the checkpoint can't be used, and QueueFull if
+    this user may not queue more runs."""
     device = starting.last_engine(model.checkpoint, starting.host_for(model.checkpoint))
     if not device:
         raise NotAsked("Load the model first: choose where it should run.")
@@ -43,7 +42,7 @@ def question(model: SavedModel, form: AskForm) -> Question:
     return Question(prompt, data["system"], form.sampling(), number, None if number is not None else parent)
 
 
-def anew(turn: Turn) -> Question:
+def repeated_question(turn: Turn) -> Question:
     sampling = {**turn.sampling, "seed": (turn.sampling["seed"] + 1) % 2**31}
     return Question(turn.prompt, turn.system, Sampling(**sampling), turn.row, turn.parent)
 
@@ -57,7 +56,7 @@ def prompt_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def turn_of(model: SavedModel, turn_id: int) -> Turn:
-    """Return a turn of this model. Raises Http404."""
+    """Return a turn of this model. Raises Http404 if the model has no such turn."""
     turn = conversation.turns_of(model.checkpoint).filter(pk=turn_id).first()
     if turn is None:
         raise Http404(f"There is no turn {turn_id}.")

@@ -22,11 +22,13 @@ def score(answer: Answer) -> None:
     row = stored_row or {"row": 0, "prompt": turn.prompt, "answer": "", "test_cases": []}
     completion, scoring_turn = Completion(answer.text, tokens=answer.tokens), turns.turn(SECONDS)
     specs = spec_of(turn.run).rewards
-    answer.scores = [_scored(spec, completion, row, scoring_turn, of_dataset=stored_row is not None) for spec in specs]
+    answer.scores = [
+        _score_component(spec, completion, row, scoring_turn, of_dataset=stored_row is not None) for spec in specs
+    ]
     answer.save(update_fields=["scores"])
 
 
-def _scored(
+def _score_component(
     spec: RewardSpec, completion: Completion, row: Row, scoring_turn: ScoringTurn, *, of_dataset: bool
 ) -> dict[str, Any]:
     reward = LIBRARY.get(spec.function)

@@ -28,11 +28,11 @@ def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
     model = catalogue.model_for(request, event_id)
     if request.method == "POST":
         return _start(request, model)
-    shown = page.turns_after(model.checkpoint, 0)
+    turns = page.turns_after(model.checkpoint, 0)
     context = _state(request, model) | {
-        "turns": shown,
-        "after": shown[-1].turn.pk if shown else 0,
-        "form": AskForm(initial={**shown[-1].turn.sampling, "system": shown[-1].turn.system} if shown else {}),
+        "turns": turns,
+        "after": turns[-1].turn.pk if turns else 0,
+        "form": AskForm(initial={**turns[-1].turn.sampling, "system": turns[-1].turn.system} if turns else {}),
         "prompts": model.run.dataset_version.rows,
     }
     return render(request, "pages/served/chat.html", context)
@@ -56,7 +56,7 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
     """Render the model's state and the new turns. With ?leaving, the page reports that it is being closed."""
     model = catalogue.model_for(request, event_id)
     if request.GET.get("leaving"):
-        if run := starting.live(model.checkpoint):
+        if run := starting.live_run(model.checkpoint):
             conversation.record_departure(run)
         return HttpResponse(status=204)
     after = whole(request, "after", 0, 0, 2**62)
@@ -79,14 +79,14 @@ def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
 @require_POST
 @operator_required
 def ask(request: HttpRequest, event_id: int) -> HttpResponse:
-    """Ask both models, starting them if they have stopped. `again` is the id of a turn whose question is repeated."""
+    """Ask the served models, starting them if they have stopped. `again` is the id of a turn to repeat."""
     model = catalogue.model_for(request, event_id)
     form, again = AskForm(request.POST), request.POST.get("again", "")
     status = 200
     try:
         if again.isdecimal():
-            questions.ask(model, person(request), questions.anew(questions.turn_of(model, int(again))))
-            return _polled(HttpResponse(status=204))
+            questions.ask(model, person(request), questions.repeated_question(questions.turn_of(model, int(again))))
+            return _poll_at_once(HttpResponse(status=204))
         if form.is_valid():
             questions.ask(model, person(request), questions.question(model, form))
             form = AskForm(initial={**form.cleaned_data, "text": "", "new": False, "row": None})
@@ -96,22 +96,22 @@ def ask(request: HttpRequest, event_id: int) -> HttpResponse:
         form = form if form.is_bound else AskForm()
         form.add_error(None, str(error))
         status = 422
-    context = _about(request, model) | {"form": form, "choose_first": _choose_first(model)}
+    context = _about(request, model) | {"form": form, "choose_first": _must_choose_device(model)}
     context["prompts"] = model.run.dataset_version.rows
     response = render(request, "pages/served/_ask.html", context, status=status)
-    return _polled(response) if status == 200 else response
+    return _poll_at_once(response) if status == 200 else response
 
 
 @require_POST
 @operator_required
 def stop(request: HttpRequest, event_id: int) -> HttpResponse:
-    """Stop the answers in progress and, unless what=answer or it also answers requests with a key, the model."""
+    """Stop the answers in progress. Also stop the model, unless what=answer or it has a key for requests."""
     model = catalogue.model_for(request, event_id)
-    if run := starting.live(model.checkpoint):
+    if run := starting.live_run(model.checkpoint):
         conversation.stop(run)
         if request.POST.get("what") != "answer" and not run.served.key_sha256:
             stopping.request_stop(run.latest(), StopMode.NOW, person(request))
-    return _polled(HttpResponse(status=204))
+    return _poll_at_once(HttpResponse(status=204))
 
 
 @require_POST
@@ -141,7 +141,7 @@ def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
         "prompts": version.rows,
         "place": dataset_row,
         "next": dataset_row.index + 1,
-        "choose_first": _choose_first(model),
+        "choose_first": _must_choose_device(model),
     }
     return render(request, "pages/served/_ask.html", context)
 
@@ -153,10 +153,9 @@ def _about(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     return {"model": model, "event_id": model.checkpoint.event.pk, "may_operate": person(request).may_operate}
 
 
-def _choose_first(model: SavedModel) -> bool:
-    """Return whether the user must first choose where the model runs."""
+def _must_choose_device(model: SavedModel) -> bool:
     checkpoint = model.checkpoint
-    return not starting.live(checkpoint) and not starting.last_engine(checkpoint, starting.host_for(checkpoint))
+    return not starting.live_run(checkpoint) and not starting.last_engine(checkpoint, starting.host_for(checkpoint))
 
 
 def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
@@ -170,10 +169,10 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     may_use_vllm = len(device_form.fields["place"].choices) > 2 and not model.checkpoint.is_adapter  # type: ignore[attr-defined]
     vllm = "; with vLLM, only the trained one" if may_use_vllm else ""
     not_loaded = f"Not loaded yet. Two models answer: the trained one and the one before training{vllm}."
-    return about | {"device_form": device_form, "not_loaded": not_loaded, "choose_first": _choose_first(model)}
+    return about | {"device_form": device_form, "not_loaded": not_loaded, "choose_first": _must_choose_device(model)}
 
 
-def _polled(response: HttpResponse) -> HttpResponse:
+def _poll_at_once(response: HttpResponse) -> HttpResponse:
     """Add a header to the response that makes the page poll at once."""
     response["HX-Trigger"] = "asked"
     return response

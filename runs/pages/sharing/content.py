@@ -12,7 +12,7 @@ from runs.engine.sharing.models import SharedLink
 from runs.engine.spec import spec_of
 from runs.engine.states import ACTIVE, FINAL, sentence
 from runs.insight.completions import groups
-from runs.insight.completions.reading import valid
+from runs.insight.completions.reading import valid_groups
 from runs.insight.completions.solving import names
 from runs.insight.health.drawn import with_bounds
 from runs.insight.health.page import card
@@ -82,7 +82,7 @@ def _model(run: Run) -> str:
 
 
 def _groups(run: Run) -> Iterator[dict[str, Any]]:
-    for row in valid(run).filter(mode="train").order_by("-step", "line")[:GROUPS]:
+    for row in valid_groups(run).filter(mode="train").order_by("-step", "line")[:GROUPS]:
         completions = groups.completions(row.data)
         if any(completion.text is not None for completion in completions):
             yield {"step": row.step, "prompt": str(row.data.get("prompt") or ""), "completions": completions}

@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.form_pages import form_page, keep_once, take_once
-from controlplane.platform.http.keyset import listed
+from controlplane.platform.http.keyset import split_list
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.sharing import links
@@ -119,7 +119,6 @@ def share(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _obstacle(run: Run, *, may_operate: bool) -> str:
-    """Return why this user can't share the run, or "" if they can."""
     if not may_operate:
         return "Only operators can create and revoke links."
     if not settings.SHARE_MAX_DAYS:
@@ -156,9 +155,9 @@ def _by_link(view: LinkView) -> Callable[[HttpRequest, str], HttpResponse]:
     def by_link(request: HttpRequest, token: str) -> HttpResponse:
         link = links.find(token)
         if link is None:
-            response = _closed(request, 404, "No such link", UNKNOWN)
-        elif why := links.end_reason(link):
-            response = _closed(request, 410, "This link has ended", why)
+            response = _closed_response(request, 404, "No such link", UNKNOWN)
+        elif reason := links.end_reason(link):
+            response = _closed_response(request, 410, "This link has ended", reason)
         else:
             links.record_opening(link)
             response = view(request, link, token)
@@ -183,10 +182,10 @@ def shared_now(request: HttpRequest, link: SharedLink, token: str) -> HttpRespon
 @_by_link
 def shared_series(request: HttpRequest, link: SharedLink, token: str) -> HttpResponse:
     """Send points of the run's charts, in the format of a run's page."""
-    run, requested = content.run_of(link), listed(request.GET.get("metrics", ""))
-    shown = [name for name in content.metrics(run) if not requested or name in requested]
-    return metrics_views.points_of(request, run, shown)
+    run, requested_names = content.run_of(link), split_list(request.GET.get("metrics", ""))
+    names = [name for name in content.metrics(run) if not requested_names or name in requested_names]
+    return metrics_views.points_of(request, run, names)
 
 
-def _closed(request: HttpRequest, status: int, title: str, reason: str) -> HttpResponse:
+def _closed_response(request: HttpRequest, status: int, title: str, reason: str) -> HttpResponse:
     return render(request, "pages/sharing/ended.html", {"title": title, "reason": reason}, status=status)

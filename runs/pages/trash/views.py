@@ -31,7 +31,7 @@ def deleted(request: HttpRequest) -> HttpResponse:
     # (kind, object, what its purge is waiting for, or None if the object can still be restored)
     rows = [
         (kind, row, None if row.can_be_restored(now) else purging.waits_for(row, now))
-        for kind, row in deleting.deleted(MAX_LISTED)
+        for kind, row in deleting.deleted_rows(MAX_LISTED)
     ]
     return render(request, "pages/trash/deleted.html", {"rows": rows, "days": settings.DELETED_KEPT_DAYS})
 
@@ -92,9 +92,9 @@ def _delete(request: HttpRequest, kind: DeletableKind, rows: list[Any]) -> HttpR
     if deleted_rows:
         is_single = len(deleted_rows) == 1
         name = deleted_rows[0].name if is_single else counted(len(deleted_rows), kind.label)
-        where = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
-        until, they = clock(deleted_rows[0].purge_at, "day"), "it" if is_single else "they"
-        notice = format_html("Deleted {}. Until {}, {} can be restored under {}.", name, until, they, where)
+        link = format_html('<a href="{}">Recently deleted</a>', reverse("deleted"))
+        until, pronoun = clock(deleted_rows[0].purge_at, "day"), "it" if is_single else "they"
+        notice = format_html("Deleted {}. Until {}, {} can be restored under {}.", name, until, pronoun, link)
         messages.success(request, notice)
     return redirect(kind.listed) if deleted_rows or len(rows) != 1 else redirect(kind.address(rows[0]))
 
@@ -114,7 +114,7 @@ def restore(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
 
 @require_POST
 @operator_required
-def for_good(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
+def purge(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
     kind = _kind(kind_slug)
     if deleting.purge_now(kind, kind.key(key)):
         messages.success(request, "It will be permanently deleted within two minutes, if its hosts are reachable.")
@@ -133,8 +133,8 @@ def name(request: HttpRequest, kind_slug: str, key: str) -> HttpResponseBase:
     context = {"slug": kind_slug, "row": row, "typed": row.name, "longest": kind.longest_name}
     if request.method == "POST":
         return _rename(request, kind, context)
-    editing = "edit" in request.GET and person(request).may_operate
-    return render(request, "pages/trash/_name_form.html" if editing else "pages/trash/_name.html", context)
+    is_editing = "edit" in request.GET and person(request).may_operate
+    return render(request, "pages/trash/_name_form.html" if is_editing else "pages/trash/_name.html", context)
 
 
 def _rename(request: HttpRequest, kind: DeletableKind, context: dict[str, Any]) -> HttpResponseBase:

@@ -20,7 +20,7 @@ from controlplane.ctl import config
 from controlplane.ctl.__main__ import main
 from controlplane.ctl.client import Client, RequestRefused, ServerUnreachable
 from controlplane.ctl.config import Access, NotConfigured
-from controlplane.ctl.output import harmless
+from controlplane.ctl.output import without_controls
 from controlplane.ctl.parser import parser
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt
@@ -187,7 +187,7 @@ def test_a_change_whose_answer_was_lost_is_not_asked_for_twice() -> None:
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://plane.example", "http://10.0.0.1:8000", "http://[x"])
 def test_an_address_that_is_none_or_not_encrypted_is_refused(url: str) -> None:
     with pytest.raises(NotConfigured):
-        config.checked(url)
+        config.check_url(url)
 
 
 def test_a_stored_token_is_readable_by_its_owner_alone_and_sent_to_its_own_address_only(
@@ -227,4 +227,4 @@ def test_bash_completes_commands_and_options() -> None:
 
 
 def test_a_log_cannot_command_the_terminal() -> None:
-    assert harmless("a\x1b[2Jb\r\nc\td 12\xa0MiB") == "a�[2Jb\nc\td 12 MiB"
+    assert without_controls("a\x1b[2Jb\r\nc\td 12\xa0MiB") == "a�[2Jb\nc\td 12 MiB"

@@ -83,6 +83,11 @@ def test_a_second_server_is_named_as_such() -> None:
         ("diagnosed", {"diagnoses": [{"id": "disk_full"}]}, "Likely cause: The disk is full."),
         ("diagnosed", {"diagnoses": [{"id": "of a newer version"}]}, "Likely cause: of a newer version."),
         ("diagnosed", {"diagnoses": []}, "The logs show no known cause."),
+        (
+            "diagnosed",
+            {"diagnoses": [{"id": "disk_full"}], "first_errors": [["trainer.log", 7, "ZorgError: 7"]]},
+            "Likely cause: The disk is full. First error: trainer.log:7: ZorgError: 7",
+        ),
         ("not_launched", {"detail": "no space left"}, "The host didn't start a supervisor. No space left"),
         (
             "not_launched",

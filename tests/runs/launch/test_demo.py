@@ -63,9 +63,9 @@ def test_what_is_prepared_now_comes_before_the_run_of_an_earlier_demo() -> None:
 
 def test_a_stage_keeps_its_beginning_while_its_words_change() -> None:
     demo.report(Stage.INSTALL, "Resolved 60 packages")
-    began = demo.preparing()
+    began = demo.current_stage()
     demo.report(Stage.INSTALL, "Downloading torch")
-    now = demo.preparing()
+    now = demo.current_stage()
     assert began
     assert now
     assert now.since == began.since

@@ -28,11 +28,11 @@ def test_the_figure_is_a_mean_of_the_last_steps_or_the_newest_evaluation(
 
 @pytest.mark.parametrize("metric", ["reward", "eval_reward", "rewards/right/mean", "entropy"])
 def test_more_is_better(metric: str) -> None:
-    assert evaluation.is_better(metric, 2.0, than=1.0)
-    assert not evaluation.is_better(metric, 1.0, than=1.0)
+    assert evaluation.is_better(metric, 2.0, reference=1.0)
+    assert not evaluation.is_better(metric, 1.0, reference=1.0)
 
 
 @pytest.mark.parametrize("metric", ["loss", "kl", "eval_kl", "rewards/right/failed", "completions/clipped_ratio"])
 def test_less_is_better(metric: str) -> None:
-    assert evaluation.is_better(metric, 1.0, than=2.0)
-    assert not evaluation.is_better(metric, 1.0, than=1.0)
+    assert evaluation.is_better(metric, 1.0, reference=2.0)
+    assert not evaluation.is_better(metric, 1.0, reference=1.0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workers.diagnosis import judging
+from workers.diagnosis import matching
 from workers.diagnosis.catalogue import Confidence
 from workers.diagnosis.folder import NothingToRead, diagnose
 from workers.diagnosis.judging import Report
@@ -114,7 +114,7 @@ def test_advice_on_the_allocator_in_the_line_of_an_error_hides_nothing(tmp_path:
 def test_an_error_after_more_kinds_of_lines_than_are_kept_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "MAX_SHAPES", 3)
+    monkeypatch.setattr(matching, "MAX_SHAPES", 3)
     lines = "".join(f"completion {word}: cannot say\n" for word in ("one", "two", "three", "four", "five"))
     assert ids(of(tmp_path, f"{lines}{NO_SPACE}\n")) == ["disk_full"]
 
@@ -135,11 +135,29 @@ def test_an_unknown_failure_shows_each_process_s_first_error(tmp_path: Path) -> 
         {"trainer": "fine\nZorgError: 7 zorgs\nValueError: then this\n", "vllm": "INFO fine\nRuntimeError: no zorg\n"},
     )
     report = diagnose(folder)
-    assert ids(report) == []
+    assert [(one.id, one.confidence) for one in report.diagnoses] == [("unexplained", Confidence.POSSIBLE)]
     assert [(line.file, line.number, line.text) for line in report.first_errors] == [
         ("trainer.log", 2, "ZorgError: 7 zorgs"),
         ("vllm.log", 2, "RuntimeError: no zorg"),
     ]
+
+
+def test_an_unknown_error_is_told_with_the_layer_that_raised_it(tmp_path: Path) -> None:
+    frames = (
+        '  File "/a/train.py", line 3, in <module>\n  File "/venv/lib/python3.12/site-packages/{}/x.py", line 9, in f\n'
+    )
+    [unknown] = of(tmp_path, frames.format("trl") + "ZorgError: 7\n").diagnoses
+    assert unknown.values == {"error": "ZorgError: 7", "layer": "TRL"}
+    [own] = of(tmp_path, '  File "/a/train.py", line 3, in <module>\nZorgError: 7\n').diagnoses
+    assert own.values["layer"] == "the script train.py"
+
+
+def test_a_traceback_in_a_record_of_json_is_read_like_any_other(tmp_path: Path) -> None:
+    text = f"Traceback (most recent call last):\n  File 'a.py', line 1, in f\n{NO_SPACE}"
+    record = json.dumps({"time": "2026-11-20", "level": "error", "message": "failed", "exc_info": text})
+    [first, *_] = of(tmp_path, f'{{"level":"info","msg":"fine"}}\n{record}\n').diagnoses
+    assert (first.id, first.confidence, first.lines[0].text) == ("disk_full", Confidence.CERTAIN, NO_SPACE)
+    assert ids(of(tmp_path, json.dumps({"error": "CUDA out of memory", "loss": 0.1}) + "\n")) == []
 
 
 def test_the_process_that_ended_first_has_the_cause(tmp_path: Path) -> None:
@@ -227,6 +245,9 @@ def test_the_command_prints_the_cause_and_the_fix(tmp_path: Path) -> None:
     assert "The disk is full (certain)" in told.stdout
     assert "What to do: Free space" in told.stdout
     assert f"a.log:2: {NO_SPACE}" in told.stdout
+    (tmp_path / "a.log").write_text(f"ZorgError: 7\n{NO_SPACE}\n")
+    assert "a.log:1: ZorgError: 7" in run(str(tmp_path / "a.log")).stdout
+    (tmp_path / "a.log").write_text(f"fine\n{NO_SPACE}\n")
     as_json = json.loads(run(str(tmp_path / "a.log"), "--json").stdout)
     assert as_json["diagnoses"][0]["lines"] == [["a.log", 2, NO_SPACE]]
 
@@ -239,3 +260,135 @@ def test_the_command_says_what_it_can_t_read_or_does_not_know(tmp_path: Path) ->
     assert told.returncode == 1
     assert "The cause of this failure is unknown" in told.stdout
     assert "a.log:1: ZorgError: 7" in told.stdout
+
+
+FIGURES = "{{'loss': 0.{n}, 'reward': 0.5}}\n"
+
+
+def test_a_closing_bar_after_figures_is_no_progress(tmp_path: Path) -> None:
+    bar = " 12%|█▏        | 12/100 [00:10<01:00]\n"
+    report = of(tmp_path, f"{bar}{FIGURES.format(n=1)}{OOM}\n{bar}")
+    assert [(one.id, one.confidence) for one in report.diagnoses] == [("gpu_memory", Confidence.LIKELY)]
+
+
+def test_figures_that_are_printed_late_are_no_progress_if_there_are_bars(tmp_path: Path) -> None:
+    bars = "".join(f" 12%|█▏        | {n}/100 [00:10<01:00]\n" for n in (3, 4, 5))
+    late = "".join(FIGURES.format(n=n) for n in (3, 4, 5))
+    report = of(tmp_path, f"{bars}{NO_SPACE}\n{late}")
+    assert report.diagnoses[0].confidence is Confidence.CERTAIN
+    assert ids(of(tmp_path, f"{NO_SPACE}\n{late}")) == [], "without bars, figures are progress"
+
+
+def test_what_a_healthy_run_survived_is_no_cause_unless_it_failed(tmp_path: Path) -> None:
+    text = f"{NO_SPACE}\n{FIGURES.format(n=1)}{FIGURES.format(n=2)}"
+    assert ids(of(tmp_path, text)) == []
+    (tmp_path / "trainer.log").unlink()
+    report = diagnose(a_folder(tmp_path / "1", {"trainer": text}, [exited("trainer", 1), ending("trainer_exited")]))
+    assert [(one.id, one.confidence) for one in report.diagnoses] == [("disk_full", Confidence.POSSIBLE)]
+
+
+def test_a_server_that_goes_on_serving_survives_its_own_errors_but_not_the_trainer_s(tmp_path: Path) -> None:
+    served = 'vllm-1  | (APIServer pid=1) INFO: "POST /v1/completions HTTP/1.1" 200 OK\n'
+    refused = "vllm-1  | (APIServer pid=1) ERROR ValueError: This model's maximum context length is 4096 tokens.\n"
+    assert ids(of(tmp_path, refused + served + served, "compose.txt")) == []
+    assert ids(of(tmp_path, f"trainer-1  | {OOM}\n{served}{served}", "compose.txt")) == ["gpu_memory"]
+
+
+def test_an_error_after_the_end_of_training_is_the_script_s(tmp_path: Path) -> None:
+    error = "OSError: We couldn't connect to 'https://huggingface.co' to load this file\n"
+    end = "{'train_runtime': 60.1, 'train_loss': 0.02}\n"
+    assert ids(of(tmp_path, error)) == ["model_offline"]
+    assert ids(of(tmp_path, FIGURES.format(n=1) + end + error)) == ["after_training"]
+    assert ids(of(tmp_path, FIGURES.format(n=1) + end + NO_SPACE)) == ["disk_full"]
+
+
+def test_an_error_that_no_entry_explains_makes_a_later_cause_less_than_certain(tmp_path: Path) -> None:
+    later = of(tmp_path, "ZorgError: 7 zorgs\nTypeError: then this\nRuntimeError: Too many open files\n")
+    assert [(one.id, one.confidence) for one in later.diagnoses] == [("open_files", Confidence.LIKELY)]
+    chained = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    report = of(tmp_path, f"KeyError: 'zorg'\n{chained}RuntimeError: Too many open files\n")
+    assert report.diagnoses[0].confidence is Confidence.CERTAIN
+
+
+def test_the_first_error_and_the_first_since_the_last_progress_are_told(tmp_path: Path) -> None:
+    report = of(tmp_path, f"ZorgError: 1 zorg\n{FIGURES.format(n=1)}ValueError: a second\nValueError: a third\n")
+    assert [line.text for line in report.first_errors] == ["ZorgError: 1 zorg", "ValueError: a second"]
+
+
+def test_an_exception_says_more_than_a_line_that_is_only_logged_as_an_error(tmp_path: Path) -> None:
+    at = "(EngineCore_DP0 pid=9) ERROR 11-23 10:11:12 [core.py:9]"
+    lines = (
+        "EngineCore failed to start.",
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1',
+        "ZorgError: 7",
+    )
+    report = of(tmp_path, "".join(f"{at} {line}\n" for line in lines), "vllm.log")
+    assert [line.text for line in report.first_errors] == ["ZorgError: 7"]
+
+
+def test_a_traceback_that_python_ignores_is_no_error(tmp_path: Path) -> None:
+    report = of(
+        tmp_path, f"Exception ignored in: <function f at 0x7f>\nTraceback (most recent call last):\n{NO_SPACE}\n"
+    )
+    assert (ids(report), report.first_errors) == ([], ())
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"log":"ValueError: 7 zorgs\\n","stream":"stderr","time":"2026-11-23T10:11:12.1Z"}',
+        "[pod/trainer-0/main] ValueError: 7 zorgs",
+        "Nov 23 10:11:12 node7 python[4711]: ValueError: 7 zorgs",
+        "(WorkerDict pid=9, ip=10.0.0.2) [repeated 7x across cluster] ValueError: 7 zorgs",
+        "(head, rank=0, pid=4711) ValueError: 7 zorgs",
+        "[1,3]<stderr>:ValueError: 7 zorgs",
+        "2026-11-23 10:11:12.123 | ERROR    | grpo.train:main:12 - ValueError: 7 zorgs",
+        "2026-11-23 10:11:12,123\tERROR worker.py:409 -- ValueError: 7 zorgs",
+        "[ERROR|trainer.py:12] 2026-11-23 10:11:12,123 >> ValueError: 7 zorgs",
+        "ERROR:grpo.train:ValueError: 7 zorgs",
+        "worker-0: ValueError: 7 zorgs",
+        " 12%|█▏        | 3/25 [00:10<01:00]ValueError: 7 zorgs",
+        "Train:  12%|█▏        | 3/25 [00:10<01:00]\rValueError: 7 zorgs\r 12%|█▏        | 3/25 [00:10<01:00]",
+        "│ ValueError: 7 zorgs      │",
+    ],
+)
+def test_what_surrounds_an_error_is_left_out(raw: str, tmp_path: Path) -> None:
+    assert [line.text for line in of(tmp_path, f"{raw}\r\n").first_errors] == ["ValueError: 7 zorgs"]
+
+
+def metrics(step: int, value: str = "0.1") -> str:
+    return f"{{'loss': '0.{step}', 'grad_norm': '{value}', 'reward': '0.5'}}\n"
+
+
+def test_a_value_that_was_not_finite_once_hides_no_later_cause(tmp_path: Path) -> None:
+    recovered = metrics(1) + metrics(2, "nan") + "".join(map(metrics, range(3, 9)))
+    assert ids(of(tmp_path, recovered + OOM))[0] == "gpu_memory"
+    interrupted = of(tmp_path, recovered + "Traceback (most recent call last):\nKeyboardInterrupt")
+    assert ids(interrupted)[0] == "interrupted"
+    finished = of(tmp_path, recovered + "{'train_runtime': '10.2', 'train_loss': '0.2'}\n")
+    assert [one.id for one in finished.diagnoses if one.confidence is Confidence.CERTAIN] == []
+    lasting = "".join(metrics(step, "nan") for step in range(3, 9))
+    assert ids(of(tmp_path, metrics(1) + lasting + OOM))[0] == "nan_loss"
+
+
+def test_ray_s_list_of_possible_reasons_is_no_evidence_of_one(tmp_path: Path) -> None:
+    died = (
+        "*** SIGSEGV received at time=1 on cpu 3 ***\nFatal Python error: Segmentation fault\n"
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task. There are some"
+        " potential root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage.\n"
+    )
+    assert ids(of(tmp_path, died))[0] == "crashed"
+    assert (
+        ids(of(tmp_path, "kernel: Memory cgroup: oom-kill:constraint=CONSTRAINT_MEMCG,task=python3"))[0]
+        == "host_memory"
+    )
+
+
+def test_a_validation_error_is_explained_by_its_next_line(tmp_path: Path) -> None:
+    text = (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+        "  Value error, Total number of attention heads (14) must be divisible by tensor parallel size (4). [type=x]\n"
+    )
+    [first, *_] = of(tmp_path, text).diagnoses
+    assert (first.id, first.confidence) == ("tensor_parallel_heads", Confidence.CERTAIN)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from workers.models.facts import opened_tag
 from workers.models.inspection import inspect
 
 CONFIG = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "max_position_embeddings": 512}
@@ -208,3 +209,19 @@ def test_one_tower_that_agrees_is_enough(tmp_path: Path) -> None:
 def test_code_that_comes_with_a_model_is_named(tmp_path: Path) -> None:
     folder = a_model(tmp_path / "m", auto_map={"AutoModel": "evil.Model"})
     assert inspect(str(folder), (tmp_path,))["custom_code"] is True
+
+
+@pytest.mark.parametrize(
+    ("template", "tag"),
+    [
+        ("{% if add_generation_prompt %}{{ '<|a|><think>\\n' }}{% endif %}", "think"),
+        ("{%- if add_generation_prompt %}\n<|a|>\n<reason>\n{%- endif %}", "reason"),
+        ("{% if add_generation_prompt %}{{ '<|a|>' + ('<think>\n' if thinks else '') }}{% endif %}", "think"),
+        ("{% if add_generation_prompt %}{{ '<|a|>' }}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}", ""),
+        ("{{ '<think>' }}{% if add_generation_prompt %}{{ '<|a|>' }}{% endif %}", ""),
+        ("{% if add_generation_prompt %}{{ '<|im_start|>assistant' }}{% endif %}", ""),
+        ("{{ '<think>' }}", ""),
+    ],
+)
+def test_the_tag_that_a_template_opens_for_the_model_is_known(template: str, tag: str) -> None:
+    assert opened_tag(template) == tag

@@ -35,15 +35,15 @@ def given(source: str, tools: Tools, texts: Any = ("1", "1", "3"), rows: Any = R
     ("source", "says"),
     [
         ("", "it defines no function reward"),
-        ("def other(completions): return []", "it defines no function reward"),
+        ("def a(completions): return []\ndef b(completions): return []", "a in line 1, b in line 2"),
+        ("def f(completions, **kw):\n    return kw['completion_ids']", "line 2 reads completion_ids"),
         ("class reward: pass", "it defines no function reward"),
         ("def reward(completions)\n    return []", "line 1: expected ':'"),
         ("def reward(completions, x)\n", "line 1"),
-        ("async def reward(completions): return []", "must not be async"),
         ("def reward(completions): yield 1", "must return a list, not yield"),
-        ("def reward(): return []", "the first argument of reward must be completions"),
-        ("def reward(texts, **columns): return []", "the first argument of reward must be completions"),
-        ("def reward(*completions): return []", "the first argument of reward must be completions"),
+        ("def reward(): return []", "an argument of reward must be completions"),
+        ("def reward(unclear, **columns): return []", "an argument of reward must be completions"),
+        ("def reward(*completions): return []", "an argument of reward must be completions"),
         ("def reward(completions, *rest): return []", "must not take *rest"),
         ("def reward(completions, /, **c): return []", "remove the / from its signature"),
         ("x = 1\0", "it contains a NUL byte"),
@@ -178,3 +178,30 @@ def test_a_trial_says_what_the_function_did_with_samples() -> None:
 def test_only_admins_may_use_it() -> None:
     assert LIBRARY["python"].admin_only
     assert [key for key, reward in LIBRARY.items() if reward.admin_only] == ["python"]
+
+
+IDIOMS = {
+    "prompts first": (
+        "def reward(prompts, completions, answer, **kw):\n    return [c == a for c, a in zip(completions, answer)]"
+    ),
+    "another name": "def exact(completions, answer, **kw):\n    return [c == a for c, a in zip(completions, answer)]",
+    "messages": (
+        "def exact(completions, answer, **kw):\n    return [c[0]['content'] == a for c, a in zip(completions, answer)]"
+    ),
+    "another argument": "def exact(responses, answer):\n    return [c == a for c, a in zip(responses, answer)]",
+    "async": "async def reward(completions, answer):\n    return [c == a for c, a in zip(completions, answer)]",
+    "a helper beside it": (
+        "def same(a, b):\n    return a == b\n"
+        "def exact(completions, answer, **kw):\n    return [same(c, a) for c, a in zip(completions, answer)]"
+    ),
+    "an array": (
+        "class Array(list):\n    def tolist(self):\n        return list(self)\n"
+        "def reward(completions, answer):\n    return Array(c == a for c, a in zip(completions, answer))"
+    ),
+}
+
+
+@pytest.mark.parametrize("source", IDIOMS.values(), ids=IDIOMS)
+def test_a_function_as_people_write_it_runs(source: str, tools: Tools) -> None:
+    assert custom.problem(source) == ""
+    assert given(source, tools).values == [1.0, 0.0, 1.0]

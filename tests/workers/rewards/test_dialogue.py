@@ -133,3 +133,9 @@ def test_the_answer_is_looked_for_in_what_the_tools_returned(answer: Any, expect
     spoken = {"role": "assistant", "content": "It was me, Gustave Eiffel."}
     given = score(LIBRARY["answer_in_results"], [Completion("", (*turns, spoken))], [{"answer": answer}], {})
     assert given.values == [expected]
+
+
+@pytest.mark.parametrize("reward", [10**400, -(10**400), float("nan"), float("inf"), True, "1", None])
+def test_a_result_without_a_finite_reward_counts_as_none(reward: Any) -> None:
+    results = ({**result("a"), "reward": reward}, {**result("b"), "reward": 0.5})
+    assert one("environment_reward", Completion("", results)) == 0.5

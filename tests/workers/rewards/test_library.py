@@ -122,6 +122,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("length", {"target": -1}, "target: must be at least 0"),
     ("length", {"target": 10**9}, "target: must be at most 1000000"),
     ("length", {"target": float("nan")}, "target: must be a finite number"),
+    ("length", {"target": 10**400}, "target: must be a finite number"),
     ("length", {"unit": "miles"}, "unit: must be one of characters, words"),
     ("length", {"target": 400, "maximum": 400}, "maximum: must be above target"),
     ("length", {"minimum": 300}, "minimum: must not be above target"),
@@ -181,10 +182,11 @@ def test_a_reward_that_misbehaves_is_told_of_by_kind() -> None:
         raise TimeoutError("for ever")
 
     def odd(completion: str, row: Any, params: Any) -> Any:
-        return {"nan": float("nan"), "text": "1", "right": True}[completion]
+        return {"nan": float("nan"), "text": "1", "right": True, "huge": 10**5000}[completion]
 
     made = {"title": "", "help": "", "params": Params, "range": (0.0, 1.0)}
     assert [f.kind for f in score(Reward("late", function=late, **made), ["a"], [{}], {}).failures] == ["timeout"]
-    given = score(Reward("odd", function=odd, **made), ["nan", "text", "right", "missing"], [{}] * 4, {})
-    assert given.values == [None, None, 1.0, None]
-    assert [(f.index, f.kind) for f in given.failures] == [(0, "not_a_number"), (1, "not_a_number"), (3, "error")]
+    given = score(Reward("odd", function=odd, **made), ["nan", "text", "right", "missing", "huge"], [{}] * 5, {})
+    assert given.values == [None, None, 1.0, None, None]
+    kinds = [(0, "not_a_number"), (1, "not_a_number"), (4, "not_a_number"), (3, "error")]
+    assert sorted((f.index, f.kind) for f in given.failures) == sorted(kinds)

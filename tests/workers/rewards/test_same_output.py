@@ -54,10 +54,10 @@ def told(code: str, tools: Tools, answer: str = ANSWER, **params: Any) -> tuple[
         ("print('0\\n1\\n2')\nexit(0)", ""),
         ("if __name__ == '__main__':\n    print('0\\n1\\n2')", ""),
         ("from __future__ import annotations\nprint('0\\n1\\n2')", ""),
-        ("print('0\\n 1\\n2')", "It prints ' 1' on line 2; the reference prints '1'."),
-        ("print('0\\n1')", "It prints fewer lines than the reference."),
-        ("print('0\\n1\\n2\\n3')", "It prints more lines than the reference."),
-        ("def f():\n    print('0\\n1\\n2')", "It prints nothing, but the reference does."),
+        ("print('0\\n 1\\n2')", "It prints ' 1' instead of '1' on line 2."),
+        ("print('0\\n1')", "It prints fewer lines than expected."),
+        ("print('0\\n1\\n2\\n3')", "It prints more lines than expected."),
+        ("def f():\n    print('0\\n1\\n2')", "It prints nothing instead of '0\\n1\\n2'."),
         ("print('0\\n1\\n2')\nraise ValueError('no')", "ValueError: no"),
         ("print('0\\n1\\n2')\nexit(1)", "It ended early by calling exit(1)."),
         ("import os\nos.write(1, b'0\\n1\\n2')\nos._exit(0)", "It ended early with exit code 0."),
@@ -152,7 +152,7 @@ def test_rows_are_compared_each_with_its_own_answer_in_order(tools: Tools) -> No
 def test_a_reference_runs_once_for_its_group_and_later_batches() -> None:
     with best_tools() as tools:
         first = given(["print(1)"] * 4, OWN_NUMBER, tools).notes
-        assert "the reference prints 'run " in first[0]
+        assert "instead of 'run " in first[0]
         assert set(given(["print(1)"] * 4, OWN_NUMBER, tools).notes) == set(first) == {first[0]}
         assert given(["print(1)"], OWN_NUMBER, tools, seconds=4.0).notes != first[:1]
         assert given(["print(1)"], OWN_NUMBER, tools, standard_input="1").notes != first[:1]

@@ -56,6 +56,21 @@ def attack(*paths):
         home.unlink()
 
 
+def test_no_file_of_the_machine_can_be_locked(gains: Gains) -> None:
+    source = """
+import fcntl, sys
+def attack():
+    files = [os.open(path, os.O_RDONLY) for path in (os.__file__, os.path.dirname(os.__file__), sys.executable)]
+    for file in files:
+        for way in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+            tried(f"flock {way} {file}", lambda: fcntl.flock(file, way | fcntl.LOCK_NB))
+            tried(f"flock in C {way} {file}", lambda: libc.flock(file, way | fcntl.LOCK_NB))
+        tried(f"fcntl {file}", lambda: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
+    return done
+"""
+    assert gains(source) == []
+
+
 def test_no_way_round_leads_to_a_secret(gains: Gains, folder: Path) -> None:
     source = """
 def attack(secret, folder):

@@ -78,3 +78,24 @@ def attack(port, path, hidden):
     return done
 """
     assert gains(source, *listening) == []
+
+
+def test_no_socket_tells_who_the_caller_is_or_gives_a_handle_of_it(gains: Gains) -> None:
+    source = """
+import socket, stat
+def attack():
+    channels = [fd for fd in range(20) if exists(fd) and stat.S_ISSOCK(os.fstat(fd).st_mode)]
+    made = [one.detach() for one in socket.socketpair()]
+    room, size = ctypes.create_string_buffer(64), ctypes.c_uint32(64)
+    for fd in (*channels, *made):
+        for option in (17, 31, 59, 77):  # SO_PEERCRED, SO_PEERSEC, SO_PEERGROUPS, SO_PEERPIDFD
+            tried(f"{option} of {fd}", lambda: libc.getsockopt(fd, 1, option, room, ctypes.byref(size)))
+    assert libc.getsockopt(made[0], 1, 3, room, ctypes.byref(size)) == 0  # SO_TYPE
+    return done
+def exists(fd):
+    try:
+        return os.fstat(fd) is not None
+    except OSError:
+        return False
+"""
+    assert gains(source) == []

@@ -60,6 +60,7 @@ def test_every_number_that_is_not_named_is_refused(machine: str) -> None:
 
 ARGUMENTS = [
     ("fcntl", (0, 3), ALLOWED),
+    ("fcntl", (0, 6), REFUSED),
     ("fcntl", (0, 8), REFUSED),
     ("fcntl", (0, 10), REFUSED),
     ("ioctl", (0, 0x5421), ALLOWED),
@@ -70,6 +71,9 @@ ARGUMENTS = [
     ("prlimit64", (7,), REFUSED),
     ("socketpair", (1,), ALLOWED),
     ("socketpair", (2,), REFUSED),
+    ("getsockopt", (3, 1, 4), ALLOWED),
+    ("getsockopt", (3, 1, 17), REFUSED),
+    ("getsockopt", (3, 1, 77), REFUSED),
     ("sendto", (3, 1, 1, 0, 0), ALLOWED),
     ("sendto", (3, 1, 1, 0, 0x7FFF12345678), REFUSED),
     ("sendto", (3, 1, 1, 0, 0x7FFF00000000), REFUSED),
@@ -86,6 +90,12 @@ def test_some_calls_depend_on_their_arguments(
     machine: str, call: str, arguments: tuple[int, ...], expected: int
 ) -> None:
     assert answer(seccomp.program(), machine, call, *arguments) == expected
+
+
+def test_only_where_files_may_change_can_they_be_locked(machine: str) -> None:
+    writing = seccomp.program(writes=True)
+    assert [answer(writing, machine, "fcntl", 0, command) for command in (5, 6, 7, 8)] == [ALLOWED] * 3 + [REFUSED]
+    assert answer(writing, machine, {"x86_64": 73, "aarch64": 32}[machine]) == REFUSED  # flock
 
 
 def test_alone_in_a_pid_namespace_it_may_signal_itself(machine: str) -> None:

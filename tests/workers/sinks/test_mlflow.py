@@ -23,7 +23,7 @@ from tests.workers.sinks.outboxes import (
 from tests.workers.supervisor.attempts import wait_until
 from workers.contract.run.sinks import STATE
 from workers.contract.wire.names import EndReason
-from workers.sinks.program import UNSENT
+from workers.sinks.program import UNSENT_EXIT_CODE
 
 pytestmark = [
     pytest.mark.processes,
@@ -68,7 +68,7 @@ def test_a_server_that_was_down_gets_everything_once(server: MlflowServer, tmp_p
     write_steps(training, range(101, 201))
     write_steps(over, range(1, 101), end=EndReason.COMPLETED)
     wait_until(lambda: problem(training), seconds=300)
-    assert sending(over, server.address).wait(300) == UNSENT
+    assert sending(over, server.address).wait(300) == UNSENT_EXIT_CODE
     server.start()
     wait_until(lambda: sent(training) == 200, seconds=300)
     write_steps(training, (), end=EndReason.COMPLETED)

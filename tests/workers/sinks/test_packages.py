@@ -34,7 +34,7 @@ from tests.workers.sinks.outboxes import (
 from tests.workers.supervisor.attempts import wait_until
 from workers.contract.run.sinks import STATE
 from workers.contract.wire.names import EndReason
-from workers.sinks.program import UNSENT
+from workers.sinks.program import UNSENT_EXIT_CODE
 
 pytestmark = [pytest.mark.processes, needs_sinks_python]
 READ_EVENTS = """
@@ -121,7 +121,7 @@ def test_mlflow_is_asked_with_a_token_or_a_name_and_password(tmp_path: Path, key
     attempt_without_lines(tmp_path, "mlflow", secret=ENDPOINT)
     write_steps(tmp_path, (1,), end=EndReason.COMPLETED)
     with refusing() as (address, authorizations):
-        assert sending(tmp_path, address, key=key).wait(120) == UNSENT
+        assert sending(tmp_path, address, key=key).wait(120) == UNSENT_EXIT_CODE
     assert set(authorizations) == {header}
     assert "401" in (tmp_path / "sinks" / STATE).read_text()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,8 +20,8 @@ from tests.workers.supervisor.test_checkpoints import archive, tensors
 from workers.artifactstore import MANIFEST, ArtifactStore, Corrupted, StoreError
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.artifacts import STORES, Store
-from workers.contract.wire.documents import to_dict
-from workers.contract.wire.names import StopMode
+from workers.contract.wire.documents import to_dict, to_json
+from workers.contract.wire.names import FileName, StopMode
 from workers.host import shutdown, storing
 from workers.settings import HostSettings, StopReason
 from workers.supervisor.claim import NotPrepared, prepare
@@ -29,6 +30,7 @@ from workers.supervisor.inputs import checkpoints
 from workers.supervisor.inputs.checkpoints import CheckpointError
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.reports.control import Control
+from workers.supervisor.storing import Uploader
 
 pytestmark = pytest.mark.processes
 
@@ -186,6 +188,33 @@ def test_a_run_uploads_while_it_trains_and_after_its_end(bucket: ObjectStore, tm
         last = max(int(step) for step, state in states(made) if state == "stored")
         assert f"{RUN}/1/checkpoints/checkpoint-{last}/{MANIFEST}" in bucket.names()
         assert STORES not in made.trainer_environment()
+
+
+def test_an_upload_waits_for_signatures_and_says_why_there_are_none(bucket: ObjectStore, tmp_path: Path) -> None:
+    control = FakeControl(parquet()).start()
+    control.store_answer = {"store": to_dict(bucket.store), "manifest": ""}
+    settings = build_settings(tmp_path, control)
+    folder = AttemptFolder.of(settings.runs_dir, RUN, 1)
+    folder.create()
+    folder.write_spec_once(to_json(build_spec(control)))
+    (folder / PATH).mkdir(parents=True)
+    tensors(folder / PATH / "model.safetensors")
+    line = {"t": 1.0, "kind": "checkpoint", "step": 4, "data": {"step": 4, "path": PATH, "bytes": 9, "kept": [4]}}
+    (folder / FileName.METRICS).write_text(json.dumps(line, separators=(",", ":")) + "\n")
+    with closing(Control.of(settings, TOKEN)) as client:
+        uploader = Uploader(folder, client)
+        control.refuse = {"signature": 503}
+        assert uploader.tick() > 0
+        assert [each["state"] for each in control.stored] == ["uploading"]
+        control.refuse = {"signature": 403}
+        assert uploader.tick() > 0
+        assert "The control plane didn't sign a request to the artifact store: refused" in control.stored[-1]["problem"]
+        control.refuse = {"signature": 403, "stored": 503}
+        assert uploader.tick() > 0
+        control.refuse = {}
+        assert uploader.tick() == 0
+    assert (control.stored[-1]["state"], uploader.is_finished) == ("stored", True)
+    control.close()
 
 
 def test_a_full_store_is_said_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.witnesses import agent_metrics
 from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.servers.servermetrics import Pulse
-from workers.supervisor.servers.vllm import PAUSE_S
+from workers.supervisor.servers.vllm import SUSPENDED_AFTER_S
 from workers.supervisor.watching import Stall, StepPace, TrainerWatch
 
 pytestmark = pytest.mark.processes
@@ -112,7 +112,7 @@ def tokens(count: float, *, prompt: float = 10.0) -> dict[str, float]:
         ([(0, tokens(5)), (50, {**tokens(5), **dict.fromkeys(WORKING, 0.0)}), (100, tokens(5))], 0),
         ([(0, tokens(5)), (50, tokens(0)), (100, tokens(0))], 50),
         ([(0, {}), (50, {}), (100, {})], 0),
-        ([(0, tokens(5)), (PAUSE_S + 1, tokens(5))], 0),
+        ([(0, tokens(5)), (SUSPENDED_AFTER_S + 1, tokens(5))], 0),
     ],
     ids=["still", "tokens", "a long prompt", "idle", "started anew", "tells nothing", "the supervisor stood still"],
 )

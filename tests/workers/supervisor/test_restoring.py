@@ -32,7 +32,7 @@ def test_two_attempts_fetch_a_checkpoint_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(restoring, "_fetch_with_retries", fetch)
     (tmp_path / FOLDER).parent.mkdir(parents=True)
     with ThreadPoolExecutor() as attempts:
-        with restoring._alone((tmp_path / FOLDER).parent):
+        with restoring._locked((tmp_path / FOLDER).parent):
             both = [attempts.submit(restoring.restore_missing, spec, settings, cast(Any, control)) for _ in range(2)]
             assert not begun.wait(0.2)
         for done in both:

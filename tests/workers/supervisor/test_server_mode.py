@@ -107,7 +107,7 @@ def test_a_run_trains_on_the_server_and_leaves_nothing(tmp_path: Path, trainer_p
         assert fresh["sampling/importance_sampling_ratio/mean"] == pytest.approx(1.0, abs=1e-3)
         assert fresh["sampling/sampling_logp_difference/max"] < 1e-4
     assert steps[3]["kl"] > 1e-3
-    assert re.findall(r"sequences with model '(.+)'", made.log("vllm")) == ["policy-v1", "policy-v2"]
+    assert re.findall(r"Generated \d+ sequences with model '(.+)'", made.log("vllm")) == ["policy-v1", "policy-v2"]
     words = "On each of its GPUs vLLM uses 0.5 GiB of weights, 1.82 GiB of KV cache for 34,112 tokens."
     assert words in [line["data"]["text"] for line in made.control.of_kind("note")]
     assert len(made.control.samples) == 4

@@ -57,20 +57,20 @@ class GpuEstimate:
 @dataclass(frozen=True)
 class Estimate:
     gpus: tuple[GpuEstimate, ...]
-    """The trainer's GPUs by rank, then the servers'."""
+    """The trainer's GPUs by rank, followed by the servers' GPUs."""
     parameters: int
     trained: int
     ram_gib: float
     checkpoint_gib: float
     serving: Serving | None
-    """vLLM on one of its GPUs; None if the run has no vLLM of its own."""
+    """Memory of vLLM on one of its GPUs; None if the run starts no vLLM."""
 
 
 def estimate(
     shape: Shape, hardware: HardwareSpec, settings: Settings, *, cards: Sequence[float], servers: Sequence[float] = ()
 ) -> Estimate:
-    """Estimate a run's memory. `cards` holds the GiB of the trainer's GPUs by rank, which the profile's memory cap
-    reduces; `servers`, those of the servers' own GPUs."""
+    """Estimate a run's memory. `cards`: the GiB of each trainer GPU by rank, before the profile's memory cap.
+    `servers`: the GiB of each of the servers' own GPUs."""
     if cap := hardware.memory_cap_gib:  # the cap applies only to torch
         cards = [min(card_gib, cap + CONTEXT_GIB) for card_gib in cards]
     vllm = _serving(shape, hardware, settings, [*servers, *cards])
@@ -85,26 +85,26 @@ def estimate(
 def _trainer(
     shape: Shape, hardware: HardwareSpec, settings: Settings, card_gib: float, rank: int, vllm_gib: float | None
 ) -> GpuEstimate:
-    """Estimate a trainer's GPU. `vllm_gib` is vLLM's memory if its KV cache has a fixed size; None if vLLM gets a share
-    of the GPU."""
-    training = peak(shape, hardware, settings, main=rank == 0)
+    """Estimate the memory of a trainer's GPU. `vllm_gib`: vLLM's memory if its KV cache has a fixed size; None if vLLM
+    gets a share of the GPU."""
+    trainer_peak = peak(shape, hardware, settings, main=rank == 0)
     server = hardware.vllm_server
     share = 0.0 if server and not server.shared else hardware.vllm_share or 0.0
     if not share:
-        return GpuEstimate("trainer", card_gib, training.phase, training.parts)
-    used = share * card_gib if vllm_gib is None else vllm_gib
+        return GpuEstimate("trainer", card_gib, trainer_peak.phase, trainer_peak.parts)
+    server_gib = share * card_gib if vllm_gib is None else vllm_gib
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_sleep:
         parts = steady(shape, hardware, settings)
-        if sum(parts.values()) + used > training.total + ASLEEP_GIB:
+        if sum(parts.values()) + server_gib > trainer_peak.total + ASLEEP_GIB:
             return GpuEstimate(
-                "trainer and vLLM", card_gib, "while completions are generated", {**parts, Part.VLLM: used}
+                "trainer and vLLM", card_gib, "while completions are generated", {**parts, Part.VLLM: server_gib}
             )
-        used = ASLEEP_GIB
-    return GpuEstimate("trainer and vLLM", card_gib, training.phase, {**training.parts, Part.VLLM: used})
+        server_gib = ASLEEP_GIB
+    return GpuEstimate("trainer and vLLM", card_gib, trainer_peak.phase, {**trainer_peak.parts, Part.VLLM: server_gib})
 
 
 def _cache_gib(hardware: HardwareSpec) -> float | None:
-    """Return the KV cache size that a profile sets for the run's own servers; None if it sets none."""
+    """Return the KV cache size that a profile sets for the run's own servers, or None if it sets none."""
     server = hardware.vllm_server
     return server.kv_cache_gib if server and not server.attached else None
 

@@ -52,4 +52,3 @@ def known_shape(name: str) -> Shape:
 
 
 LADDER = tuple(sorted(KNOWN, key=lambda name: known_shape(name).total))
-"""Names of the known models, smallest first."""

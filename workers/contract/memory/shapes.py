@@ -13,7 +13,7 @@ _HEAD_NORMS = ("qwen3", "qwen3_moe", "gemma3_text")
 _TIED = ("gemma", "gemma2", "gemma3_text")
 """Families whose output layer is the embedding, although their configs don't say so."""
 _EXPERT_COUNTS = ("num_experts", "num_local_experts")
-EAGER = ("gpt_oss",)
+EAGER_FAMILIES = ("gpt_oss",)
 """Families whose attention materialises the whole matrix of scores."""
 
 
@@ -27,7 +27,8 @@ class Shape:
     key: int
     """Width of all key heads together, and of all value heads."""
     inner: int
-    """Width of the MLP that one token passes through; in a mixture of experts, that of its active experts together."""
+    """Width of the MLP that one token passes through; in a mixture of experts, the total width of its active
+    experts."""
     vocab: int
     embedding: int
     head: int
@@ -69,10 +70,10 @@ def shape_of(facts: Mapping[str, Any]) -> Shape | None:
     """
     config = facts.get("config")
     shape = _shape_from_config(config, str(facts.get("model_type") or "")) if isinstance(config, Mapping) else None
-    counted = facts.get("parameters")
-    if shape is None or not isinstance(counted, int) or counted <= 0:
+    parameter_count = facts.get("parameters")
+    if shape is None or not isinstance(parameter_count, int) or parameter_count <= 0:
         return shape
-    difference = counted - shape.total
+    difference = parameter_count - shape.total
     return replace(shape, linear=max(shape.linear + difference, 0)) if difference else shape
 
 
@@ -118,7 +119,7 @@ def _shape_from_config(config: Mapping[str, Any], family: str) -> Shape | None:
         heads=heads,
         active_experts=active,
         fused=family == "phi3",
-        eager_attention=family in EAGER,
+        eager_attention=family in EAGER_FAMILIES,
     )
 
 
@@ -161,7 +162,7 @@ def _small_weights(
 
 
 def _router(family: str, hidden: int, experts: int, inner: int, *, shared: bool) -> int:
-    """Count the router's weights in one layer with experts; in gpt-oss, with the biases of router and experts."""
+    """Count the weights of the router and the shared expert's gate in one layer; in gpt-oss, biases are included."""
     if family == "gpt_oss":
         return hidden * experts + experts + experts * (2 * inner + hidden)
     return hidden * experts + (hidden if shared else 0)
@@ -186,7 +187,7 @@ _MLP_MODULES = ("gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2
 
 
 def _sides(shape: Shape) -> dict[str, tuple[int, int]]:
-    """Map a layer's linear modules, without packed experts, to their numbers of inputs and outputs."""
+    """Return the numbers of inputs and outputs of each linear module: lm_head and, except packed experts, a layer's."""
     hidden, query, key, inner = shape.hidden, shape.query, shape.key, shape.inner
     if shape.fused:
         attention = {"qkv_proj": (hidden, query + 2 * key), "o_proj": (query, hidden)}

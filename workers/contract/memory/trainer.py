@@ -32,9 +32,8 @@ four bytes for each 256 of these scales."""
 TILE_TOKENS, TILE_VOCABULARY = 4096, 32_768
 """Size of the tiles in which TRL computes the output layer."""
 SUB_GROUP = 1_000_000_000
-"""Weights that ZeRO-3 updates at a time."""
+"""Number of weights that ZeRO-3 updates at a time."""
 LIVE_WEIGHTS = 1_000_000_000
-"""Maximum number of weights that ZeRO-3 keeps gathered."""
 SYNC_BUFFER_GIB = 1.0
 """Size of the two buffers into which vLLM packs weights; each may be up to one tensor larger."""
 CONTEXT_GIB = 0.75
@@ -88,7 +87,6 @@ class _ProcessMemory:
         self.sharded = hardware.strategy in SHARDS_WEIGHTS
 
     def _loads_16_bits(self) -> bool:
-        """Return whether weights are loaded in 16 bits; see workers.trainer.configuration.hardware.loading_dtype."""
         if self.hardware.strategy is Strategy.FSDP2:
             return False
         if self.quantized or self.zero:
@@ -98,12 +96,12 @@ class _ProcessMemory:
     # --- what is always there -------------------------------------------------------------------------------------
 
     def steady(self) -> Parts:
-        shape, n = self.shape, self.processes
+        shape, processes = self.shape, self.processes
         weight = 4 if self.fp32_weights else 2
         weights = self._quantized_weights() if self.quantized else weight * shape.total
         parts: dict[Part, float] = {Part.WEIGHTS: weights, Part.CONTEXT: self._context()}
         if self.sharded:
-            parts[Part.WEIGHTS] = 0 if self.hardware.offload is Offload.PARAMETERS else weights / n
+            parts[Part.WEIGHTS] = 0 if self.hardware.offload is Offload.PARAMETERS else weights / processes
         if self.settings.reference and not self.lora:
             parts[Part.REFERENCE] = parts[Part.WEIGHTS]
         if self.lora:
@@ -111,7 +109,7 @@ class _ProcessMemory:
         elif not self.offloaded:
             parts[Part.OPTIMIZER] = self._optimizer_bytes()
             if self.hardware.strategy is Strategy.ZERO3:
-                parts[Part.GRADIENTS] = 2 * shape.total / n
+                parts[Part.GRADIENTS] = 2 * shape.total / processes
         if self.hardware.strategy is Strategy.DDP:
             parts[Part.COMMUNICATION] = 4 * self.trained  # the buckets hold all gradients once more
         if self.zero and self.hardware.strategy is not Strategy.ZERO3 and self.offloaded and not self.lora:
@@ -179,7 +177,8 @@ class _ProcessMemory:
         )
 
     def backward_start(self) -> Parts:
-        """Return what the backward pass of output layer and last layer adds, while all checkpoints are in memory."""
+        """Return what the backward pass of the output layer and the last layer adds, while all checkpoints are in
+        memory."""
         head_trained = not self.lora and not self.zero
         return _gib(
             {
@@ -238,7 +237,8 @@ class _ProcessMemory:
         return weight * self.trained / share
 
     def _copies(self) -> float:
-        """Count the bytes of 16-bit copies of trained fp32 weights, kept by autocast until the forward pass ends."""
+        """Count the bytes of the 16-bit copies of trained fp32 weights that autocast keeps until the forward pass
+        ends."""
         casts = self.fp32_weights and self.half_precision and not self.lora and not self.sharded
         return 2 * self.shape.linear if casts else 0
 
@@ -314,7 +314,7 @@ class _ProcessMemory:
 
 
 def optimizer_bytes(hardware: HardwareSpec, settings: Settings) -> float:
-    """Return the bytes of optimizer state in a checkpoint, for each trained weight."""
+    """Return the bytes of optimizer state, including ZeRO's fp32 weights, per trained weight in a checkpoint."""
     if hardware.strategy in ZERO:
         return 12.0  # fp32 weights and both moments
     if settings.lora and hardware.quantization is not Quantization.NONE:

@@ -1,4 +1,4 @@
-"""vLLM's share of a GPU: weights, activations of its profiling pass, and the KV cache with the rest."""
+"""vLLM's share of a GPU: weights, activations of its profiling pass, and the KV cache, which gets the rest."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,9 @@ from workers.contract.memory.shapes import Shape
 
 GIB = 2**30
 LARGE_CARD_GIB = 70.0
-"""Size of a GPU from which vLLM's default batches of tokens and sequences are larger."""
+"""Minimum memory of a GPU on which vLLM's default limits on batched tokens and sequences are larger."""
 OUTSIDE_GIB = 1.0
-"""GiB outside vLLM's share: CUDA context, NCCL's buffers and CUDA graphs."""
+"""GiB that vLLM uses outside torch's allocator: CUDA context, NCCL's buffers and CUDA graphs."""
 ASLEEP_GIB = 1.0
 """GiB that a sleeping vLLM keeps: CUDA context and graphs."""
 
@@ -40,13 +40,13 @@ def serving(
     adapter_weights: int = 0,
     cache_gib: float | None = None,
 ) -> Serving:
-    """Divide vLLM's share into its parts. `adapter_weights` are those of a LoRA, for which the server has one slot;
-    `cache_gib` is a fixed size of the KV cache, in place of what the share leaves."""
-    large, parallel = card_gib >= LARGE_CARD_GIB, max(tensor_parallel, 1)
-    batched, sequences = (8192, 1024) if large else (2048, 256)
+    """Divide vLLM's share into its parts. `adapter_weights`: number of weights of a LoRA, for which the server has one
+    slot. `cache_gib`: fixed size of the KV cache; None for what the share leaves."""
+    is_large_card, parallel = card_gib >= LARGE_CARD_GIB, max(tensor_parallel, 1)
+    batch_tokens, sequences = (8192, 1024) if is_large_card else (2048, 256)
     weights = (weight_bytes * shape.total / parallel + 2 * adapter_weights) / GIB
     # The peak of a layer: gate, up and their product, and a few hidden states.
-    layer = batched * (6 * shape.inner / parallel + 8 * shape.hidden)
+    layer = batch_tokens * (6 * shape.inner / parallel + 8 * shape.hidden)
     # Logits of one token per sequence in fp32, which sampling copies once.
     logits = 2 * 4 * sequences * shape.vocab
     activations = (layer + logits) / GIB + OUTSIDE_GIB

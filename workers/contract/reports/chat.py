@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-LONGEST_CHAT = 100_000
-"""Maximum number of characters in all messages of one question."""
+MAX_CHAT_LENGTH = 100_000
 MAX_TOKENS = 8192
-"""Maximum number of tokens in one answer."""
 TRAINED, BASE = "trained", "base"
 """The models of a server: the checkpoint, and the model from which its training started."""
 KEY_DIGEST = "GRPO_SERVE_KEY_SHA256"
-"""Environment variable of the program with the SHA-256 of the key, in hex. The key itself never leaves the page."""
+"""Environment variable that gives the program the SHA-256 of the key, in hex, in place of the key itself."""
 REQUESTS = "serve/requests"
 
 

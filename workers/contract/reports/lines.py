@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from workers.contract.reports.chat import ChatNews
 from workers.contract.reports.metric_names import (
-    LONGEST_NAME,
     MAX_METRICS,
+    MAX_NAME_LENGTH,
     is_finite,
     is_metric,
     metrics_problem,
@@ -24,9 +24,9 @@ from workers.contract.reports.waterfall import are_spans, is_seconds
 from workers.contract.run.jobs import WarmNews
 from workers.contract.wire.names import METRIC_KINDS, EventKind
 
-LONGEST_PAUSE_S = 3.0
-"""Longest pause in seconds that the control plane requests, since a stop whose message is lost comes with the next
-response."""
+MAX_SYNC_PAUSE_S = 3.0
+"""Maximum seconds between syncs that the control plane requests: a stop whose message was lost reaches the supervisor
+with the next response."""
 _MAX_STEP = 2**31 - 1
 _MAX_COUNT = 2**53
 
@@ -44,7 +44,7 @@ class GpuReceipt:
 
 @dataclass(frozen=True)
 class Receipt:
-    """The kill receipt: proof that nothing of the attempt is left."""
+    """The kill receipt: evidence of what, if anything, is left of the attempt."""
 
     seconds_to_gone: float
     """Seconds from the first signal (or the natural end) until two checks found the process tree empty."""
@@ -82,8 +82,8 @@ class SyncAnswer:
     warm: WarmNews | None = None
     """News for a warm server; omitted otherwise."""
     again_s: float | None = None
-    """Seconds until the next lines while nobody is watching, for a supervisor that reports that it is `paced`; None if
-    it may send at any time."""
+    """Seconds to wait before sending the next lines while nobody is watching, for a supervisor that reports that it is
+    `paced`; None if it may send at any time."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ClaimAnswer:
     """The last seq stored for the run; first_seq - 1 for a new attempt."""
     stop: str | None
     spec_sha256: str
-    """`digest` of the attempt's spec, which verifies the spec that came through a broker in the launch message."""
+    """`digest` of the attempt's spec, to verify the spec in the launch message, which came through a broker."""
     secrets: dict[str, str] = field(repr=False)
     """Environment variables for the processes that need the secrets; never stored."""
 
@@ -119,7 +119,7 @@ def metrics_line(
     """Return a line of metrics, and the names of the values left out of it: those that aren't finite, have too long a
     name, or are beyond MAX_METRICS. `values` are Python's own ints and floats; None is skipped.
 
-    The line is formatted by hand, a third faster than by the encoder, since every step passes here.
+    The line is formatted by hand, which is a third faster than the encoder, because every step has such a line.
     """
     pairs: list[str] = []
     omitted_names: list[str] = []
@@ -129,7 +129,7 @@ def metrics_line(
         if key and (isfinite(value) if value.__class__ is float else is_finite(value)):
             pairs.append(f"{key}{value!r}")
         elif value is not None:
-            omitted_names.append(name[:LONGEST_NAME])
+            omitted_names.append(name[:MAX_NAME_LENGTH])
     if len(pairs) > MAX_METRICS:
         omitted_names += [name for name in values if is_metric(name, values[name])][MAX_METRICS:]
         del pairs[MAX_METRICS:]
@@ -162,13 +162,13 @@ class Line(NamedTuple):
     data_at: int
 
     def data(self) -> dict[str, Any] | None:
-        """Parse the data; None if it is malformed."""
+        """Parse the data; return None if it is malformed."""
         return object_of(self.text[self.data_at : -1])
 
 
 def read_line(raw: bytes) -> Line | None:
-    """Parse a line; None for anything that `event_line` and `metrics_line` don't write, such as zeros left by a power
-    failure."""
+    """Parse a line; return None for anything that `event_line` and `metrics_line` don't write, such as zeros left by a
+    power failure."""
     head = _HEAD.match(raw)
     if head is None or not raw.endswith(b"}}") or b"\0" in raw:
         return None
@@ -178,7 +178,7 @@ def read_line(raw: bytes) -> Line | None:
 
 
 def object_of(document: bytes) -> dict[str, Any] | None:
-    """Parse a JSON object; None for anything else. NaN and Infinity are not JSON."""
+    """Parse a JSON object; return None for anything else. NaN and Infinity are not JSON."""
     try:
         value = _decode(document.decode())
     except (ValueError, RecursionError):
@@ -253,7 +253,7 @@ EVENT_DATA: dict[str, dict[str, type | Callable[[object], bool]]] = {
 
 
 def problem_of(kind: str, step: int | None, data: Mapping[str, Any]) -> str:
-    """Explain why a line of this kind can't have this step or this data; "" if it can."""
+    """Explain why a line of this kind can't have this step or this data; return "" if it can."""
     if step is not None and not is_step(step):
         return f"step {step} is out of range"
     if kind in METRIC_KINDS:

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 TRAINER, REWARDS, REWARD = "trainer", "rewards", "reward:"
 """Lanes, in addition to SERVER_ROLES of the vLLM servers: the first rank's GPU, the wait for rewards, and for each
-component REWARD with its name."""
+reward component REWARD followed by its name."""
 SERVER = "vllm"
 OPTIMIZER, EXTRA = "optimizer", "extra"
 """Phases in addition to those of StepPart: the optimizer's step, and an additional round of dynamic sampling."""
 MAX_SPANS = 120
-LONGEST_LANE = 80
+MAX_LANE_LENGTH = 80
 _MAX_S = 4e9
 _MIN_VISIBLE_SHARE = 1 / 2_000
 """Share of a step below which a span can't be seen in a drawing."""
@@ -32,10 +32,10 @@ class Span(NamedTuple):
 
 
 def packed(spans: Iterable[Span], window: float) -> list[Span]:
-    """Join spans until there are at most MAX_SPANS: overlapping ones of the same lane and phase and, if that isn't
-    enough, those with the shortest gaps between them. `window` is the step's duration in seconds."""
-    merged = _join(spans, 0.0)
-    visible_spans = [span for span in merged if span.seconds >= window * _MIN_VISIBLE_SHARE]
+    """Drop spans too short to be visible, and join the others until at most MAX_SPANS are left: overlapping ones of the
+    same lane and phase, then those with the shortest gaps. `window`: the step's duration in seconds."""
+    merged_spans = _join(spans, 0.0)
+    visible_spans = [span for span in merged_spans if span.seconds >= window * _MIN_VISIBLE_SHARE]
     gap = window * _MIN_VISIBLE_SHARE
     while len(visible_spans) > MAX_SPANS:
         visible_spans, gap = _join(visible_spans, gap), 2 * gap
@@ -46,20 +46,20 @@ def _join(spans: Iterable[Span], gap: float) -> list[Span]:
     """Join spans of the same lane and phase that overlap or are at most `gap` seconds apart. Without a gap, spans that
     only touch stay separate, such as the micro-batches of a step."""
     last_index: dict[tuple[str, str], int] = {}
-    merged: list[Span] = []
+    merged_spans: list[Span] = []
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
         key = (span.lane, span.phase)
-        previous_span = merged[last_index[key]] if key in last_index else None
+        previous_span = merged_spans[last_index[key]] if key in last_index else None
         if previous_span is not None and (
             span.start < previous_span.end or (gap and span.start <= previous_span.end + gap)
         ):
-            merged[last_index[key]] = previous_span._replace(
+            merged_spans[last_index[key]] = previous_span._replace(
                 seconds=max(previous_span.end, span.end) - previous_span.start
             )
         else:
-            last_index[key] = len(merged)
-            merged.append(span)
-    return merged
+            last_index[key] = len(merged_spans)
+            merged_spans.append(span)
+    return merged_spans
 
 
 def union(spans: Iterable[Span]) -> float:
@@ -95,5 +95,5 @@ def _is_span(value: object) -> bool:
     if not isinstance(value, list) or len(value) != 4:
         return False
     lane, phase, start, seconds = value
-    are_named = all(isinstance(name, str) and 0 < len(name) <= LONGEST_LANE for name in (lane, phase))
+    are_named = all(isinstance(name, str) and 0 < len(name) <= MAX_LANE_LENGTH for name in (lane, phase))
     return are_named and is_seconds(start) and is_seconds(seconds)

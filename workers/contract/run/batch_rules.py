@@ -13,7 +13,7 @@ from typing import Any
 from workers.contract.run.problem import Problem
 
 SEARCH_LIMIT = 1024
-"""Largest value in the search for nearest ones; larger batches make no sense."""
+"""Largest size tried in the search for the nearest valid ones; larger batches make no sense."""
 
 
 class BatchRule(StrEnum):
@@ -79,7 +79,6 @@ class Batch:
 
 
 ARGUMENTS = tuple(field.name for field in fields(Batch) if field.name not in ("processes", "evaluates"))
-"""The sizes that are arguments of GRPOConfig."""
 
 
 @dataclass(frozen=True)
@@ -88,45 +87,46 @@ class BatchProblem(Problem):
 
 
 def problems(batch: Batch) -> list[BatchProblem]:
-    """List the rules that the batch breaks; [] if GRPOConfig accepts it."""
+    """List the rules that the batch breaks; return [] if GRPOConfig accepts it."""
     return [BatchProblem(field, sentence, rule=rule) for rule, field, sentence in _broken_rules(batch)]
 
 
-def _broken_rules(b: Batch) -> Iterator[tuple[BatchRule, str, str]]:
-    if b.generation_batch_size is not None and b.steps_per_generation is not None:
+def _broken_rules(batch: Batch) -> Iterator[tuple[BatchRule, str, str]]:
+    if batch.generation_batch_size is not None and batch.steps_per_generation is not None:
         yield (
             BatchRule.BOTH_GIVEN,
             "steps_per_generation",
             "A generation batch size and steps per generation can't both be set, because one follows from the other.",
         )
         return
-    if b.generation_batch_size is not None and b.generation_batch_size % b.micro_batch:
+    if batch.generation_batch_size is not None and batch.generation_batch_size % batch.micro_batch:
         yield (
             BatchRule.WHOLE_STEPS,
             "generation_batch_size",
-            f"A generation of {b.generation_batch_size} completions can't be divided into micro-batches of "
-            f"{b.micro_batch} ({b.per_device_train_batch_size} on each of {_ranks(b.processes)}).",
+            f"A generation of {batch.generation_batch_size} completions can't be divided into micro-batches of "
+            f"{batch.micro_batch} ({batch.per_device_train_batch_size} on each of {_ranks(batch.processes)}).",
         )
-    if b.num_generations < 2:
+    if batch.num_generations < 2:
         yield (
             BatchRule.TWO_OR_MORE,
             "num_generations",
             "GRPO compares completions of one prompt, so it needs at least 2 of them.",
         )
         return
-    if b.completions % b.num_generations:
+    if batch.completions % batch.num_generations:
         yield (
             BatchRule.GROUPS,
             "num_generations",
-            f"A generation makes {_product(b)} completions, which is not a whole number of groups of "
-            f"{b.num_generations}.",
+            f"A generation makes {_product(batch)} completions, which is not a whole number of groups of "
+            f"{batch.num_generations}.",
         )
-    group, evaluated = b.num_generations_eval or b.num_generations, b.per_device_eval_batch_size * b.processes
-    if b.evaluates and evaluated % group:
+    group = batch.num_generations_eval or batch.num_generations
+    eval_batch = batch.per_device_eval_batch_size * batch.processes
+    if batch.evaluates and eval_batch % group:
         yield (
             BatchRule.EVAL_GROUPS,
             "per_device_eval_batch_size",
-            f"An evaluation batch has {b.per_device_eval_batch_size} × {_ranks(b.processes)} = {evaluated} "
+            f"An evaluation batch has {batch.per_device_eval_batch_size} × {_ranks(batch.processes)} = {eval_batch} "
             f"completions, which is not a whole number of groups of {group}.",
         )
 
@@ -135,10 +135,10 @@ def _ranks(processes: int) -> str:
     return f"{processes} process" if processes == 1 else f"{processes} processes"
 
 
-def _product(b: Batch) -> str:
-    if b.generation_batch_size is not None:
-        return str(b.completions)
-    return f"{b.per_device_train_batch_size} × {_ranks(b.processes)} × {b.slices} = {b.completions}"
+def _product(batch: Batch) -> str:
+    if batch.generation_batch_size is not None:
+        return str(batch.completions)
+    return f"{batch.per_device_train_batch_size} × {_ranks(batch.processes)} × {batch.slices} = {batch.completions}"
 
 
 def steps(batch: Batch, rows: int, *, epochs: float) -> int:
@@ -160,8 +160,8 @@ def nearest(batch: Batch, fields: tuple[str, ...], fits: Callable[[Batch], bool]
         current = getattr(batch, name)
         if current is None:
             continue
-        for direction in (range(min(current, SEARCH_LIMIT) - 1, 0, -1), range(current + 1, SEARCH_LIMIT + 1)):
-            value = next((v for v in direction if fits(_with_size(batch, name, v))), None)
+        for values in (range(min(current, SEARCH_LIMIT) - 1, 0, -1), range(current + 1, SEARCH_LIMIT + 1)):
+            value = next((v for v in values if fits(_with_size(batch, name, v))), None)
             if value is not None:
                 candidates.append((max(value, current) / max(min(value, current), 1), name, value))
     return [(name, value) for _, name, value in sorted(candidates, key=lambda f: f[0])]

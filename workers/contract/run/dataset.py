@@ -20,7 +20,8 @@ def schema_metadata(*, chat: bool) -> dict[bytes, bytes]:
 
 
 def chat_in(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Return whether prompts use a chat template, by the schema's metadata. Raises ValueError for any other file."""
+    """Return whether prompts use a chat template, according to the schema's metadata. Raises ValueError if the file
+    isn't a dataset."""
     head = json.loads((metadata or {}).get(KEY, b"{}"))
     if not isinstance(head, dict) or "format" not in head:
         raise ValueError("its schema doesn't name our format")

@@ -32,17 +32,15 @@ class ToolError(StrEnum):
     RAISED = "raised"
     TIMEOUT = "timeout"
     OUTPUT = "output"
-    """The tool's output is too long to be read."""
     LIMIT = "limit"
     UNAVAILABLE = "unavailable"
     """Something that the tool needs is missing: a sandbox, a server, an interpreter."""
 
 
 class EpisodeEnd(StrEnum):
-    """Reasons why an episode ended, in addition to those of a single completion (eos, length, stop)."""
+    """Reasons why an episode ended, in addition to the ends of a single completion (eos, length, stop)."""
 
     DONE = "done"
-    """The environment ended the episode."""
     TURNS = "turns"
     """The last turn called tools, and no more turns were allowed."""
     TIME = "time"
@@ -63,7 +61,7 @@ class PartSpec:
     name: str
     """The name by which the model calls a tool; unique in a run."""
     function: str
-    """A key in workers.environments.LIBRARY."""
+    """Key in workers.environments.LIBRARY."""
     params: dict[str, Any] = field(default_factory=dict)
 
 
@@ -102,7 +100,7 @@ class GatewaySpec:
     """Episodes driven by the user's own programs, which call an OpenAI-compatible endpoint of the run."""
 
     kind: str = "agents"
-    """`agents`: each takes a task and ends its session | `atropos`: its environments, which bring their own tasks."""
+    """`agents`, which each take a task and end its session, or `atropos`, whose environments bring their own tasks."""
     session_s: float = 600.0
     """Seconds that a task may take before its session is considered gone."""
     open_beyond_loopback: bool = False
@@ -121,7 +119,6 @@ class EpisodeSpec:
     """The environment and limits of a run's episodes; a run without them has completions of one turn."""
 
     name: str = ""
-    """Name of the environment on pages."""
     version: int = 0
     parts: tuple[PartSpec, ...] = ()
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
@@ -129,7 +126,8 @@ class EpisodeSpec:
     turn_advantage_coef: float = 1.0
     """Weight of a turn's advantage, relative to the outcome's (workers.trainer.episodes.credit)."""
     chat_template: str = ""
-    """One of TRL's templates by name, in place of a model's own that can't show tools; "" for the model's."""
+    """Name of a TRL template to use instead of the model's own, which may not render tools; "" to use the model's
+    own."""
     gateway: GatewaySpec | None = None
 
 

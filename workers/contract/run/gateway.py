@@ -3,13 +3,13 @@
 from workers.contract.run.episodes import EpisodeSpec
 
 KEY_DIGEST = "GRPO_GATEWAY_KEY_SHA256"
-"""Environment variable of the trainer with the SHA-256 of the key."""
+"""Environment variable that gives the trainer the SHA-256 of the key."""
 AGENTS, ATROPOS = "agents", "atropos"
 KINDS = (AGENTS, ATROPOS)
 ENVIRONMENT = ".venv-atropos"
 PYTHON = "GRPO_ATROPOS_PYTHON"
 ATROPOSLIB = "atroposlib"
-"""The package's distribution; a host announces its version among `packages`."""
+"""Name of Atropos' distribution, whose version a host announces among `packages`."""
 
 REQUESTS, LATENCY_P95 = "gateway/requests", "gateway/latency_s/p95"
 WAITING = "gateway/waiting_s"
@@ -32,7 +32,7 @@ UNKNOWN = "gateway/staleness_unknown"
 
 
 def ports_of(episodes: EpisodeSpec | None) -> int:
-    """Count the ports on which the trainer listens: the endpoint's and, with Atropos, its run-api's."""
+    """Count the ports on which the trainer listens: one for the endpoint and, with Atropos, one for its run-api."""
     if episodes is None or episodes.gateway is None:
         return 0
     return 2 if episodes.gateway.kind == ATROPOS else 1

@@ -86,7 +86,8 @@ class ServerSpec:
     gpu_ids: tuple[int, ...] = ()
     """All servers' GPUs by NVML index, in the servers' order; empty for any free ones."""
     port: int | None = None
-    """The first server's port on loopback, followed by the others'; None for free ones from the host's range."""
+    """Port of the first server on loopback; the other servers use the ports after it. None for free ports from the
+    host's range."""
     attached: tuple[str, ...] = ()
     """Addresses (http://host:port) of external servers, which are not started, stopped or verified."""
     gpu_memory_utilization: float = 0.9
@@ -171,7 +172,7 @@ class HardwareSpec:
 
     @property
     def vllm_share(self) -> float | None:
-        """Share of a GPU's memory for the run's own vLLM; None if it has none."""
+        """Share of a GPU's memory for the run's own vLLM, or None if it has none."""
         if self.rollout == Rollout.COLOCATE:
             return self.colocate_memory_utilization
         server = self.vllm_server
@@ -187,7 +188,8 @@ class HardwareSpec:
 
 
 def precision_of(hardware: HardwareSpec, grpo: Mapping[str, Any]) -> Precision:
-    """Return the precision in which a run trains: by its own GRPOConfig flags, or otherwise its profile's."""
+    """Return the precision in which a run trains: that of its own GRPOConfig flags or, without any, of its profile;
+    fp32 if a flag turns the profile's precision off."""
     for precision in (Precision.BF16, Precision.FP16):
         if grpo.get(precision):
             return precision

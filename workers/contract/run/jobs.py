@@ -27,7 +27,6 @@ GGUF_ENDING = ".gguf"
 class GgufType:
     label: str
     bits: float
-    """Bits of each weight."""
 
 
 GGUF_TYPES = {
@@ -36,7 +35,7 @@ GGUF_TYPES = {
     "f16": GgufType("f16: 16 bits, finer, smaller range", 16),
     "q8_0": GgufType("q8_0: 8 bits, about half the size", 8.5),
 }
-"""The script's --outtype -> the type."""
+"""Types by their name in the script's --outtype."""
 _GGUF_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,149}")
 
 
@@ -57,7 +56,6 @@ BENCHMARK_TASKS = {
 }
 """The standard benchmarks on offer, by their names in EleutherAI's lm-eval."""
 BENCHMARK_ENVIRONMENT = ".venv-lm-eval"
-"""Folder of lm-eval's environment, next to the source."""
 MAX_BENCHMARK_EXAMPLES = 100_000
 USUAL_BENCHMARK_EXAMPLES = 100
 _BENCHMARK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
@@ -66,27 +64,24 @@ _BENCHMARK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 @dataclass(frozen=True)
 class MergeSettings:
     dtype: str = ""
-    """Dtype of the merged weights: "" for that of the base model, or FLOAT32, which rounds nothing."""
+    """Dtype of the merged weights: "" for the base model's dtype, or FLOAT32, which rounds nothing."""
 
 
 @dataclass(frozen=True)
 class ArchiveSettings:
     name: str
-    """The folder inside the archive."""
     card: str
 
 
 @dataclass(frozen=True)
 class PushSettings:
     repository: str
-    """Repository on the hub, as owner/name."""
     card: str
     base: str
     """The name that replaces the base model's folder on this host in all files."""
     private: bool = True
     """True if a repository that the push creates is private."""
     add: bool = False
-    """True to push into an existing repository."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +95,6 @@ class BenchmarkSettings:
 @dataclass(frozen=True)
 class GgufSettings:
     name: str
-    """Name of the file without its extension."""
     type: str
 
 
@@ -109,7 +103,8 @@ class ServeSettings:
     idle_minutes: float = 15.0
     """Minutes without a chat turn or a request after which the server ends."""
     gives_way_s: float = 20.0
-    """The same in seconds while another run waits for the server's GPUs, unless it listens for requests."""
+    """Idle seconds after which the server ends while another run is waiting for its GPUs, unless it listens for
+    requests."""
     address: str = ""
     """Address on which the server listens for HTTP requests, on its placement's last port; "" for chat only."""
 
@@ -131,7 +126,8 @@ class WarmNews:
     leave: str = ""
     """The reason why the server must end; "" if it stays."""
     former: tuple[str, ...] = ()
-    """Attempts that used the server earlier, added by the supervisor because its program may start after their end."""
+    """Attempts that used the server earlier, added by the supervisor because the server's program may start after they
+    ended."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +171,6 @@ KINDS: dict[str, JobKind] = {
         stopped="A run that uses the server fails.",
     ),
 }
-"""RunSpec.kind -> the job."""
 
 
 def kind_of(kind: str) -> JobKind:

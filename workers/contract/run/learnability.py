@@ -11,7 +11,7 @@ from typing import Any
 from workers.contract.run.batch_rules import Batch
 
 CHECK = "check"
-"""The kind of such a run (RunSpec.kind). Its spec has the settings of the run that is to be launched."""
+"""The kind of a learnability check (RunSpec.kind). Its spec has the settings of the run that is to be launched."""
 GROUPS = 64
 """Minimum number of prompt groups to sample, unless the spec says otherwise."""
 MIN_GENERATIONS = 3
@@ -32,6 +32,6 @@ def steps(batch: Batch, groups: int = GROUPS) -> int:
 
 
 def settings(grpo: Mapping[str, Any], batch: Batch, groups: int = GROUPS) -> dict[str, Any]:
-    """Turn a run's GRPO settings into those of its learnability check."""
+    """Return a run's GRPO settings changed for its learnability check."""
     remaining = {name: value for name, value in grpo.items() if name not in _OMITTED}
     return {**remaining, **_OVERRIDES, "max_steps": steps(batch, groups)}

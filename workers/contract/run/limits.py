@@ -12,7 +12,7 @@ class NoBetterSpec:
     steps: int
     higher: bool = True
     least_gain: float = 0.0
-    """Minimum gain that is an improvement."""
+    """Minimum gain that counts as an improvement."""
 
     @property
     def condition(self) -> str:

@@ -1,4 +1,4 @@
-"""Work of a run that overlaps: asynchronous generation, and rewards that are scored while others are generated.
+"""Work of a run that overlaps: asynchronous generation, and rewards scored while other groups are still generated.
 
 Asynchronous generation works one step ahead: vLLM servers generate the next batch while the trainer learns from this
 one. This is the one-step off-policy training of Noukhovitch et al. 2024 (arXiv:2410.18252): a batch comes from the
@@ -64,7 +64,7 @@ def ahead_problems(
 
 
 def rewards_problem(hardware: HardwareSpec, episodes: EpisodeSpec | None) -> Problem | None:
-    """Explain, for REWARDS_FIELD, why no group of a run is complete before its batch is; None if groups are."""
+    """Return a problem with REWARDS_FIELD if no group of a run is complete before its whole batch is, or None."""
     if episodes is not None:
         if episodes.gateway is None:
             return None

@@ -10,7 +10,6 @@ class Problem:
     LoraSpec (with the prefix `lora_`)."""
     sentence: str
     fix: str = ""
-    """Sentence that says what to do."""
 
     def __str__(self) -> str:
         return f"{self.sentence} {self.fix}".rstrip()

@@ -3,11 +3,12 @@
 Dynamic sampling is DAPO's (Yu et al. 2025, arXiv:2503.14476, section 3.2): a group whose completions all score the same
 has advantage 0 everywhere, so another prompt takes its place. Weights by difficulty follow Foster et al. 2025
 (arXiv:2502.12272): a prompt that is solved with probability p teaches in proportion to p(1 - p), the variance of its
-reward; and to its root where the advantages of a group are divided by their standard deviation, as GRPO's are. Both are
-off by default, and a run without them trains exactly as TRL does.
+reward, or to the square root of that where a group's advantages are divided by their standard deviation, as GRPO's are.
+Both are off by default, and a run without them trains exactly as TRL does.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from workers.contract.run.episodes import EpisodeSpec
@@ -22,6 +23,19 @@ TEACH, TEACH_LITTLE, UNSEEN = "teach", "teach_little", "unseen"
 """Kinds of prompts: known to teach, known to teach little, and never seen."""
 REPLACED = "replaced"
 """Mode in samples.jsonl of groups that were generated and scored but not trained on; the others are train and eval."""
+
+
+_SOURCE = re.compile(r"sources/(.+)/reward")
+
+
+def source_reward(source: str) -> str:
+    """Return the metric of the mean reward of the prompts from one source."""
+    return f"sources/{source}/reward"
+
+
+def sources(names: Iterable[str]) -> dict[str, str]:
+    """Return, among names of metrics, those of a source's mean reward, each with its source."""
+    return {name: match[1] for name in names if (match := _SOURCE.fullmatch(name))}
 
 
 def share_of_prompts(kind: str) -> str:
@@ -42,8 +56,8 @@ class PromptsSpec:
     by_difficulty: bool = False
     """True to draw prompts by what they have taught so far, rather than in epochs."""
     least_weight: float = 0.05
-    """Weight of a prompt that has taught nothing, so that it is tried again now and then; one that teaches most has 1.
-    It is reduced if such prompts together would be drawn often."""
+    """Weight of a prompt that has taught nothing, so that it is tried again now and then; the prompt that teaches most
+    has 1. The weight is reduced if such prompts together would be drawn often."""
 
     @property
     def on(self) -> bool:
@@ -55,7 +69,7 @@ def problems(
 ) -> Iterator[Problem]:
     """Yield the reasons why a run's prompts can't be selected this way. Fields are those of the New run page.
 
-    components: names of the reward components that are trained on. per_turn: True if any of them scores each turn.
+    `components`: names of the reward components that are trained on. `per_turn`: whether any of them scores each turn.
     """
     if not 0 <= prompts.extra_rounds <= MAX_ROUNDS:
         sentence = f"{prompts.extra_rounds} is not a valid number of extra rounds."

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.contract.reports.metric_names import LONGEST_NAME
+from workers.contract.reports.metric_names import MAX_NAME_LENGTH
 from workers.contract.run import overlapping, sinks
 from workers.contract.run.prompts import MAX_ROUNDS
 from workers.contract.run.spec import RunSettings, RunSpec
@@ -41,7 +41,7 @@ class Setting:
 
     @property
     def section(self) -> str:
-        """Path of the dataclass that the setting is in; "" for the run itself."""
+        """Path of the dataclass that the setting is in, or "" for the run itself."""
         return self.path.rpartition(".")[0]
 
     @property
@@ -64,7 +64,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("lora.alpha", "lora_alpha", 1, 65_536),
     Setting("lora.dropout", "lora_dropout", 0, 0.99),
     Setting("lora.target_modules", "lora_targets", longest=1000),
-    Setting("keep_best", longest=LONGEST_NAME),
+    Setting("keep_best", longest=MAX_NAME_LENGTH),
     Setting("recovery.resumes", "auto_resumes", 0, 100),
     Setting("recovery.pause_s", "resume_pause_s", 0, 86_400),
     Setting("hang.after", "hang_after", 2, 10_000),
@@ -81,7 +81,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("limits.beyond.bound", "bound_value"),
     Setting("limits.beyond.steps", "bound_steps", 1, 10**9, if_empty=1),
     Setting("prompts.extra_rounds", low=0, high=MAX_ROUNDS, kinds=TRAINING),
-    Setting("prompts.spread_in", longest=LONGEST_NAME, kinds=TRAINING),
+    Setting("prompts.spread_in", longest=MAX_NAME_LENGTH, kinds=TRAINING),
     Setting("prompts.by_difficulty", kinds=TRAINING),
     Setting("prompts.least_weight", low=0.001, high=1, kinds=TRAINING),
     Setting(overlapping.REWARDS_FIELD, kinds=TRAINING),
@@ -104,19 +104,24 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("episodes.gateway.interval_s", "gateway_interval_s", 0.1, 86_400),
 )
 
+IDENTITY_PATHS = frozenset(
+    {"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}
+) | {"hardware.profile", "episodes", "episodes.name", "episodes.version"}
+"""Paths of a spec that name the run and the rows it uses rather than set anything: no comparison of settings lists
+them."""
+
 SINKS: Mapping[str, str] = {
     **{f"sinks.{kind}": f"send_{kind}" for kind in sinks.TITLES},
     **{f"sinks.{kind}_secret": f"send_{kind}_secret" for kind in (sinks.WANDB, sinks.MLFLOW, sinks.TRACKIO)},
     "sinks.project": "send_project",
     "sinks.name": "send_name",
 }
-"""Path in an export -> form field. A spec has a list of sinks; forms and exports have one project and one name for
-all of them."""
+"""Form fields by path in an export. A spec has a list of sinks; forms and exports have one project and one name for all
+of them."""
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 BY_PATH = {setting.path: setting for setting in SETTINGS}
 FIELDS: Mapping[str, str] = {**{setting.path: setting.name for setting in SETTINGS}, **SINKS}
-"""Path in the spec -> form field."""
 
 ROWS = ("data", "rewards", "failed_share", "eval_rewards")
 """Parts of the spec that are copied from rows of the catalogue."""
@@ -132,8 +137,8 @@ def of_section(section: str) -> tuple[Setting, ...]:
 
 
 def section_of(section: str, values: Mapping[str, Any]) -> Any:
-    """Build a section's dataclass from form field -> value, with defaults for empty fields; None if a required value is
-    empty."""
+    """Build a section's dataclass from form values by field, with defaults for empty fields; return None if a required
+    value is empty."""
     cls, fields = _class_of(section), {}
     for field in dataclasses.fields(cls):
         path = f"{section}.{field.name}"
@@ -149,23 +154,23 @@ def section_of(section: str, values: Mapping[str, Any]) -> Any:
             fields[field.name] = value
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             return None
-    return from_dict(cls, {name: _plain(value) for name, value in fields.items()}, at=section)
+    return from_dict(cls, {name: _plain_value(value) for name, value in fields.items()}, at=section)
 
 
 def chosen_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the values of RunSettings by name from form field -> value, without the sections that a run may lack."""
-    chosen = {}
+    """Return the values of RunSettings by name from form values by field, without the sections that a run may lack."""
+    chosen_values = {}
     for field in dataclasses.fields(RunSettings):
         if field.name in BY_PATH:
-            chosen[field.name] = values.get(BY_PATH[field.name].name) or BY_PATH[field.name].default
+            chosen_values[field.name] = values.get(BY_PATH[field.name].name) or BY_PATH[field.name].default
         elif below(field.name) and _default(field) is not None:
-            chosen[field.name] = section_of(field.name, values)
-    return chosen
+            chosen_values[field.name] = section_of(field.name, values)
+    return chosen_values
 
 
 def only_for(kind: str, settings: RunSettings) -> RunSettings:
-    """Return the settings with the default for each one that runs of this kind don't use."""
-    unused_names = {s.path.partition(".")[0] for s in SETTINGS if s.kinds is not None and kind not in s.kinds}
+    """Return the settings with defaults for those that runs of this kind don't use."""
+    unused_names = {row.path.partition(".")[0] for row in SETTINGS if row.kinds is not None and kind not in row.kinds}
     defaults = {field.name: _default(field) for field in dataclasses.fields(RunSettings) if field.name in unused_names}
     return dataclasses.replace(settings, **defaults)
 
@@ -176,7 +181,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return None if field.default is dataclasses.MISSING else field.default
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 

@@ -67,7 +67,7 @@ class RewardSpec:
     name: str
     """Unique in a run: TRL silently merges two rewards of the same name. The metric is rewards/<name>/mean."""
     function: str
-    """A key in workers.rewards.LIBRARY."""
+    """Key in workers.rewards.LIBRARY."""
     weight: float = 1.0
     params: dict[str, Any] = field(default_factory=dict)
     per_turn: bool = False
@@ -97,7 +97,8 @@ class HangSpec:
     """Detection of a hang, and the reaction to it."""
 
     after: float = 10.0
-    """Multiple of the usual step time without a step; evaluations, saves and the first step are ignored."""
+    """Multiple of the usual step time without a new step that counts as a hang. Evaluations, saves and the first step
+    are ignored."""
     stop: bool = False
     """True to end the attempt. A recovery may resume the run from its last checkpoint."""
 
@@ -117,7 +118,8 @@ class RunSettings:
     keep_best: str = ""
     """Metric by which the best checkpoint is kept in addition to the newest ones; "" if none is."""
     start_from: str = ""
-    """Checkpoint of another run, relative to RUNS_DIR, from whose weights training starts; "" for the model's."""
+    """Checkpoint of another run, relative to RUNS_DIR, from whose weights training starts; "" to start from the
+    model."""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     check_groups: int = 0
     """Minimum number of prompt groups of a learnability check; 0 for workers.contract.run.learnability.GROUPS."""
@@ -170,7 +172,7 @@ class RunSpec(RunSettings, FrozenRows):
 
     @property
     def every_reward(self) -> tuple[RewardSpec, ...]:
-        """Rewards that are trained on, then those of evaluations."""
+        """Rewards that are trained on, followed by rewards computed only in evaluations."""
         return (*self.rewards, *self.eval_rewards)
 
     @property
@@ -255,12 +257,12 @@ def is_address(address: str) -> bool:
         return False
     try:
         parts = urlsplit(address)
-        return bool(parts.hostname) and parts.port is not None and not _is_no_server(str(parts.hostname))
+        return bool(parts.hostname) and parts.port is not None and not _is_forbidden(str(parts.hostname))
     except ValueError:
         return False
 
 
-def _is_no_server(host: str) -> bool:
+def _is_forbidden(host: str) -> bool:
     """Return whether a host is an IP address at which clouds keep a machine's credentials or no machine responds."""
     try:
         address = IPv4Address(socket.inet_aton(host)) if _NUMBER.fullmatch(host) else ip_address(host)
@@ -284,19 +286,17 @@ def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
 
 
 def outcome_weights(rewards: Sequence[RewardSpec]) -> list[float]:
-    """Return each reward's weight in the total of a completion, by which outcomes are compared: 0 for rewards of turns,
-    which are credited to their turns. If no other reward has a weight, the total is that of the turns and only informs:
-    the advantages come from the turns alone."""
+    """Return each reward's weight in a completion's total, by which outcomes are compared. Rewards of turns have 0,
+    because they are credited to their turns. If no other reward has a weight, the total is that of the turns, for
+    information only: the advantages come from the turns alone."""
     if any(reward.weight for reward in rewards if not reward.per_turn):
         return [0.0 if reward.per_turn else reward.weight for reward in rewards]
     return [reward.weight for reward in rewards]
 
 
 def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
-    """List the vLLM servers from which the trainer gets completions; empty except in rollout mode `server`.
-
-    Raises ContractError if there are too many, or the placement lacks a port for one of them.
-    """
+    """List the vLLM servers from which the trainer gets completions; empty except in rollout mode `server`. Raises
+    ContractError if the spec describes no server or too many, or if the placement's ports don't match them."""
     hardware, placement = spec.run.hardware, spec.placement
     server = hardware.server
     if hardware.rollout != Rollout.SERVER:

@@ -41,8 +41,8 @@ MAX_GRAPHS = 512
 """Largest batch for which vLLM captures a CUDA graph by default."""
 CUDNN_ATTENTION = "TORCH_CUDNN_SDPA_PREFERRED"
 KEEP_FROZEN = "VLLM_ENABLE_CUDAGRAPH_GC"
-"""Variable that, if it is 1, keeps vLLM from unfreezing what workers.trainer.configuration.imports has frozen when it
-captures CUDA graphs."""
+"""Variable that, if it is 1, keeps vLLM, while it captures CUDA graphs, from unfreezing what
+workers.trainer.configuration.imports has frozen."""
 ADAPTERS_OF_AGENTS = 3
 """Number of adapters that agents' requests may name at the same time: the current version, the previous one, and the
 one being loaded."""
@@ -100,7 +100,7 @@ ENVIRONMENT: dict[str, Variable] = {
 
 
 def environment_problem(name: str, value: str) -> str:
-    """Explain why a profile can't set this variable to this value; "" if it can."""
+    """Explain why a profile can't set this variable to this value; return "" if it can."""
     entry = ENVIRONMENT.get(name)
     if entry is None:
         return f"{name} can't be set by a profile. These can: {', '.join(sorted(ENVIRONMENT))}."
@@ -120,10 +120,10 @@ def hub_models(run: RunSpec) -> tuple[ModelSpec, ...]:
 
 def fetch_arguments(run: RunSpec) -> list[str]:
     """Build the download's arguments: the first hub model, followed by the others."""
-    first, *others = hub_models(run)
-    revision = ["--revision", first.revision] if first.revision else []
-    names = [f"{model.path}@{model.revision}" if model.revision else model.path for model in others]
-    return [first.path, *revision, *(word for name in names for word in ("--also", name))]
+    first_model, *other_models = hub_models(run)
+    revision = ["--revision", first_model.revision] if first_model.revision else []
+    names = [f"{model.path}@{model.revision}" if model.revision else model.path for model in other_models]
+    return [first_model.path, *revision, *(word for name in names for word in ("--also", name))]
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def server_argv(spec: AttemptSpec, endpoint: ServerPlace, programs: Programs) ->
 def largest_graph(run: RunSpec) -> int:
     """Choose the batch size up to which a server captures CUDA graphs: the number of completions that the run requests
     from one server at a time, rounded up to a size that vLLM captures (1, 2, 4, multiples of 8, from 256 on of 16).
-    Return 0 for vLLM's own choice, up to MAX_GRAPHS, also if agents decide how many requests they send.
+    Return 0 for vLLM's own choice, up to MAX_GRAPHS, for example if agents decide how many requests they send.
 
     Each size takes start-up time and memory, about twice as much with adapters.
     """
@@ -178,9 +178,9 @@ def largest_graph(run: RunSpec) -> int:
     grpo = evaluation.settings(run) if run.kind == evaluation.EVALUATION else run.grpo
     batch = Batch.of(grpo, run.hardware.processes)
     group = int(grpo.get("num_generations_eval") or batch.num_generations)
-    evaluated = ceil(int(grpo.get("per_device_eval_batch_size") or 8) * batch.processes / group)
+    evaluated_prompts = ceil(int(grpo.get("per_device_eval_batch_size") or 8) * batch.processes / group)
     requests = max(
-        ceil(batch.prompts / server.servers) * batch.num_generations, ceil(evaluated / server.servers) * group
+        ceil(batch.prompts / server.servers) * batch.num_generations, ceil(evaluated_prompts / server.servers) * group
     )
     step = 8 if requests < 256 else 16
     size = ceil(requests / step) * step
@@ -236,8 +236,8 @@ def trainer_environment(spec: AttemptSpec) -> dict[str, str]:
 
 
 def devices(gpus: tuple[int, ...]) -> dict[str, str]:
-    """Build the variables that select GPUs by NVML's indexes, which leases use: in the order of the bus, since CUDA's
-    default order is by speed."""
+    """Build the variables that select GPUs by NVML index, as leases do: in bus order, since CUDA's default order is by
+    speed."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
 
 
@@ -252,7 +252,7 @@ def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
         return []  # a model with all weights trained has nothing to load over HTTP
     lora = spec.run.lora or LoraSpec()
     max_rank = fitting_rank(lora)
-    arguments = ["--enable-lora", "--max-lora-rank", str(max_rank), "--max-loras", str(adapters_held(spec.run))]
+    arguments = ["--enable-lora", "--max-lora-rank", str(max_rank), "--max-loras", str(adapter_slots(spec.run))]
     if modules := adapted_modules(lora):
         arguments += ["--lora-target-modules", *modules]
     if server.tensor_parallel > 1 and max_rank % server.tensor_parallel == 0:
@@ -261,12 +261,13 @@ def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
 
 
 def fitting_rank(lora: LoraSpec) -> int:
-    return next((allowed for allowed in LORA_RANKS if allowed >= lora.r), LORA_RANKS[-1])
+    return next((rank for rank in LORA_RANKS if rank >= lora.r), LORA_RANKS[-1])
 
 
-def adapters_held(run: RunSpec) -> int:
-    """Return how many adapters requests may name at the same time: no more than needed, since vLLM runs its kernels for
-    each slot, in use or not. All completions of a generation come from one version, which the next one replaces."""
+def adapter_slots(run: RunSpec) -> int:
+    """Return how many adapters requests may name at the same time. The number is no larger than needed, since vLLM runs
+    its kernels for each slot, in use or not. All completions of a generation come from one version, which the next one
+    replaces."""
     if run.kind == WARM:
         return int(run.job.get("adapters") or 1)
     agents = run.episodes is not None and run.episodes.gateway is not None
@@ -274,8 +275,8 @@ def adapters_held(run: RunSpec) -> int:
 
 
 def adapted_modules(lora: LoraSpec) -> list[str]:
-    """List the modules to which vLLM applies an adapter; [] for PEFT's all-linear. Without a list, vLLM applies it to
-    every linear layer, with zeros where the adapter has no weights."""
+    """List the modules to which vLLM applies an adapter; return [] for PEFT's all-linear. Without a list, vLLM applies
+    it to every linear layer, with zeros where the adapter has no weights."""
     names = dict.fromkeys(name.rpartition(".")[2] for name in lora.target_modules)
     return [] if ALL_LINEAR in names else list(names)
 

@@ -20,7 +20,7 @@ RUN_SETTINGS = {
     "optimizer.params.eps": "adam_epsilon",
     "optimizer.params.weight_decay": "weight_decay",
 }
-"""Key -> the GRPOConfig argument that it must equal unless it is `auto`, as transformers requires."""
+"""Keys, each with the GRPOConfig argument that it must equal unless it is `auto`, as transformers requires."""
 ALLOWED_KEYS = frozenset(
     {
         *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"),
@@ -50,7 +50,7 @@ REFUSED_KEYS = {
     "nebula": "Checkpoints stay in the run's folder.",
     "sparse_attention": "The model's own attention is trained.",
 }
-"""Known top-level key that a profile's config can't have -> the reason."""
+"""Known top-level keys that a profile's config can't have, each with the reason."""
 
 
 def config_of(hardware: HardwareSpec) -> dict[str, Any]:
@@ -152,7 +152,6 @@ def number_problems(hardware: HardwareSpec, settings: Mapping[str, Any]) -> Iter
 
 
 def _value_at(tree: Mapping[str, Any], path: str) -> Any:
-    """Look up the value at a dotted path; None if there is none."""
     value: Any = tree
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -29,7 +29,7 @@ class PlannedProcess:
     role: str
     argv: tuple[str, ...]
     environment: dict[str, str]
-    """Variables that follow from the spec; the host adds those of its own that are allowed."""
+    """Variables that follow from the spec; the host adds its own variables where they are allowed."""
 
 
 def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[PlannedProcess]:
@@ -66,7 +66,7 @@ def shell(process: PlannedProcess) -> str:
 
 
 def from_hub(spec: AttemptSpec) -> bool:
-    """Return whether a model is a hub id, so that it is downloaded first."""
+    """Return whether any of the run's models is a hub id and must therefore be downloaded first."""
     return bool(commands.hub_models(spec.run))
 
 

@@ -18,13 +18,13 @@ from workers.contract.run.problem import Problem
 from workers.contract.run.spec import LoraSpec, RunSpec
 from workers.contract.stack.commands import LORA_RANKS, environment_problem
 from workers.contract.stack.deepspeed import deepspeed_problems, number_problems
-from workers.contract.stack.server_rules import count, pins, servers, short
+from workers.contract.stack.server_rules import count, pin_problems, quote, servers
 from workers.contract.wire.names import MAX_GPUS
 
 
 def hardware_problems(spec: HardwareSpec) -> list[Problem]:
     """List the problems of a profile that would make any run fail."""
-    problems = [*_processes(spec), *pins(spec), *_sharding(spec), *_numbers(spec), *_environment(spec)]
+    problems = [*_processes(spec), *pin_problems(spec), *_sharding(spec), *_numbers(spec), *_environment(spec)]
     problems += deepspeed_problems(spec)
     if spec.rollout == Rollout.COLOCATE:
         problems += _colocate(spec)
@@ -207,4 +207,4 @@ def lora_problems(spec: HardwareSpec, lora: LoraSpec | None) -> Iterator[Problem
         yield Problem("lora_targets", sentence, "Remove lm_head.")
     invalid = [name for name in lora.target_modules if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", name)]
     if invalid:
-        yield Problem("lora_targets", f"{short(invalid[0])} is not a module's name.")
+        yield Problem("lora_targets", f"{quote(invalid[0])} is not a module's name.")

@@ -7,19 +7,17 @@ from workers.contract.run.problem import Problem
 from workers.contract.run.spec import is_address
 from workers.contract.wire.names import MAX_GPUS, MAX_SERVERS
 
-MAX_SHARED = 0.9
-"""Maximum share for a server on a GPU that it shares with the trainer, for which less than a tenth is too little."""
-MAX_GPU = 1023
-"""Highest GPU index that a profile may name."""
+MAX_SHARED_UTILIZATION = 0.9
+"""Maximum memory share of a server on a GPU that it shares with the trainer, which needs at least a tenth."""
+MAX_GPU_INDEX = 1023
 MAX_CACHE_GIB = 1024
 """Maximum KV cache: more than any GPU has."""
-MAX_WARM = 24 * 60
-"""Maximum number of minutes that a server may wait for the next run."""
+MAX_WARM_MINUTES = 24 * 60
 PORTS = range(1024, 65536)
 
 
-def pins(spec: HardwareSpec) -> Iterator[Problem]:
-    """Check pinned GPUs against each other and against the counts."""
+def pin_problems(spec: HardwareSpec) -> Iterator[Problem]:
+    """Yield contradictions among pinned GPUs, and between them and the counts."""
     yield from _indexes("trainer_gpu_ids", spec.trainer_gpu_ids, spec.trainer_gpus, "trainer GPUs")
     server = spec.server
     if spec.rollout != Rollout.SERVER or server is None or server.attached:
@@ -38,11 +36,11 @@ def pins(spec: HardwareSpec) -> Iterator[Problem]:
 def _indexes(name: str, ids: tuple[int, ...], gpu_count: int, gpus: str) -> Iterator[Problem]:
     if not ids:
         return
-    repeated = sorted({index for index in ids if ids.count(index) > 1})
-    if repeated:
-        yield Problem(name, f"GPU {repeated[0]} is named twice.")
-    if min(ids) < 0 or max(ids) > MAX_GPU:
-        yield Problem(name, f"GPU indexes must be between 0 and {MAX_GPU}.")
+    duplicates = sorted({index for index in ids if ids.count(index) > 1})
+    if duplicates:
+        yield Problem(name, f"GPU {duplicates[0]} is named twice.")
+    if min(ids) < 0 or max(ids) > MAX_GPU_INDEX:
+        yield Problem(name, f"GPU indexes must be between 0 and {MAX_GPU_INDEX}.")
     if len(ids) != gpu_count:
         yield Problem(name, f"{len(ids)} named for {gpu_count} {gpus}. Name each one, or none.")
 
@@ -51,7 +49,7 @@ def servers(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
     if server.request_timeout_s < 1:
         yield Problem("server_request_timeout_s", "The servers need some time to respond.")
     if server.keep_warm_minutes:
-        yield from _warm(server)
+        yield from _warm_problems(server)
     if server.attached:
         yield from _addresses(server.attached)
     else:
@@ -88,10 +86,10 @@ def _own_servers(server: ServerSpec) -> Iterator[Problem]:
         yield Problem("server_port", f"Ports must be between {PORTS[0]} and {PORTS[-1]}, the last server's too.")
 
 
-def _warm(server: ServerSpec) -> Iterator[Problem]:
+def _warm_problems(server: ServerSpec) -> Iterator[Problem]:
     name = "server_keep_warm_minutes"
-    if not 0 < server.keep_warm_minutes <= MAX_WARM:
-        yield Problem(name, f"A server can stay for 1 to {MAX_WARM} minutes; with 0, it ends with its run.")
+    if not 0 < server.keep_warm_minutes <= MAX_WARM_MINUTES:
+        yield Problem(name, f"A server can stay for 1 to {MAX_WARM_MINUTES} minutes; with 0, it ends with its run.")
     if server.attached:
         yield Problem(name, "The run doesn't end servers that somebody else runs.", "Set it to 0.")
     elif server.shared:
@@ -114,11 +112,11 @@ def _shared(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
             "server_shared",
             f"The servers need {count(server.count * server.gpus)}, but the trainer has {spec.trainer_gpus} to share.",
         )
-    if MAX_SHARED < server.gpu_memory_utilization <= 1:
+    if MAX_SHARED_UTILIZATION < server.gpu_memory_utilization <= 1:
         yield Problem(
             "server_gpu_memory_utilization",
             f"A share of {server.gpu_memory_utilization:g} leaves no room for the trainer on the same GPU.",
-            f"Use at most {MAX_SHARED}.",
+            f"Use at most {MAX_SHARED_UTILIZATION}.",
         )
 
 
@@ -141,15 +139,15 @@ def _addresses(attached: Iterable[str]) -> Iterator[Problem]:
         yield Problem(name, f"A run can have at most {MAX_SERVERS} servers.")
     for address in addresses:
         if not is_address(address):
-            yield Problem(name, f"{short(address)} is not of the form http://host:port, with nothing before or after.")
-    repeated = [address for address in dict.fromkeys(addresses) if addresses.count(address) > 1]
-    if repeated:
-        yield Problem(name, f"{short(repeated[0])} is named twice.")
+            yield Problem(name, f"{quote(address)} is not of the form http://host:port, with nothing before or after.")
+    repeated_addresses = [address for address in dict.fromkeys(addresses) if addresses.count(address) > 1]
+    if repeated_addresses:
+        yield Problem(name, f"{quote(repeated_addresses[0])} is named twice.")
 
 
 def count(gpus: int) -> str:
     return f"{gpus} GPU{'' if gpus == 1 else 's'}"
 
 
-def short(value: str) -> str:
+def quote(value: str) -> str:
     return value if len(value) <= 60 else value[:59] + "…"

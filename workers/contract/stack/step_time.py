@@ -56,8 +56,8 @@ class StepWorkload:
 def step_s(
     work: StepWorkload, hardware: HardwareSpec, parameters: int, *, room: float = inf, ahead: bool = False
 ) -> float:
-    """Estimate how many seconds a step takes. `room` is the number of sequences that one vLLM engine's KV cache holds;
-    `ahead` is true if the next batch is generated while this one is trained on."""
+    """Estimate how many seconds a step takes. `room`: number of sequences that one vLLM engine's KV cache holds.
+    `ahead`: whether the next batch is generated while this one is trained on."""
     parts = generation_s(work, hardware, parameters, room=room), training_s(work, hardware, parameters)
     return max(parts) if ahead else sum(parts)
 

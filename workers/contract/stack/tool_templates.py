@@ -32,7 +32,7 @@ READABLE = {
     "qwen3_instruct_2507": "64f85b198065d0fba2a81f37e10ed68161ce2c19a754c7100e67e0ca2ee9c326",
     "qwen3_vl": "3636d0f0bd6bef02654cdffdc447b79cb2cef8ab02cc75267345946291a489e4",
 }
-"""Name of a template in TRL -> SHA-256 of its text."""
+"""SHA-256 of the text of each readable template, by TRL's name for it."""
 
 _BY_MARK = {
     "<|start_header_id|>": "llama3_2",
@@ -40,16 +40,16 @@ _BY_MARK = {
     "<|tool_list_start|>": "lfm2_v2",
     "<|im_start|>": "qwen2_5",
 }
-"""Special token of a model's own template -> TRL's template with the same tokens."""
+"""TRL's templates by a special token that they share with a model's own template."""
 MARKS = tuple(_BY_MARK)
 
 
 def name_of(sha256: str) -> str:
-    """Find TRL's name for the template with this digest; "" if it isn't one of TRL's."""
+    """Find TRL's name for the template with this digest; return "" if TRL has no such template."""
     return next((name for name, digest in READABLE.items() if digest == sha256), "")
 
 
 def alternative(marks: tuple[str, ...], model_type: str = "") -> str:
-    """Choose TRL's template for a model whose own has these special tokens; "" if TRL has none with them."""
+    """Choose TRL's template for a model whose own has these special tokens; return "" if TRL has none with them."""
     template = next((name for mark, name in _BY_MARK.items() if mark in marks), "")
     return "qwen3" if template == "qwen2_5" and model_type.startswith("qwen3") else template

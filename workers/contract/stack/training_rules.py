@@ -48,7 +48,7 @@ TRL_DEFAULTS: dict[str, Any] = {
 """Assumed defaults of fields that nobody has set and no host has reported (TRL 1.16)."""
 
 BOOLEAN_CHOICES = frozenset({"scale_rewards"})
-"""Choices for which TRL still accepts booleans: True for `group` and False for `none`."""
+"""Arguments of CHOICES for which TRL still accepts booleans: True for `group` and False for `none`."""
 
 
 @dataclass(frozen=True)
@@ -111,21 +111,21 @@ class UsualRange:
         return self.low <= value <= self.high
 
 
-_STEPS = "Lower values learn next to nothing; higher ones usually ruin the model within a few steps."
-_CLIP = "Lower values clip nearly every change of the policy; higher ones clip none."
+_RATE_EFFECT = "Lower values learn next to nothing; higher ones usually ruin the model within a few steps."
+_CLIP_EFFECT = "Lower values clip nearly every change of the policy; higher ones clip none."
 USUAL: dict[str, UsualRange] = {
-    "learning_rate": UsualRange(1e-7, 1e-4, _STEPS),
+    "learning_rate": UsualRange(1e-7, 1e-4, _RATE_EFFECT),
     "beta": UsualRange(0, 0.5, "Higher values keep the policy at the initial model, so the reward hardly matters."),
     "temperature": UsualRange(0.3, 1.5, "Lower values make the completions alike; higher ones make them random."),
     # Bounds of whole sequences (GSPO) are around 3e-4.
-    "epsilon": UsualRange(1e-4, 0.5, _CLIP),
-    "epsilon_high": UsualRange(1e-4, 1, _CLIP),
+    "epsilon": UsualRange(1e-4, 0.5, _CLIP_EFFECT),
+    "epsilon_high": UsualRange(1e-4, 1, _CLIP_EFFECT),
 }
-USUAL_LORA_RATE = UsualRange(1e-6, 1e-3, _STEPS)
-USUAL_CISPO_HIGH = UsualRange(1e-4, 10, _CLIP)
-"""CISPO clips weights, not the ratio's gradient, at up to 5."""
+USUAL_LORA_RATE = UsualRange(1e-6, 1e-3, _RATE_EFFECT)
+USUAL_CISPO_HIGH = UsualRange(1, 10, _CLIP_EFFECT)
+"""Usual range of epsilon_high with CISPO, which clips importance weights at up to 5."""
 
-OWNED = frozenset({
+RESERVED = frozenset({
     "output_dir", "logging_steps", "logging_strategy", "logging_first_step", "logging_nan_inf_filter", "report_to",
     "run_name", "project", "disable_tqdm", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id",
     "use_cpu", "local_rank", "do_train", "do_eval", "do_predict", "resume_from_checkpoint", "push_to_hub", "hub_token",
@@ -150,7 +150,7 @@ MADE_BY_THE_FORM = frozenset({"bf16", "fp16", "eval_strategy"})
 def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the problems of single GRPOConfig values, each independent of the others."""
     for name, value in settings.items():
-        if name in OWNED:
+        if name in RESERVED:
             yield Problem(name, f"{name} is set by the control plane, not by a run.", "Remove it.")
         elif name in CHOICES:
             yield from _choice(name, value)

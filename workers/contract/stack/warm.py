@@ -15,14 +15,14 @@ from workers.contract.run.hardware import HardwareSpec, Rollout, WeightSync
 from workers.contract.run.jobs import WARM, WarmSettings
 from workers.contract.run.learnability import CHECK
 from workers.contract.run.spec import LoraSpec, Placement, RunSpec, WarmPlace
-from workers.contract.stack.commands import adapted_modules, adapters_held, fitting_rank, largest_graph
+from workers.contract.stack.commands import adapted_modules, adapter_slots, fitting_rank, largest_graph
 from workers.contract.wire.documents import digest
 
 KINDS = frozenset({"train", EVALUATION, CHECK})
 """Kinds of runs that may use a warm server. A trial of a profile measures its own start."""
 
 
-def takes_part(run: RunSpec) -> bool:
+def shares_servers(run: RunSpec) -> bool:
     """Return whether the run keeps its servers warm or uses warm ones."""
     server = run.hardware.vllm_server
     return (
@@ -48,7 +48,7 @@ def key(run: RunSpec) -> str:
             "remote_code": run.model.trust_remote_code,
             "rank": fitting_rank(lora),
             "modules": sorted(adapted_modules(lora)),
-            "adapters": adapters_held(run),
+            "adapters": adapter_slots(run),
             "server": server,
             "environment": run.hardware.environment,
         }
@@ -61,8 +61,8 @@ def fits(graphs: int, run: RunSpec) -> bool:
 
 
 def spec_of(run: RunSpec, run_id: str) -> RunSpec:
-    """Build the spec of the server that this run starts, with only the run's model and servers: no reward, no data and
-    no secret except the one for the model's download."""
+    """Build the spec of the warm server that this run starts: the run's model, servers and LoRA, without its rewards
+    and with defaults for its other settings."""
     lora = run.lora or LoraSpec()
     hardware = HardwareSpec(
         run.hardware.profile, rollout=Rollout.SERVER, server=run.hardware.server, environment=run.hardware.environment
@@ -75,7 +75,7 @@ def spec_of(run: RunSpec, run_id: str) -> RunSpec:
         rewards=(),
         eval_rewards=(),
         hardware=hardware,
-        job=asdict(WarmSettings(graphs=largest_graph(run), adapters=adapters_held(run))),
+        job=asdict(WarmSettings(graphs=largest_graph(run), adapters=adapter_slots(run))),
         **{**run.only("attn_implementation"), "lora": replace(lora, r=fitting_rank(lora))},
     )
 
@@ -96,8 +96,8 @@ def split(placement: Placement, run: RunSpec, attempt_id: str) -> tuple[Placemen
 
 
 def model_files(path: str, revision: str | None) -> str:
-    """Identify a model's current files on this host: a hash of a folder's names, sizes and times, or a hub model's
-    commit; "" if there are none. A server that was started with other files has other weights."""
+    """Return a fingerprint of a model's current files on this host: a hash of a folder's names, sizes and times, or a
+    hub model's commit; "" if there are none. A server that was started with other files has other weights."""
     folder = Path(path).expanduser()
     if not folder.is_dir():
         return _commit(path, revision or "main")

@@ -39,16 +39,30 @@ class Store:
 
 
 @dataclass(frozen=True)
+class StoreRequest:
+    """A request that a host wants to send to the store. The control plane signs it, so that no host has the keys."""
+
+    method: str
+    path: str
+    """Path of the URL: /bucket/key, percent-encoded."""
+    query: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Headers that the signature must cover: those of S3's own, in lower case."""
+
+
+@dataclass(frozen=True)
 class StoreAnswer:
     """The response to a supervisor that asks for the store."""
 
     store: Store | None
+    """The store without its keys."""
     manifest: str = ""
     """SHA-256 of the manifest of the requested checkpoint; "" if it isn't stored."""
 
 
 def store_of(address: str, keys: str) -> Store:
-    """Parse https://server/bucket/prefix?region=name and KEY_ID:SECRET. Raises ContractError."""
+    """Parse https://server/bucket/prefix?region=name and KEY_ID:SECRET. Raises ContractError if the address or the key
+    has another form."""
     parts = urlsplit(address)
     bucket, _, prefix = parts.path.strip("/").partition("/")
     key, _, secret = keys.partition(":")

@@ -22,7 +22,7 @@ def to_json(value: Any) -> str:
 
 
 def digest(value: Any) -> str:
-    """Hash any contract dataclass or plain JSON with SHA-256, whatever the order of its keys: databases change it."""
+    """Hash any contract dataclass or plain JSON with SHA-256, regardless of its keys' order, which databases change."""
     document = json.dumps(value if isinstance(value, dict) else to_dict(value), separators=(",", ":"), sort_keys=True)
     return hashlib.sha256(document.encode()).hexdigest()
 
@@ -55,7 +55,7 @@ def from_dict(cls: type[T], data: Any, *, at: str = "") -> T:
 
 @functools.cache
 def _shape(cls: type) -> tuple[dict[str, Any], dict[str, dataclasses.Field[Any]]]:
-    """Look up types and fields, with a cache, since this costs more than everything else."""
+    """Look up a dataclass's types and fields. They are cached, since this costs more than the conversion itself."""
     return typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
 
 

@@ -26,7 +26,7 @@ def is_needed(name: str) -> bool:
 
 
 def refusal(names: Iterable[str]) -> str:
-    """Explain why a repository with these files isn't a trainable model; "" if it is one."""
+    """Explain why a repository with these files isn't a trainable model; return "" if it is one."""
     listed = set(names)
     if "config.json" not in listed:
         if "adapter_config.json" in listed:
@@ -41,16 +41,16 @@ def refusal(names: Iterable[str]) -> str:
     return "The repository has no weights (model.safetensors)."
 
 
-def no_revision(model: str, revision: str, hub: str) -> str:
+def missing_revision_message(model: str, revision: str, hub: str) -> str:
     return f"{model} has no revision {revision} on {hub}."
 
 
-def missing(model: str, hub: str) -> str:
+def missing_message(model: str, hub: str) -> str:
     """Return the error for a model that the hub doesn't show; private and missing ones can't be told apart."""
     return f"There is no model {model} on {hub}, or it is private and this host has no token with access to it."
 
 
-def gated(model: str, hub: str, *, has_token: bool) -> str:
+def gated_message(model: str, hub: str, *, has_token: bool) -> str:
     if has_token:
         return (
             f"{model} is gated, and the account of this host's token may not download it. Accept its terms at "
@@ -62,7 +62,7 @@ def gated(model: str, hub: str, *, has_token: bool) -> str:
     )
 
 
-def bad_token(hub: str) -> str:
+def invalid_token_message(hub: str) -> str:
     return f"{hub} does not accept this host's token. Give the host a valid one."
 
 

@@ -23,7 +23,6 @@ class Leaving(StrEnum):
     """The host accepts no more runs, and its runs are ending."""
     STOPPED = "stopped"
     IDLE = "idle"
-    """The host has been idle for a long time."""
 
 
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})(\.\d{1,6})?([.a-z+-].{0,40})?")
@@ -32,7 +31,8 @@ _PRIORITY = "\x06\x16"
 
 
 def version_problem(of_host: str, of_control: str = VERSION) -> str:
-    """Explain why a control plane doesn't serve a host of that version; "" if it does, within one minor version."""
+    """Explain why a control plane doesn't serve a host of that version; return "" if it does, within one minor
+    version."""
     host, control = _VERSION.fullmatch(of_host), _VERSION.fullmatch(of_control)
     if host is None or control is None:
         return f"The host's version {of_host[:40]!r} can't be read. The control plane has {of_control}."

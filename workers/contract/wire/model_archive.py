@@ -37,7 +37,8 @@ class _Part:
 
 
 class ModelArchive:
-    """A tar of a model's files, in the folder `name` and with `card` as README.md. Raises ArchiveError."""
+    """Tar of a model's files, in the folder `name` and with `card` as README.md. Raises ArchiveError if the files can't
+    be read or have no safetensors weights."""
 
     def __init__(self, folder: Path, *, name: str, card: str) -> None:
         try:

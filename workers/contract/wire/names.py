@@ -45,12 +45,12 @@ class FileName:
 
 MAX_SERVERS = 8
 MAX_GPUS = 64
-"""Maximum number of GPUs of a host."""
 SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 1)))
 """Role and log name of each vLLM server of an attempt, in order."""
 STACKS = "stacks"
 LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer", "sinks", STACKS)
-"""logs/<name>.log; a run has only those of its own processes, and stacks if it has hung."""
+"""Names of an attempt's logs, logs/<name>.log. A run has only the logs of its own processes, and stacks if it has
+hung."""
 LOG_LEFT_OUT = "; the host has the whole file]"
 """End of a line in the stored log that says that a part of the host's file is missing."""
 
@@ -134,7 +134,7 @@ on others."""
 
 
 class Phase(StrEnum):
-    """Activities of a supervisor, in more detail than a status, for people."""
+    """Activities of a supervisor, which tell users more than a status does."""
 
     CLAIMED = "claimed"
     PREPARING = "preparing"

@@ -1,4 +1,4 @@
-"""Processes of the operating system: they die with their parent, and have a lower priority on machines with GPUs."""
+"""Helpers for child processes: death with their parent, and a lower priority on machines with GPUs."""
 
 import ctypes
 import os
@@ -12,16 +12,16 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def die_with_parent(parent: int, by: signal.Signals) -> None:
-    """Ask the kernel to send the signal `by` to this child when its parent dies, or send it now if it already has. For
-    use in the child, also between fork and exec. The kernel watches the *thread* that started the child, so start such
-    children from a thread that lives as long as its process."""
-    _libc.prctl(_PR_SET_PDEATHSIG, by)
+def die_with_parent(parent: int, death_signal: signal.Signals) -> None:
+    """Ask the kernel to send `death_signal` to this child when its parent dies, or send it now if the parent already
+    has. Call this in the child, also between fork and exec. The kernel watches the *thread* that started the child, so
+    start such children from a thread that lives as long as its process."""
+    _libc.prctl(_PR_SET_PDEATHSIG, death_signal)
     if os.getppid() != parent:  # the parent died before the call
-        os.kill(os.getpid(), by)
+        os.kill(os.getpid(), death_signal)
 
 
 def niceness() -> int:
-    """Return the niceness of processes that gather, send and show metrics, since a core that feeds a GPU must not wait
-    for one that reports on it; 0 on a machine without GPUs."""
+    """Return the niceness of processes that gather, send and show metrics: NICENESS on a machine with GPUs, so that
+    they never hold up a process that feeds a GPU; 0 on other machines."""
     return NICENESS if GPU_DEVICE.exists() else 0

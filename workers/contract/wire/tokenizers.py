@@ -25,7 +25,8 @@ def head_of(sizes: Mapping[str, int]) -> bytes:
 
 
 def sizes_in(head: bytes) -> dict[str, int]:
-    """Read file name -> bytes, in the body's order. Raises NoTokenizer for a line that head_of wouldn't build."""
+    """Read the files' sizes in bytes by name, in the body's order. Raises NoTokenizer for a line that head_of wouldn't
+    build."""
     try:
         files = json.loads(head)["files"]
         sizes = {str(name): int(size) for name, size in files}

@@ -20,7 +20,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
-"""Maximum size of a message from a server."""
 MAX_TEXT_LENGTH = 200_000
 _NOT_SHOWN = ("reward", "done", "metadata")
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -29,22 +28,39 @@ _EMPTY: tuple[Any, ...] = (None, "", [], {})
 class _PinnedLoop(asyncio.SelectorEventLoop):
     """An event loop that connects only to the sessions' hosts, and only at their pinned addresses."""
 
-    pinned: dict[str, list[str] | None] = {}
+    def __init__(self) -> None:
+        super().__init__()
+        self.pinned: dict[str, list[str] | None] = {}
+        self.allowed_ips: set[str] = set()
+        """IP addresses to which connections may be opened."""
+
+    def pin(self, host: str, ips: list[str] | None) -> None:
+        self.pinned[host] = ips
+        self.allowed_ips.update([host] if ips is None else [host, *ips])  # a host may be written as an IP address
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
         ips = self.pinned.get(str(host), [])
-        if ips is None:
-            return await super().getaddrinfo(host, port, **options)
-        addresses = [entry for ip in ips for entry in await super().getaddrinfo(ip, port, **options)]
+        addresses: list[Any] = []
+        for ip in [host] if ips is None else ips:
+            addresses += await super().getaddrinfo(ip, port, **options)
         if not addresses:
             raise OSError(f"No request is sent to {host}.")
+        self.allowed_ips.update(str(address[0]) for *_, address in addresses)
         return addresses
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        # The address of a redirect or proxy may be an IP address, which asyncio uses without a lookup.
+        if address[0] not in self.allowed_ips:
+            raise OSError(f"No request is sent to {address[0]}.")
+        await super().sock_connect(sock, address)
 
 
 class _Session:
     def __init__(self, request: Mapping[str, Any]) -> None:
         GenericEnvClient = _client_class()
-        _PinnedLoop.pinned[urlsplit(request["address"]).hostname or ""] = request.get("ips")
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, _PinnedLoop)  # noqa: S101  # `main` runs this program in one
+        loop.pin(urlsplit(request["address"]).hostname or "", request.get("ips"))
         headers = {"Authorization": f"Bearer {request['key']}"} if request.get("key") else None
         self._client = GenericEnvClient(
             request["address"],
@@ -160,11 +176,13 @@ def _text(observation: Mapping[str, Any]) -> str:
     """Return an observation as text for a model: a tool's result, its only string, or all of it as JSON."""
     if "tool_name" in observation:
         return _result(observation.get("result"))
-    shown = {name: value for name, value in observation.items() if name not in _NOT_SHOWN and value not in _EMPTY}
-    values = list(shown.values())
+    shown_fields = {
+        name: value for name, value in observation.items() if name not in _NOT_SHOWN and value not in _EMPTY
+    }
+    values = list(shown_fields.values())
     if not values:
         return ""
-    return values[0] if len(values) == 1 and isinstance(values[0], str) else _json(shown)
+    return values[0] if len(values) == 1 and isinstance(values[0], str) else _json(shown_fields)
 
 
 def _result(result: Any) -> str:

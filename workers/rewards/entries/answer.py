@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from workers.rewards.extract import after_last, answer_at
+from workers.rewards.extract import answer_at, right_answers
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
 MAX_NUMBER_CHARS = 100
 END_CHARS = 120
-"""Characters at the end of a long text that are searched first for its last number."""
+"""Number of characters at the end of a long text in which its last number is searched for first."""
 
 # No two adjacent parts can match the same character, so a search takes linear time.
 _NUMBER = re.compile(
@@ -54,31 +54,25 @@ class NumericMatchParams(Params):
 
 
 def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParams) -> float | None:
-    """Return 1 if the answers are equal apart from white space, case and, optionally, punctuation at the ends, or 0 if
-    they differ or the completion has no answer where it is expected. Return None if the row has no answer."""
-    gold = _gold(row)
-    if gold is None:
+    """Return 1 if the answer equals one of the right ones apart from white space and, depending on `params`, case and
+    punctuation at the ends, or 0 if it differs or the completion has no answer where it is expected. Return None if the
+    row has no answer."""
+    golds = right_answers(row, params.marker)
+    if not golds:
         return None
     answer = answer_at(completion, params.source, tag=params.tag, marker=params.marker)
-    if answer is None:
-        return 0.0
-    gold = after_last(gold, params.marker) or gold
-    count = len(gold.split())
-    if not params.ignore_punctuation and len(answer.split(maxsplit=count)) > count:
-        return 0.0  # a long text obviously differs and needn't be normalised
-    return float(_plain(answer, params) == _plain(gold, params))
+    return float(answer is not None and any(_is_same(answer, gold, params) for gold in golds))
 
 
 def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchParams) -> float | None:
-    """Return 1 if the numbers are equal within the tolerance, however they are written (1,234 and $1234.00, 3/4 and
-    0.75, 50% and 0.5), or 0 if the completion has a different number or none. Return None if the row's answer has no
-    number."""
-    text = _gold(row)
-    gold = None if text is None else _number_of(after_last(text, params.marker) or text)
-    if gold is None:
+    """Return 1 if the number equals a right one within the tolerance, however they are written (1,234 and $1234.00, 3/4
+    and 0.75, 50% and 0.5), or 0 if the completion has a different number or none. Return None if the row's answers have
+    no number."""
+    golds = [gold for text in right_answers(row, params.marker) if (gold := _number_of(text)) is not None]
+    if not golds:
         return None
-    answer = _found_number(completion, params)
-    return 0.0 if answer is None else float(_equal(answer, gold, params))
+    answer = _find_number(completion, params)
+    return float(answer is not None and any(_are_equal(answer, gold, params) for gold in golds))
 
 
 def normalised(text: str, *, ignore_case: bool, ignore_punctuation: bool) -> str:
@@ -94,7 +88,7 @@ class _Number:
     percent: bool
 
 
-def _found_number(completion: str, params: NumericMatchParams) -> _Number | None:
+def _find_number(completion: str, params: NumericMatchParams) -> _Number | None:
     sources = (
         ("answer tag", "after marker", "boxed", "last number") if params.source == "anywhere" else (params.source,)
     )
@@ -106,7 +100,8 @@ def _found_number(completion: str, params: NumericMatchParams) -> _Number | None
 
 
 def _number_of(text: str) -> _Number | None:
-    """Parse the whole text as a fraction if it is one, otherwise the last number in it; None if there is no number."""
+    """Parse the whole text as a fraction if it is one, otherwise the last number in it; return None if there is no
+    number."""
     text = text.replace("\u2212", "-").strip()
     if fraction := _FRACTION.fullmatch(text):
         numerator, denominator = Decimal(fraction[1]), Decimal(fraction[2])
@@ -119,9 +114,9 @@ def _number_of(text: str) -> _Number | None:
     return _Number(Decimal(token.translate(_NOT_DIGITS)), percent=token.endswith("%"))
 
 
-def _equal(answer: _Number, gold: _Number, params: NumericMatchParams) -> bool:
-    """Return whether two numbers are equal. 50% equals 50 and, if only one side has the sign, also 0.5, since people
-    write both."""
+def _are_equal(answer: _Number, gold: _Number, params: NumericMatchParams) -> bool:
+    """Return whether two numbers are equal. 50% equals 50 and, if only one side has the percent sign, also 0.5, since
+    people write both."""
     candidates = [(answer.value, gold.value)]
     if answer.percent != gold.percent:
         candidates.append((answer.value / 100, gold.value) if answer.percent else (answer.value, gold.value / 100))
@@ -129,12 +124,14 @@ def _equal(answer: _Number, gold: _Number, params: NumericMatchParams) -> bool:
     return any(abs(a - b) <= (tolerance * abs(b) if params.relative else tolerance) for a, b in candidates)
 
 
-def _gold(row: Mapping[str, Any]) -> str | None:
-    answer = row.get("answer")
-    return None if answer is None or not str(answer).strip() else str(answer)
+def _is_same(answer: str, gold: str, params: ExactMatchParams) -> bool:
+    count = len(gold.split())
+    if not params.ignore_punctuation and len(answer.split(maxsplit=count)) > count:
+        return False  # a long text obviously differs and needn't be normalised
+    return _comparable(answer, params) == _comparable(gold, params)
 
 
-def _plain(text: str, params: ExactMatchParams) -> str:
+def _comparable(text: str, params: ExactMatchParams) -> str:
     return normalised(text, ignore_case=params.ignore_case, ignore_punctuation=params.ignore_punctuation)
 
 
@@ -152,6 +149,7 @@ REWARDS = (
         examples=(
             Example(" Paris\n", 1.0, row={"answer": "paris"}, why="White space and case are ignored."),
             Example("It is Paris.", 0.0, row={"answer": "Paris"}, why="The whole text is compared by default."),
+            Example("NYC", 1.0, row={"answer": "New York", "other_answers": ["NYC"]}, why="One of two right answers."),
             Example("It is <answer>New  York</answer>.", 1.0, row={"answer": "New York"},
                     params={"source": "answer tag"}, why="The tag's content is the answer."),
         ),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.extract import after_last, answer_at, first_answer
+from workers.rewards.extract import answer_at, first_answer, right_answers
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward
 
@@ -15,16 +15,16 @@ MAX_COUNTED = 8
 """Upper bound (exclusive) of an answer's distinct words for which each word is counted separately, which is faster."""
 NUMBERING = ("letters", "numbers from 0", "numbers from 1")
 # Every repeat is bounded, so a match takes constant time. The text is lower case by then.
-_SAID = re.compile(
+_STATED_LETTER = re.compile(
     r"(?:answer|option|choice)[ \t]{0,3}(?:is|was|:|=)?[ \t:]{0,3}(?:the[ \t])?(?:option[ \t])?[ \t*_(\[{\"'`]{0,6}"
     r"([a-z])(?![a-z'’])"
 )
 _WORD_FOLLOWS = re.compile(r"[ \t]{1,3}\w")
-_SAYING = ("answer", "option", "choice")
-MAX_SAYINGS = 20
-"""Maximum number of occurrences of these words that are checked, from the end."""
-_ALONE = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[ \t*_)\]}\"'`.:,]{0,6}")
-_LED = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[)\].:][ \t*_]{0,6}\S")
+_STATING_WORDS = ("answer", "option", "choice")
+MAX_STATEMENTS = 20
+"""Maximum number of occurrences of _STATING_WORDS that are checked, from the end of the text."""
+_LETTER_ALONE = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[ \t*_)\]}\"'`.:,]{0,6}")
+_LEADING_LETTER = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[)\].:][ \t*_]{0,6}\S")
 _ARTICLES = {"a", "an", "the"}
 _TO_SPACES = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
@@ -59,28 +59,20 @@ class TokenF1Params(Params):
 def multiple_choice(completion: str, row: Mapping[str, Any], params: MultipleChoiceParams) -> float | None:
     """Return 1 if the completion chooses the dataset's option, or 0 if it chooses another, none, or one that doesn't
     exist. Return None if the row's answer names no option. Guessing earns 1 / `options` on average."""
-    right_option = _right_option(row, params)
-    if right_option is None:
+    right_options = {_right_option(text.strip(), params) for text in right_answers(row, params.marker)} - {None}
+    if not right_options:
         return None
-    return float(_chosen(completion, params) == right_option)
+    return float(_chosen_option(completion, params) in right_options)
 
 
 def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> float | None:
     """Return the token-level F1 of the completion's answer (the harmonic mean of precision and recall), as SQuAD scores
-    it (arXiv:1606.05250). If the row lists several right answers, return the highest F1; None if it has none."""
+    it (arXiv:1606.05250). With several right answers in the row, return the highest F1; without any, None."""
     golds = right_answers(row, params.marker)
     if not golds:
         return None
     completion_words = words(_answer_text(completion, params), skip_articles=params.skip_articles)
     return max(_f1(completion_words, words(gold, skip_articles=params.skip_articles)) for gold in golds)
-
-
-def right_answers(row: Mapping[str, Any], marker: str) -> list[str]:
-    """Return the row's right answers (one, or several if `answer` is a list), each without the text up to the marker;
-    empty answers are omitted."""
-    answer = row.get("answer")
-    golds = [str(gold) for gold in (answer if isinstance(answer, list) else [answer]) if gold is not None]
-    return [after_last(gold, marker) or gold for gold in golds if gold.strip()]
 
 
 def words(text: str, *, skip_articles: bool = True) -> list[str]:
@@ -89,31 +81,28 @@ def words(text: str, *, skip_articles: bool = True) -> list[str]:
     return [word for word in tokens if word not in _ARTICLES] if skip_articles else tokens
 
 
-def _right_option(row: Mapping[str, Any], params: MultipleChoiceParams) -> int | None:
-    """Return the right option's index, counted from 0; None if the row's answer names no option."""
-    answer = row.get("answer")
-    text = "" if answer is None else str(answer)
-    text = (after_last(text, params.marker) or text).strip()
+def _right_option(text: str, params: MultipleChoiceParams) -> int | None:
+    """Return the index, counted from 0, of the option that an answer names, or None if it names none."""
     if params.numbering != "letters":
         number = int(text) - int(params.numbering[-1]) if text.isascii() and text.isdecimal() and len(text) < 4 else -1
         return number if 0 <= number < params.options else None
-    match = _ALONE.fullmatch(text) or _LED.match(text)
+    match = _LETTER_ALONE.fullmatch(text) or _LEADING_LETTER.match(text)
     return _option(match[1], params) if match else None
 
 
-def _chosen(completion: str, params: MultipleChoiceParams) -> int | None:
-    everywhere = params.source == "anywhere"
-    for source in ("answer tag", "boxed", "after marker") if everywhere else (params.source,):
+def _chosen_option(completion: str, params: MultipleChoiceParams) -> int | None:
+    is_anywhere = params.source == "anywhere"
+    for source in ("answer tag", "boxed", "after marker") if is_anywhere else (params.source,):
         answer = answer_at(completion, source, tag=params.tag, marker=params.marker) or ""
-        content = (_unwrapped(answer) if source == "boxed" else answer).strip()
-        if match := _ALONE.fullmatch(content) or _LED.match(content):
+        content = (_unwrap(answer) if source == "boxed" else answer).strip()
+        if match := _LETTER_ALONE.fullmatch(content) or _LEADING_LETTER.match(content):
             return _option(match[1], params)
-    if not everywhere:
+    if not is_anywhere:
         return None
     if (letter := _stated_letter(completion)) is not None:
         return _option(letter, params)
     last_line = completion.rstrip().rpartition("\n")[2].strip()
-    match = _ALONE.fullmatch(last_line)
+    match = _LETTER_ALONE.fullmatch(last_line)
     return _option(match[1], params) if match else None
 
 
@@ -122,12 +111,12 @@ def _stated_letter(completion: str) -> str | None:
     it, unlike in "is a city"."""
     text = completion.lower()
     keeps_case = len(text) == len(completion)  # if lower-casing changed the length, treat all letters as lower case
-    last_positions = {word: text.rfind(word) for word in _SAYING}
-    for _ in range(MAX_SAYINGS):
+    last_positions = {word: text.rfind(word) for word in _STATING_WORDS}
+    for _ in range(MAX_STATEMENTS):
         word, start = max(last_positions.items(), key=lambda item: item[1])
         if start < 0:
             break
-        match = _SAID.match(text, start)
+        match = _STATED_LETTER.match(text, start)
         is_capital = match is not None and keeps_case and completion[match.start(1)].isupper()
         if match and (is_capital or not _WORD_FOLLOWS.match(text, match.end())):
             return match[1]
@@ -135,7 +124,7 @@ def _stated_letter(completion: str) -> str | None:
     return None
 
 
-def _unwrapped(box: str) -> str:
+def _unwrap(box: str) -> str:
     r"""Remove a command such as \\text{B} from a boxed letter."""
     for command in ("\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{"):
         if box.startswith(command) and box.endswith("}"):

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workers.contract.run.code_tests import unpack
 from workers.rewards import sandboxed
 from workers.rewards.parameters import param
 from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, Row, Scores
@@ -74,10 +75,12 @@ def python_syntax(
     """Return 1 if the last code block parses as Python, or `wrong_score` (0) if it doesn't, is empty, is nested too
     deeply or is missing. The code is never run."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
-    jobs = {index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_tame(code)}
+    jobs = {
+        index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_safe_to_parse(code)
+    }
     outcomes = sandboxed.run_each(jobs, tools, Limits(disk_mb=0))
-    good = {index for index, outcome in outcomes.items() if outcome.kind is Kind.OK and outcome.value is True}
-    values: list[float | None] = [1.0 if index in good else params.wrong_score for index in range(len(codes))]
+    parsed_indexes = {index for index, outcome in outcomes.items() if outcome.kind is Kind.OK and outcome.value is True}
+    values: list[float | None] = [1.0 if index in parsed_indexes else params.wrong_score for index in range(len(codes))]
     return Scores(values, sandboxed.without_trouble(outcomes, values))
 
 
@@ -100,7 +103,8 @@ def tests_passed(
     completions: Sequence[Completion], rows: Sequence[Row], params: TestsPassedParams, tools: Tools
 ) -> Scores:
     """Return the share of the row's test_cases that the last code block passes (0 without code), or with
-    `all_or_nothing` only 0 or 1. A test without a result has not passed. Return None if the row has no tests."""
+    `all_or_nothing` only 0 or 1. A test without a result has not passed. Return None if the row has no tests in
+    Python; input/output tests are for another reward."""
     codes = [sandboxed.code_of(completion, params) for completion in completions]
     tests = [_tests(row) for row in rows]
     values: list[float | None] = [0.0 if row_tests else None for row_tests in tests]
@@ -112,9 +116,9 @@ def tests_passed(
     for index, outcome in zip(jobs, outcomes, strict=True):
         count = len(tests[index])
         # Relative to the row's own tests: a test without a result has not passed.
-        passed = min(outcome.passed, count)
-        values[index] = float(passed == count) if params.all_or_nothing else passed / count
-        notes[index] = _summary(outcome, passed, count)
+        passed_count = min(outcome.passed, count)
+        values[index] = float(passed_count == count) if params.all_or_nothing else passed_count / count
+        notes[index] = _summary(outcome, passed_count, count)
     candidates = {index: outcome.candidate for index, outcome in zip(jobs, outcomes, strict=True)}
     return Scores(values, sandboxed.without_trouble(candidates, values), notes)
 
@@ -129,14 +133,14 @@ def python_style(
     argv = _ruff(params)
     jobs = {index: Program(argv, stdin=code) for index, code in enumerate(codes) if code}
     outcomes = sandboxed.run_each(jobs, tools, RUFF_LIMITS)
-    works = _ruff_works(argv, outcomes, tools)
-    lowest = _style_range(params)[0]
-    values: list[float | None] = [lowest] * len(codes)
+    ruff_works = _ruff_works(argv, outcomes, tools)
+    worst_score = _style_range(params)[0]
+    values: list[float | None] = [worst_score] * len(codes)
     notes = ["It has no code."] * len(codes)
     failures: list[Failure] = []
     for index, outcome in outcomes.items():
         findings = _findings(outcome)
-        if findings is None and (outcome.trouble or not works):
+        if findings is None and (outcome.trouble or not ruff_works):
             values[index], notes[index] = None, ""
             failures.append(_ruff_failure(index, outcome))
         elif findings is None:
@@ -145,13 +149,13 @@ def python_style(
             notes[index] = "It doesn't parse."
         else:
             count = sum(findings.values())
-            capped = float(min(count, params.most))
-            values[index] = -capped if params.scale == "minus the count" else 1.0 - capped / params.most
+            penalty = float(min(count, params.most))
+            values[index] = -penalty if params.scale == "minus the count" else 1.0 - penalty / params.most
             notes[index] = ", ".join(f"{code}: {times}" for code, times in list(findings.items())[:20])
     return Scores(values, failures, notes)
 
 
-def _is_tame(code: str) -> bool:
+def _is_safe_to_parse(code: str) -> bool:
     if is_too_deep(code):
         return False
     return all(sum(line.count(sign) for sign in "+-*/%@.~<>=([{:") <= MAX_LINE_TOKENS for line in code.split("\n"))
@@ -161,7 +165,8 @@ def _tests(row: Row) -> tuple[str, ...]:
     tests = row.get("test_cases")
     if isinstance(tests, str):
         tests = [tests]
-    return tuple(str(test) for test in tests if str(test).strip()) if isinstance(tests, list | tuple) else ()
+    texts = [str(test) for test in tests] if isinstance(tests, list | tuple) else []
+    return tuple(text for text in texts if text.strip() and unpack(text) is None)
 
 
 def _summary(outcome: TestOutcome, passed: int, count: int) -> str:
@@ -184,8 +189,8 @@ def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
 
 
 def _ruff_works(argv: tuple[str, ...], outcomes: dict[int, Outcome], tools: Tools) -> bool:
-    """Return whether ruff works. If it also fails on an empty file, the code is not the cause; but deeply nested code
-    can crash it, and then gets the lowest score."""
+    """Return whether ruff has read all of the code or can at least read an empty file. Deeply nested code can crash a
+    working ruff, and then gets the lowest score."""
     if all(_findings(outcome) is not None for outcome in outcomes.values()):
         return True
     return _findings(sandboxed.run_each({0: Program(argv)}, tools, RUFF_LIMITS)[0]) is not None

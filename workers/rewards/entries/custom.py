@@ -8,8 +8,10 @@ number or None for each completion. An exception fails the whole batch and is re
 """
 
 import ast
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from workers.rewards.parameters import Params, param
@@ -22,12 +24,26 @@ from workers.sandbox.requirements.syntax import MAX_BRACKET_DEPTH, NamedFunction
 
 FUNCTION_NAME = "reward"
 FIRST_ARGUMENT = "completions"
+OTHER_NAMES = ("responses", "outputs", "generations", "predictions", "texts")
+"""Other names of the first argument that mean the completions."""
+UNAVAILABLE = {
+    "completion_ids": "use tokens, the number of tokens of each completion",
+    "trainer_state": "rewards don't know the step",
+}
 MAX_SOURCE_CHARS = 100_000
 BATCH_BYTES = 64 * 2**20
 _CALL = """
 
 def __grpo_call__(completions, columns):
-    return {name}(completions, **columns)
+    scores = {name}({first}completions, **columns)
+    if hasattr(scores, "__await__"):
+        import asyncio
+
+        async def awaited():
+            return await scores
+
+        scores = asyncio.run(awaited())
+    return scores.tolist() if hasattr(scores, "tolist") else scores
 """
 STARTING_SOURCE = '''def reward(completions, answer, **columns):
     """Return a score for each completion, or None where the reward doesn't apply to its row."""
@@ -39,8 +55,8 @@ STARTING_SOURCE = '''def reward(completions, answer, **columns):
 class PythonParams(Params):
     source: str = param(
         STARTING_SOURCE,
-        "A function `reward(completions, **columns)` that returns a number or None for each completion. Its arguments "
-        "are named after the dataset's columns; prompts, turns and tokens are also available.",
+        "A function such as `reward(completions, **columns)` that returns a number or None for each completion. Its "
+        "arguments are named after the dataset's columns; prompts, turns and tokens are also available.",
         widget="code",
         longest=MAX_SOURCE_CHARS,
         rule=lambda source: problem(source),
@@ -64,22 +80,100 @@ class PythonParams(Params):
 class CodeTrial:
     scores: Scores
     problem: str = ""
-    """A sentence that says why the source can't be used; "" if it scored every sample without a failure."""
+    """A sentence that says why the source can't be used, failed or scored no sample; otherwise ""."""
     traceback: str = ""
     printed: list[str] = field(default_factory=list)
 
 
 def problem(source: str) -> str:
     """Check the source without executing it, and return why it can't be a reward, or "" if it can."""
+    return _problem(source)
+
+
+@functools.lru_cache(maxsize=64)
+def _problem(source: str) -> str:
     if is_too_deep(source):
         return f"it has more than {MAX_BRACKET_DEPTH} nested brackets"
     tree = parsed(source)
     if isinstance(tree, str):
         return tree
-    functions = [node for node in tree.body if isinstance(node, NamedFunction) and node.name == FUNCTION_NAME]
+    functions = _candidates(tree)
     if not functions:
         return f"it defines no function {FUNCTION_NAME}(completions, **columns)"
-    return _signature_problem(functions[-1])
+    if len(functions) > 1:
+        listed = ", ".join(f"{function.name} in line {function.lineno}" for function in functions)
+        return f"it has several functions with completions ({listed}): call the one to use {FUNCTION_NAME}"
+    return _signature_problem(functions[0]) or _unavailable(functions[0])
+
+
+def _candidates(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return the last function with the usual name or, without one, those that take completions; of a single function
+    any name and arguments."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    if FUNCTION_NAME in functions:
+        return [functions[FUNCTION_NAME]]
+    return [function for function in functions.values() if _takes_completions(function)] or (
+        list(functions.values()) if len(functions) == 1 else []
+    )
+
+
+def _takes_completions(function: NamedFunction) -> bool:
+    arguments = function.args
+    names = {argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)}
+    return FIRST_ARGUMENT in names or _first_name(function) in OTHER_NAMES
+
+
+def _first_name(function: NamedFunction) -> str:
+    return function.args.args[0].arg if function.args.args else ""
+
+
+def _unavailable(function: NamedFunction) -> str:
+    """Name the first line that needs what TRL passes but a reward here doesn't get; "" if there is none."""
+    columns = function.args.kwarg.arg if function.args.kwarg else ""
+    needed = {argument.arg: argument.lineno for argument in _required(function)}
+    for node in ast.walk(function):
+        match node:
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(key))) if name == columns:
+                needed.setdefault(key, node.lineno)
+    for name, line in sorted(needed.items(), key=itemgetter(1)):
+        if name in UNAVAILABLE:
+            return f"line {line} reads {name}, which isn't passed here: {UNAVAILABLE[name]}"
+    return ""
+
+
+def _reads_messages(tree: ast.Module) -> bool:
+    """Return whether the source reads completions as lists of messages, such as completion[0]["content"]."""
+    names = {"completion"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            names |= set(_completion_names(node.target, node.iter))
+    return any(
+        isinstance(node.slice, ast.Constant)
+        and node.slice.value == "content"
+        and isinstance(node.value, ast.Subscript)
+        and _is_completion(node.value.value, names)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+    )
+
+
+def _is_completion(node: ast.expr, names: Set[str]) -> bool:
+    is_named = isinstance(node, ast.Name) and node.id in names
+    return is_named or (isinstance(node, ast.Subscript) and _is_completions(node.value))
+
+
+def _is_completions(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in (FIRST_ARGUMENT, *OTHER_NAMES)
+
+
+def _completion_names(target: ast.expr, iterated: ast.expr) -> Iterator[str]:
+    """Yield the loop variables that stand for one completion, also through zip and enumerate."""
+    if _is_completions(iterated) and isinstance(target, ast.Name):
+        yield target.id
+    if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and isinstance(target, ast.Tuple):
+        targets = target.elts[1:] if iterated.func.id == "enumerate" else target.elts
+        for inner, argument in zip(targets, iterated.args, strict=False):
+            yield from _completion_names(inner, argument)
 
 
 def trial(
@@ -102,8 +196,9 @@ def trial(
 
 
 def columns_of(completions: Sequence[Completion], rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Return the columns that a function may request: every column of any row (None for rows without it), and for each
-    completion `turns` (its messages; empty if it is a single text) and `tokens` (their number; None if unknown)."""
+    """Return the columns that a function may request: every column of any row (None for rows without it), `prompts`
+    (the column `prompt`), and for each completion `turns` (its messages; empty if it is a single text) and `tokens`
+    (their number or None)."""
     names = dict.fromkeys(name for row in rows for name in row if name.isidentifier())
     columns = {name: [row.get(name) for row in rows] for name in names}
     columns["turns"] = [[dict(turn) for turn in completion.turns] for completion in completions]
@@ -118,16 +213,21 @@ def python(completions: Sequence[Completion], rows: Sequence[Row], params: Pytho
     The batch fails as a whole if the function raises an exception, hangs or returns the wrong number of scores."""
     count = len(completions)
     columns = columns_of(completions, rows)
-    function = _function(params.source)
-    if missing_columns := [name for name in _needed(function) if name not in columns]:
+    tree = ast.parse(params.source)
+    function = _candidates(tree)[0]
+    if missing_columns := [name for name in _required_columns(function) if name not in columns]:
         return all_failed(
             count, "error", f"It requires the column {missing_columns[0]}, which the dataset doesn't have."
         )
     if function.args.kwarg is None:
         requested = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
         columns = {name: values for name, values in columns.items() if name in requested}
-    source = params.source + _CALL.replace("{name}", FUNCTION_NAME)
-    job = Job(source, "__grpo_call__", ([completion.text for completion in completions], columns))
+    is_first = _first_name(function) in OTHER_NAMES
+    call = _CALL.replace("{name}", function.name).replace("{first}", "" if is_first else f"{FIRST_ARGUMENT}=")
+    texts: list[Any] = [completion.text for completion in completions]
+    if _reads_messages(tree):
+        texts = [[{"role": "assistant", "content": text}] for text in texts]
+    job = Job(params.source + call, "__grpo_call__", (texts, columns))
     limits = Limits(seconds=params.seconds, memory_mb=params.memory_mb, value_bytes=BATCH_BYTES)
     (outcome,) = sandbox(tools).run([job], limits)
     printed = "\n".join(text for text in (outcome.stdout, outcome.stderr) if text.strip())
@@ -137,38 +237,34 @@ def python(completions: Sequence[Completion], rows: Sequence[Row], params: Pytho
         return replace(all_failed(count, error.kind, error.message, error.traceback), notes=notes)
     if not isinstance(outcome.value, list | tuple):
         value = outcome.value
-        shown = "nothing" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
-        message = f"It returned {shown}, not a list with one score for each completion."
+        description = "nothing" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
+        message = f"It returned {description}, not a list with one score for each completion."
         return replace(all_failed(count, "wrong_length", message), notes=notes)
     return Scores(list(outcome.value), [], notes if len(outcome.value) == count else [])
 
 
-def _function(source: str) -> ast.FunctionDef:
-    return [
-        node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == FUNCTION_NAME
-    ][-1]
+def _required_columns(function: NamedFunction) -> list[str]:
+    return [argument.arg for argument in _required(function) if argument.arg not in (FIRST_ARGUMENT, *OTHER_NAMES)]
 
 
-def _needed(function: ast.FunctionDef) -> list[str]:
+def _required(function: NamedFunction) -> list[ast.arg]:
+    """Return the arguments without a default."""
     arguments = function.args
-    plain = arguments.args[: len(arguments.args) - len(arguments.defaults)]
+    positional = arguments.args[: len(arguments.args) - len(arguments.defaults)]
     keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    required = [argument for argument, default in keywords if default is None]
-    return [argument.arg for argument in (*plain, *required) if argument.arg != FIRST_ARGUMENT]
+    return [*positional, *(argument for argument, default in keywords if default is None)]
 
 
 def _signature_problem(function: NamedFunction) -> str:
-    arguments = function.args
-    if isinstance(function, ast.AsyncFunctionDef):
-        return f"{FUNCTION_NAME} must not be async"
+    arguments, name = function.args, function.name
     if is_generator(function):
-        return f"{FUNCTION_NAME} must return a list, not yield"
+        return f"{name} must return a list, not yield"
     if arguments.posonlyargs:
-        return f"{FUNCTION_NAME} must take its arguments by name: remove the / from its signature"
-    if not arguments.args or arguments.args[0].arg != FIRST_ARGUMENT:
-        return f"the first argument of {FUNCTION_NAME} must be {FIRST_ARGUMENT}"
+        return f"{name} must take its arguments by name: remove the / from its signature"
+    if not _takes_completions(function):
+        return f"an argument of {name} must be {FIRST_ARGUMENT}: change line {function.lineno}"
     if arguments.vararg is not None:
-        return f"{FUNCTION_NAME} must not take *{arguments.vararg.arg}: columns are passed by name"
+        return f"{name} must not take *{arguments.vararg.arg}: columns are passed by name"
     return ""
 
 

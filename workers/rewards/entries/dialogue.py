@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards import schema
-from workers.rewards.entries.choice import right_answers, words
+from workers.rewards.entries.choice import words
 from workers.rewards.entries.tags import names, names_problem
-from workers.rewards.entries.text import bounds_problem, within
+from workers.rewards.entries.text import bounds_problem, ramp_score
+from workers.rewards.extract import right_answers
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Completion, Example, Reward
 
@@ -34,7 +35,7 @@ class ToolCallValidParams(Params):
         "",
         'The tools as JSON: a list of {"name", "parameters"}, where parameters is a JSON Schema. If empty, any name '
         "and any arguments are accepted.",
-        longest=schema.LONGEST_SCHEMA,
+        longest=schema.MAX_SCHEMA_LENGTH,
         widget="json",
         rule=lambda text: text.strip() and _tools_problem(text),
     )
@@ -75,7 +76,7 @@ def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: Tool
     calls = list(_calls(completion, params.tag))[:MAX_CALLS]
     if not calls:
         return 0.0 if params.needs_call else None
-    valid_count = sum(call is not None and _is_right(call, params.tools) for call in calls)
+    valid_count = sum(call is not None and _is_valid(call, params.tools) for call in calls)
     return valid_count / len(calls) if params.partial else float(valid_count == len(calls))
 
 
@@ -86,7 +87,7 @@ def turn_count(completion: Completion, row: Mapping[str, Any], params: TurnCount
         count = sum(1 for _ in _calls(completion, "tool_call"))
     else:
         count = sum(turn.get("role") == "assistant" for turn in completion.turns) or 1
-    return within(count, params.minimum, params.target, params.maximum)
+    return ramp_score(count, params.minimum, params.target, params.maximum)
 
 
 def answer_in_results(completion: Completion, row: Mapping[str, Any], params: AnswerInResultsParams) -> float | None:
@@ -97,16 +98,16 @@ def answer_in_results(completion: Completion, row: Mapping[str, Any], params: An
     phrases = [phrase for phrase in phrases if phrase]
     if not phrases:
         return None
-    return float(any(_holds(result, phrases) for result in _results(completion, params)))
+    return float(any(_contains_phrase(result, phrases) for result in _results(completion, params)))
 
 
-def _holds(result: str, phrases: list[str]) -> bool:
+def _contains_phrase(result: str, phrases: list[str]) -> bool:
     folded_result = (
         result.casefold()
     )  # splitting a page of results into words is worth it only if all words of a phrase occur
-    close = [phrase for phrase in phrases if all(word in folded_result for word in phrase.split())]
-    plain = f" {' '.join(words(result))} " if close else ""
-    return any(f" {phrase} " in plain for phrase in close)
+    candidates = [phrase for phrase in phrases if all(word in folded_result for word in phrase.split())]
+    result_words = f" {' '.join(words(result))} " if candidates else ""
+    return any(f" {phrase} " in result_words for phrase in candidates)
 
 
 def _calls(completion: Completion, tag: str) -> Iterator[Mapping[str, Any] | None]:
@@ -114,24 +115,24 @@ def _calls(completion: Completion, tag: str) -> Iterator[Mapping[str, Any] | Non
     for turn in completion.turns:
         if turn.get("role") == "assistant":
             calls = turn.get("tool_calls")
-            yield from (_plain(call) for call in (calls if isinstance(calls, list | tuple) else ()))
-            yield from _written(_text(turn), tag)
+            yield from (_plain_call(call) for call in (calls if isinstance(calls, list | tuple) else ()))
+            yield from _calls_in_text(_text(turn), tag)
     if not completion.turns:
-        yield from _written(completion.text, tag)
+        yield from _calls_in_text(completion.text, tag)
 
 
-def _written(text: str, tag: str) -> Iterator[Mapping[str, Any] | None]:
-    """Yield the calls in a text, with None for an unclosed or unopened tag."""
+def _calls_in_text(text: str, tag: str) -> Iterator[Mapping[str, Any] | None]:
+    """Yield the calls written in a text, with None for an invalid call and for an unclosed or unopened tag."""
     open_tag, close_tag = f"<{tag}>", f"</{tag}>"
     before, *pieces = text.split(open_tag)
     if close_tag in before:
         yield None
     for piece in pieces:
         content, closing, after = piece.partition(close_tag)
-        yield _plain(schema.parsed(content)) if closing and close_tag not in after else None
+        yield _plain_call(schema.parsed(content)) if closing and close_tag not in after else None
 
 
-def _plain(call: Any) -> Mapping[str, Any] | None:
+def _plain_call(call: Any) -> Mapping[str, Any] | None:
     if isinstance(call, dict) and isinstance(call.get("function"), dict):
         call = call["function"]
     if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not call["name"]:
@@ -142,7 +143,7 @@ def _plain(call: Any) -> Mapping[str, Any] | None:
     return {"name": call["name"], "arguments": arguments} if isinstance(arguments, dict) else None
 
 
-def _is_right(call: Mapping[str, Any], tools: str) -> bool:
+def _is_valid(call: Mapping[str, Any], tools: str) -> bool:
     if not tools.strip():
         return True
     arguments_schema = _schemas(tools).get(call["name"])
@@ -151,7 +152,7 @@ def _is_right(call: Mapping[str, Any], tools: str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _schemas(tools: str) -> dict[str, str]:
-    """Return each tool's argument schema by name. Raises ValueError if one is invalid."""
+    """Return each tool's argument schema by name. Raises ValueError for an entry that isn't a tool."""
     entries = schema.parsed(tools)
     schemas = {}
     for tool in entries if isinstance(entries, list) else [None]:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.parameters import Params, param
+from workers.rewards.parameters import Params, is_finite, param
 from workers.rewards.reward import Completion, Example, Reward
 
-_PLAYED = (
+_EXAMPLE_TURNS = (
     {"role": "assistant", "content": "e2"},
     {"role": "user", "content": "A ship is hit.", "reward": 0.25},
     {"role": "assistant", "content": "e3"},
@@ -40,7 +40,7 @@ def _reward_of(message: Mapping[str, Any]) -> float | None:
     value = message.get("reward")
     if message.get("role") == "assistant" or isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    return float(value) if is_finite(value) else None
 
 
 REWARDS: tuple[Reward, ...] = (
@@ -55,8 +55,8 @@ REWARDS: tuple[Reward, ...] = (
         high="The environment's highest reward.",
         use="For games and environment servers, which know best what a move is worth. Tools give no rewards.",
         examples=(
-            Example("e3", 1.25, turns=_PLAYED, why="A quarter for the hit, 1 for the win."),
-            Example("e3", 1.0, params={"of": "last"}, turns=_PLAYED, why="The last reward of the episode."),
+            Example("e3", 1.25, turns=_EXAMPLE_TURNS, why="A quarter for the hit, 1 for the win."),
+            Example("e3", 1.0, params={"of": "last"}, turns=_EXAMPLE_TURNS, why="The last reward of the episode."),
             Example("Hello.", 0.0, why="Nothing was played."),
         ),
         typical=(0.0, 1.0),

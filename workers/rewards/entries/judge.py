@@ -16,7 +16,7 @@ from workers.rewards.entries.judge_client import (
     MAX_AT_ONCE,
     NoScore,
     ServerParams,
-    filled,
+    fill_template,
     model_problem,
     plain,
     reply_text,
@@ -96,7 +96,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
 def _body(completion: Completion, row: Row, params: JudgeParams) -> bytes:
     # A new marker for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
-    return params.request(_system(params, mark), filled(params.rubric, row, mark, completion=completion.text))
+    return params.request(_system(params, mark), fill_template(params.rubric, row, mark, completion=completion.text))
 
 
 def _system(params: JudgeParams, mark: str) -> str:

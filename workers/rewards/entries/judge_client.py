@@ -15,19 +15,19 @@ from typing import Any
 
 from workers import outbound
 from workers.outbound import Disconnected, OutboundError, TimedOut
+from workers.rewards.extract import right_answers
 from workers.rewards.parameters import Params
 from workers.rewards.reward import Row
 from workers.rewards.tools import Endpoint, Tools
 
 MAX_AT_ONCE = 64
 TRIES = 3
-"""Maximum number of attempts at a request whose failure may be temporary."""
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 MAX_ANSWER_BYTES = 2**20
 MAX_SENT_CHARS = 100_000
-"""Maximum number of characters of each inserted text; the rest is truncated, and a note tells the judge so."""
-_AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""Maximum number of characters of each inserted text; a longer text is truncated, with a note for the judge."""
+_RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class JudgeReply:
 
 
 class NoScore(Exception):
-    """Raised when a reply has no score; `kind` is the Failure's."""
+    """Raised when a reply has no score. `kind`: the kind of the resulting Failure."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -66,19 +66,19 @@ class JudgeClient:
         """Send each JSON body and return the replies in order, within the batch's time limit."""
         if address_problem := _problem(self.endpoint):
             return [JudgeReply(trouble=address_problem)] * len(bodies)
-        end = time.monotonic() + self.batch_s
-        late = JudgeReply(trouble=f"It didn't answer within the batch's {self.batch_s:g} s.", late=True)
-        replies = [late] * len(bodies)
-        waiting = iter(enumerate(bodies))
+        deadline = time.monotonic() + self.batch_s
+        late_reply = JudgeReply(trouble=f"It didn't answer within the batch's {self.batch_s:g} s.", late=True)
+        replies = [late_reply] * len(bodies)
+        waiting_requests = iter(enumerate(bodies))
 
         def work() -> None:
-            for number, body in waiting:  # the threads share this iterator
-                if not self.slots.acquire(timeout=max(0.0, end - time.monotonic())):
+            for number, body in waiting_requests:  # the threads share this iterator
+                if not self.slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
                     return
                 try:
-                    if time.monotonic() >= end:
+                    if time.monotonic() >= deadline:
                         return
-                    replies[number] = self._answer(body, end)
+                    replies[number] = self._answer(body, deadline)
                 finally:
                     self.slots.release()
 
@@ -88,22 +88,22 @@ class JudgeClient:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(max(0.0, end - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
         return list(replies)
 
-    def _answer(self, body: bytes, end: float) -> JudgeReply:
+    def _answer(self, body: bytes, deadline: float) -> JudgeReply:
         for attempt in range(1, TRIES + 1):
             pause = FIRST_PAUSE_S * 2 ** (attempt - 1)
             try:
-                return JudgeReply(self._once(body, min(self.timeout_s, end - time.monotonic())))
+                return JudgeReply(self._once(body, min(self.timeout_s, deadline - time.monotonic())))
             except TimedOut:
                 return JudgeReply(trouble=f"It didn't answer within {self.timeout_s:g} s.", late=True)
             except OutboundError as error:
-                message, again = str(error)[:300], isinstance(error, Disconnected | _Busy)
+                message, is_temporary = str(error)[:300], isinstance(error, Disconnected | _Busy)
                 pause = min(max(getattr(error, "wait_s", 0.0), pause), MAX_PAUSE_S)
             except Exception as error:  # if the thread died, nobody would learn why the row has no score
-                message, again = f"The request failed: {type(error).__name__}.", False
-            if not again or attempt == TRIES or time.monotonic() + pause >= end:
+                message, is_temporary = f"The request failed: {type(error).__name__}.", False
+            if not is_temporary or attempt == TRIES or time.monotonic() + pause >= deadline:
                 return JudgeReply(trouble=message)
             time.sleep(pause)
         raise AssertionError("the last try returns")
@@ -126,8 +126,8 @@ class JudgeClient:
             raise OutboundError(f"It answered {response.status}: redirects are not followed.")
         body_text = " ".join(response.start[:4_000].decode(errors="replace").split())
         message = f"It answered {response.status}: {body_text.replace(key, '[key]') if key else body_text}"
-        if response.status in _AGAIN:
-            raise _Busy(message, _seconds(response.headers.get("Retry-After", "")))
+        if response.status in _RETRIED_STATUSES:
+            raise _Busy(message, _retry_after_s(response.headers.get("Retry-After", "")))
         raise OutboundError(message)
 
 
@@ -142,7 +142,7 @@ def _problem(endpoint: Endpoint) -> str:
     return ""
 
 
-def _seconds(header_value: str) -> float:
+def _retry_after_s(header_value: str) -> float:
     try:
         seconds = float(header_value)
     except ValueError:
@@ -151,7 +151,8 @@ def _seconds(header_value: str) -> float:
 
 
 def reply_text(reply: JudgeReply, key: str) -> str:
-    """Return the text of a judge's reply, without the key if the server repeated it. Raises NoScore."""
+    """Return the text of a judge's reply, without the key if the server repeated it. Raises NoScore if there is no
+    text."""
     if reply.trouble:
         raise NoScore("timeout" if reply.late else "http", reply.trouble)
     try:
@@ -197,16 +198,16 @@ def model_problem(name: str) -> str:
     return "" if name.strip() else "enter the name of the judge's model"
 
 
-def fenced(name: str, text: str, mark: str) -> str:
-    """Put a text between two lines that contain `mark`, which the text's author can't know, and return the result."""
+def fence(name: str, text: str, mark: str) -> str:
+    """Return a text, truncated if it is too long, between two lines with `mark`, which its author can't know."""
     shortened = text if len(text) <= MAX_SENT_CHARS else f"{text[:MAX_SENT_CHARS]}\n[the rest is left out]"
     return f"[begin {name} {mark}]\n{shortened}\n[end {name} {mark}]"
 
 
-def filled(template: str, row: Row, mark: str, **texts: str) -> str:
-    """Replace {prompt}, {answer} and the names of `texts` in a template with fenced texts, and return the result."""
-    texts |= {"prompt": _prompt_text(row.get("prompt")), "answer": plain(row.get("answer"))}
-    return re.sub(rf"\{{({'|'.join(texts)})\}}", lambda match: fenced(match[1], texts[match[1]], mark), template)
+def fill_template(template: str, row: Row, mark: str, **texts: str) -> str:
+    """Return a template with fenced texts in place of {prompt}, {answer} and the names of `texts`."""
+    texts |= {"prompt": _prompt_text(row.get("prompt")), "answer": " or: ".join(right_answers(row))}
+    return re.sub(rf"\{{({'|'.join(texts)})\}}", lambda match: fence(match[1], texts[match[1]], mark), template)
 
 
 def _prompt_text(prompt: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.extract import after_last, answer_at
+from workers.rewards.extract import answer_at, right_answers
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, Scores
 from workers.rewards.tools import Tools
@@ -68,35 +68,38 @@ def math_equivalent(
     from workers.sandbox.outcomes import Job, Kind, Limits  # the sandbox's interface; it starts with the first job
 
     pairs = zip(completions, rows, strict=True)
-    questions = [_question(completion.text, row.get("answer"), params) for completion, row in pairs]
-    distinct = list(dict.fromkeys(question for question in questions if question is not None))
+    questions_by_row = [_questions(completion.text, row, params) for completion, row in pairs]
+    distinct = list(dict.fromkeys(question for questions in questions_by_row for question in questions))
     if not distinct:
-        return Scores([None] * len(questions))
+        return Scores([None] * len(questions_by_row))
     options = (params.digits, params.strict)
     jobs = [Job(PROGRAM, "compare", (list(gold), list(answer), *options)) for gold, answer in distinct]
     outcomes = tools.sandbox(PRELOAD).run(jobs, Limits(seconds=params.seconds, disk_mb=0, memory_mb=512))
     outcome_of = dict(zip(distinct, outcomes, strict=True))
     values: list[float | None] = []
     failures = []
-    for index, question in enumerate(questions):
-        outcome = None if question is None else outcome_of[question]
-        if outcome is not None and outcome.kind is not Kind.OK:
-            message = f"math-verify: {outcome.message or outcome.kind}"
-            failures.append(Failure(index, str(outcome.kind), message, outcome.traceback))
-        is_equal = outcome.value if outcome is not None and outcome.kind is Kind.OK else None
-        values.append(None if is_equal is None else float(bool(is_equal)))
+    for index, questions in enumerate(questions_by_row):
+        outcomes_here = [outcome_of[question] for question in questions]
+        equal = [bool(o.value) for o in outcomes_here if o.kind is Kind.OK and o.value is not None]
+        failed = next((outcome for outcome in outcomes_here if outcome.kind is not Kind.OK), None)
+        if failed is not None and not any(equal):
+            message = f"math-verify: {failed.message or failed.kind}"
+            failures.append(Failure(index, str(failed.kind), message, failed.traceback))
+            values.append(None)
+        else:
+            values.append(float(any(equal)) if equal else None)
     return Scores(values, failures)
 
 
 _Question = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def _question(completion: str, answer: Any, params: MathEquivalentParams) -> _Question | None:
-    """Return (forms of the row's answer, forms of the completion's answer), each to be parsed in turn; None if the row
-    has no answer."""
-    gold = "" if answer is None else str(answer)
-    gold = (after_last(gold, params.marker) or gold).strip()
-    return (_readings(gold), _readings(_completion_answer(completion, params))) if gold else None
+def _questions(completion: str, row: Mapping[str, Any], params: MathEquivalentParams) -> list[_Question]:
+    """Return (forms of a right answer, forms of the completion's answer), each to be parsed in turn, for each of the
+    row's right answers."""
+    golds = right_answers(row, params.marker)
+    answer = _readings(_completion_answer(completion, params)) if golds else ()
+    return [(_readings(gold.strip()), answer) for gold in golds]
 
 
 def _completion_answer(completion: str, params: MathEquivalentParams) -> str:

@@ -10,7 +10,7 @@ from workers.rewards.reward import Completion, Cost, Example, Reward, Row, Score
 from workers.rewards.tools import Tools, Unavailable
 
 KEY = "reward_model"
-"""Key of this reward in workers.contract, from which hosts learn which model to download."""
+"""Key of this reward in workers.contract, by which hosts find the models to download."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 

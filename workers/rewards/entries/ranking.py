@@ -15,8 +15,8 @@ from workers.rewards.entries.judge_client import (
     JudgeReply,
     NoScore,
     ServerParams,
-    fenced,
-    filled,
+    fence,
+    fill_template,
     model_problem,
     plain,
     reply_text,
@@ -64,8 +64,9 @@ def judge_ranking(
     groups: Sequence[Sequence[Completion]], rows: Sequence[Row], params: RankingParams, tools: Tools
 ) -> Scores:
     """Return 1 for the completion of a group that another model ranks first, 0 for the last and evenly spaced scores in
-    between; tied completions get the mean of their places. A group of one has no score. If the ranking is
-    missing or doesn't name each completion once, the whole group fails."""
+    between; tied completions get the mean of their places. A group of one has no score, and neither has a group without
+    the {answer} that the criterion names. If the ranking is missing or doesn't name each completion once, the whole
+    group fails."""
     endpoint = tools.endpoint(params.endpoint)
     orders = [_order(group) for group in groups]
     bodies = {
@@ -86,8 +87,8 @@ def judge_ranking(
 
 
 def _order(group: Sequence[Completion]) -> list[int]:
-    """Return a random order in which to show the completions, since judges favour what comes first. The order depends
-    only on their texts."""
+    """Return a pseudo-random order in which to show the completions, because judges favour what comes first. The order
+    depends only on the completions' text."""
     order = list(range(len(group)))
     random.Random("\n".join(completion.text for completion in group)).shuffle(order)  # noqa: S311  # no secret
     return order
@@ -96,9 +97,11 @@ def _order(group: Sequence[Completion]) -> list[int]:
 def _body(completions: Sequence[Completion], row: Row, params: RankingParams) -> bytes:
     # A new marker for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
-    shown = [fenced(f"answer {number}", completion.text, mark) for number, completion in enumerate(completions, 1)]
-    heading = f"The {len(shown)} answers to be ranked:"
-    instruction = "\n\n".join([filled(params.criterion, row, mark), heading, *shown])
+    fenced_texts = [
+        fence(f"answer {number}", completion.text, mark) for number, completion in enumerate(completions, 1)
+    ]
+    heading = f"The {len(fenced_texts)} answers to be ranked:"
+    instruction = "\n\n".join([fill_template(params.criterion, row, mark), heading, *fenced_texts])
     return params.request(_system(mark), instruction)
 
 
@@ -113,16 +116,15 @@ def _system(mark: str) -> str:
 
 
 def _read(reply: JudgeReply, order: Sequence[int], key: str) -> Scores:
-    """Parse the judge's reply and return one group's scores, in the group's order."""
     try:
         text = reply_text(reply, key)
         by_shown = _scores(text.strip().splitlines()[-1].strip(), len(order))
     except NoScore as error:
         return replace(all_failed(len(order), error.kind, str(error)), notes=[""] * len(order))
     values: list[float | None] = [None] * len(order)
-    for shown, index in enumerate(order):
-        values[index] = by_shown[shown]
-    names = ", ".join(f"answer {shown + 1} is completion {index + 1}" for shown, index in enumerate(order))
+    for place, index in enumerate(order):
+        values[index] = by_shown[place]
+    names = ", ".join(f"answer {place + 1} is completion {index + 1}" for place, index in enumerate(order))
     return Scores(values, [], [f"{text[-400:]} ({names})"] * len(order))
 
 

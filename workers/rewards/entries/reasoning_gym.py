@@ -28,10 +28,11 @@ def reasoning_gym(
     completions: Sequence[Completion], rows: Sequence[Row], params: ReasoningGymParams, tools: Tools
 ) -> Scores:
     """Return 0 to 1, the score that the task family's own checker gives the answer: 1 if it is right, 0 if it is wrong
-    or missing, and partial credit in some families. Return None for rows that reasoning-gym didn't generate."""
+    or missing, and, with `partial`, partial credit in some families. Return None for rows that reasoning-gym didn't
+    generate."""
     values: list[float | None] = [None] * len(completions)
     failures: list[Failure] = []
-    checked: dict[int, tuple[Mapping[str, object], str]] = {}
+    checked_answers: dict[int, tuple[Mapping[str, object], str]] = {}
     for index, (completion, row) in enumerate(zip(completions, rows, strict=True)):
         column = row.get(COLUMN)
         if not isinstance(column, Mapping):
@@ -39,12 +40,12 @@ def reasoning_gym(
         answer = answer_at(completion.text, params.source, tag=params.tag, marker=params.marker)
         values[index] = 0.0
         if answer is not None and answer.strip() and len(answer) <= MAX_ANSWER_CHARS:
-            checked[index] = column, answer.strip()
-    if not checked:
+            checked_answers[index] = column, answer.strip()
+    if not checked_answers:
         return Scores(values, failures)
     notes = [""] * len(completions)
-    results = reasoning.score(list(checked.values()), tools.package(reasoning.MODULE))
-    for index, result in zip(checked, results, strict=True):
+    results = reasoning.score(list(checked_answers.values()), tools.package(reasoning.MODULE))
+    for index, result in zip(checked_answers, results, strict=True):
         if not isinstance(result, Outcome):
             values[index] = result if params.partial else float(result >= 1.0)
         elif result.trouble:  # the sandbox itself failed, which says nothing about the answer

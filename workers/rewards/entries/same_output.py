@@ -8,41 +8,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from workers.rewards import sandboxed
+from workers.rewards import outputs, sandboxed
 from workers.rewards.parameters import param
 from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, Row, Scores
 from workers.rewards.sandboxed import CodeParams, RunParams
 from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Outcome
 
-COMPARISONS = ("ignoring trailing white space", "exactly")
-MAX_SHOWN_CHARS = 60
+COMPARISONS = (outputs.TRIMMED, outputs.EXACTLY, outputs.TOKENS)
 TESTS_ARE_NEEDED = (
     "It defines functions, but this reward compares only printed output: add test_cases and use “Tests passed”."
 )
 _DEFINES = re.compile(r"^[ \t]*+(async\s+def|def|class)\s", re.MULTILINE)
 _REPRODUCIBLE_KINDS = (Kind.OK, Kind.ERROR, Kind.MEMORY, Kind.OUTPUT)
 """Outcomes that don't depend on how busy the machine is; only these are cached for later batches."""
-
-# The longest standard input fits into a pipe, so writing it never blocks. The fork's own standard input is empty.
-PROGRAM = """
-import builtins, os, sys
-from types import ModuleType
-
-def run(source, text):
-    builtins.exit = builtins.quit = sys.exit
-    ours, theirs = os.pipe()
-    os.write(theirs, text.encode("utf-8", "replace"))
-    os.close(theirs)
-    os.dup2(ours, 0)
-    os.close(ours)
-    program = sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        exec(compile(source, "<program>", "exec", dont_inherit=True), program.__dict__)
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise
-"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +37,7 @@ class SameOutputParams(RunParams):
     compare: str = param(
         COMPARISONS[0],
         "How to compare the outputs. Trailing white space is white space at the end of lines and empty lines at the "
-        "end.",
+        "end; tokens are separated by any white space.",
         choices=COMPARISONS,
     )
 
@@ -86,16 +65,13 @@ def same_output(
         elif code is None:
             values[index], notes[index] = 0.0, "It has no code."
         else:
-            jobs[index], expected[index] = _job(sandboxed.with_setup(code, params), params), reference
+            program = sandboxed.program(sandboxed.with_setup(code, params), params.standard_input)
+            jobs[index], expected[index] = program, reference
     outcomes = sandboxed.run_each(jobs, tools, sandboxed.limits_of(params))
     for index, outcome in outcomes.items():
-        notes[index] = _difference(outcome, expected[index], params)
+        notes[index] = sandboxed.ending(outcome) or outputs.difference(outcome.stdout, expected[index], params.compare)
         values[index] = 0.0 if notes[index] else 1.0
     return Scores(values, failures + sandboxed.without_trouble(outcomes, values), notes)
-
-
-def _job(source: str, params: SameOutputParams) -> Job:
-    return Job(PROGRAM, "run", (source, params.standard_input))
 
 
 def _reference_source(row: Row, params: SameOutputParams) -> str | None:
@@ -111,16 +87,18 @@ def _reference_source(row: Row, params: SameOutputParams) -> str | None:
 def _references(sources: Sequence[str], params: SameOutputParams, tools: Tools) -> dict[str, str | Failure]:
     """Run each distinct source whose result isn't cached. Return what each source prints, or why completions can't be
     compared with it; the source "" represents answers without code."""
-    no_code = f"The row's reference answer has no code, or more than {sandboxed.LONGEST_SOURCE:,} characters."
+    no_code = f"The row's reference answer has no code, or more than {sandboxed.MAX_SOURCE_LENGTH:,} characters."
     references: dict[str, str | Failure] = {"": Failure(0, "error", no_code)}
     keys = {
         source: ("same_output", source, params.standard_input, sandboxed.limits_of(params))
         for source in sources
         if source
     }
-    references |= {source: cached for source, key in keys.items() if (cached := tools.cached(key)) is not None}
-    fresh = {source: _job(source, params) for source in keys if source not in references}
-    for source, outcome in sandboxed.run_each(fresh, tools, sandboxed.limits_of(params)).items():
+    references |= {source: output for source, key in keys.items() if (output := tools.cached(key)) is not None}
+    new_sources = {
+        source: sandboxed.program(source, params.standard_input) for source in keys if source not in references
+    }
+    for source, outcome in sandboxed.run_each(new_sources, tools, sandboxed.limits_of(params)).items():
         references[source] = _reference(source, outcome)
         if outcome.kind in _REPRODUCIBLE_KINDS:
             tools.cache(keys[source], references[source])
@@ -131,39 +109,13 @@ def _reference(source: str, outcome: Outcome) -> str | Failure:
     if outcome.trouble:
         return sandboxed.failure(0, outcome)
     if outcome.kind is not Kind.OK:
-        why = sandboxed.failure(0, outcome)
-        message = f"The row's reference answer fails, so it has no score. {why.message}"
-        return replace(why, message=message[:500])
+        failure = sandboxed.failure(0, outcome)
+        message = f"The row's reference answer fails, so it has no score. {failure.message}"
+        return replace(failure, message=message[:500])
     if not outcome.stdout.strip():
         message = "The row's reference answer prints nothing, so it has no score."
         return Failure(0, "error", f"{message} {TESTS_ARE_NEEDED}" if _DEFINES.search(source) else message)
     return outcome.stdout
-
-
-def _difference(outcome: Outcome, expected: str, params: SameOutputParams) -> str:
-    """Return a sentence that says how a program failed or how its output differs, or "" if its output is right."""
-    if end := sandboxed.ending(outcome):
-        return end
-    printed = outcome.stdout
-    if params.compare != "exactly":
-        printed, expected = _trimmed(printed), _trimmed(expected)
-    if printed == expected:
-        return ""
-    if not printed:
-        return "It prints nothing, but the reference does."
-    lines, reference = printed.split("\n"), expected.split("\n")
-    number = next((n for n, pair in enumerate(zip(lines, reference, strict=False)) if pair[0] != pair[1]), None)
-    if number is None:
-        return f"It prints {'more' if len(lines) > len(reference) else 'fewer'} lines than the reference."
-    return f"It prints {_shown(lines[number])} on line {number + 1}; the reference prints {_shown(reference[number])}."
-
-
-def _trimmed(text: str) -> str:
-    return "\n".join(line.rstrip() for line in text.split("\n")).rstrip()
-
-
-def _shown(line: str) -> str:
-    return repr(line if len(line) <= MAX_SHOWN_CHARS else f"{line[:MAX_SHOWN_CHARS]}…")
 
 
 _SUM = "```python\nprint(sum(range(10)))\n```"

@@ -14,7 +14,7 @@ from workers.rewards.pattern import MODES
 from workers.rewards.reward import Example, Reward
 
 SOURCES = ("code block", "answer tag", "whole text", "anywhere")
-DEEPEST_XML = 200
+MAX_XML_DEPTH = 200
 _WRAPPER = "wrapper"
 _ANN = '{"name": "Ann", "age": 41}'
 _PERSON = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["name", "age"]}'
@@ -26,7 +26,7 @@ class JsonValidParams(Params):
         "",
         "A JSON Schema that the value must fit. If empty, any JSON is accepted. Other documents to which it refers are "
         "never fetched.",
-        longest=schema.LONGEST_SCHEMA,
+        longest=schema.MAX_SCHEMA_LENGTH,
         widget="json",
         rule=lambda text: text.strip() and schema.problem(text),
     )
@@ -44,7 +44,7 @@ class RegexMatchParams(Params):
     pattern: str = param(
         r"<answer>.+?</answer>",
         "A Python regular expression. One that backtracks catastrophically is refused.",
-        longest=pattern.LONGEST_PATTERN,
+        longest=pattern.MAX_PATTERN_LENGTH,
         widget="pattern",
     )
     mode: str = param("anywhere", "Where the pattern must match.", choices=MODES)
@@ -64,7 +64,7 @@ class XmlStructureParams(Params):
     elements: str = param(
         "think, answer",
         "Comma-separated names of the required elements, in order. If empty, any elements are accepted.",
-        rule=functools.partial(names_problem, none_is_fine=True),
+        rule=functools.partial(names_problem, allows_none=True),
     )
     one_root: bool = param(
         False, "Require a single XML document; otherwise several elements, and text between them, are accepted."
@@ -104,11 +104,11 @@ def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureP
     required_names = names(params.elements)
     if not required_names:
         return float(bool(top_names))
-    good = [name for name in required_names if top_names.count(name) == 1]
+    found_names = [name for name in required_names if top_names.count(name) == 1]
     if params.partial:
-        return len(good) / len(required_names)
+        return len(found_names) / len(required_names)
     return float(
-        good == required_names and [name for name in top_names if name in set(required_names)] == required_names
+        found_names == required_names and [name for name in top_names if name in set(required_names)] == required_names
     )
 
 
@@ -121,7 +121,7 @@ def _top_elements(text: str, one_root: bool) -> list[str] | None:
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
         nonlocal depth
-        if depth > DEEPEST_XML:
+        if depth > MAX_XML_DEPTH:
             raise ValueError("nested too deep")
         if depth == 0 or (one_root and depth == 1):
             elements.append(name)

@@ -16,10 +16,10 @@ def names(comma_separated: str) -> list[str]:
     return [name for part in comma_separated.split(",") if (name := part.strip())]
 
 
-def names_problem(comma_separated: str, *, none_is_fine: bool = False) -> str:
+def names_problem(comma_separated: str, *, allows_none: bool = False) -> str:
     """Return why a parameter of comma-separated tag names is invalid, or "" if it is valid."""
     tags = names(comma_separated)
-    if not tags and not none_is_fine:
+    if not tags and not allows_none:
         return "must name a tag"
     if len(set(tags)) < len(tags):
         return "must not name a tag twice"
@@ -86,7 +86,7 @@ def think_tags(completion: str, row: Mapping[str, Any], params: ThinkTagsParams)
     (arXiv:2501.12948)."""
     text = f"<{params.tag}>{completion}" if params.opened_by_prompt else completion
     open_tag, close_tag = f"<{params.tag}>", f"</{params.tag}>"
-    content, after = _between(text, open_tag, close_tag)
+    content, after = _first_content(text, open_tag, close_tag)
     conditions = [
         text.lstrip().startswith(open_tag) and text.count(open_tag) == 1,
         text.count(close_tag) == 1,
@@ -104,7 +104,7 @@ def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParam
     tags = names(params.tags)
     text = f"<{tags[0]}>{completion}" if params.opened_by_prompt else completion
     conditions: list[bool] = []
-    outside, ended = text, -1
+    outside, previous_end = text, -1
     for number, tag in enumerate(tags):
         open_tag, close_tag = f"<{tag}>", f"</{tag}>"
         start = text.find(open_tag)
@@ -112,8 +112,8 @@ def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParam
         content = text[start + len(open_tag) : end] if end >= 0 else ""
         conditions += [text.count(open_tag) == 1, text.count(close_tag) == 1, bool(content.strip())]
         if number:
-            conditions.append(0 <= ended <= start)
-        ended = end
+            conditions.append(0 <= previous_end <= start)
+        previous_end = end
         if params.nothing_outside and end >= 0:
             outside = outside.replace(f"{open_tag}{content}{close_tag}", "", 1)
     if params.nothing_outside:
@@ -125,7 +125,7 @@ def answer_tag(completion: str, row: Mapping[str, Any], params: AnswerTagParams)
     """Return 1 if there is exactly one answer tag and it is not empty, else 0; with `partial`, return the share of
     conditions that are met."""
     open_tag, close_tag = f"<{params.tag}>", f"</{params.tag}>"
-    content, after = _between(completion, open_tag, close_tag)
+    content, after = _first_content(completion, open_tag, close_tag)
     conditions = [completion.count(open_tag) == 1, completion.count(close_tag) == 1, bool(content.strip())]
     if params.at_end:
         conditions.append(close_tag in completion and not after.strip())
@@ -133,14 +133,14 @@ def answer_tag(completion: str, row: Mapping[str, Any], params: AnswerTagParams)
 
 
 def boxed_present(completion: str, row: Mapping[str, Any], params: BoxedPresentParams) -> float:
-    r"""Return 1 if the last \boxed{…} is complete and not empty, else 0. What is in the box doesn't matter, so use this
-    together with a reward for the answer."""
+    r"""Return 1 if the last \boxed{…} (with `once`, the only one) is complete and not empty, else 0. What is in the box
+    doesn't matter, so use this together with a reward for the answer."""
     if params.once and completion.count("\\boxed{") != 1:
         return 0.0
     return float(bool((last_boxed(completion) or "").strip()))
 
 
-def _between(text: str, open_tag: str, close_tag: str) -> tuple[str, str]:
+def _first_content(text: str, open_tag: str, close_tag: str) -> tuple[str, str]:
     """Return (the content of the first pair of tags, the text after it); both are empty if there is no pair."""
     _, separator, rest = text.partition(open_tag)
     if not separator:

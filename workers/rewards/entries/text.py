@@ -15,7 +15,7 @@ def bounds_problem(minimum: int, target: int, maximum: int) -> str | None:
     return None if target < maximum else "maximum: must be above target"
 
 
-def within(number: int, minimum: int, target: int, maximum: int) -> float:
+def ramp_score(number: int, minimum: int, target: int, maximum: int) -> float:
     """Return 1 from the minimum up to the target, falling linearly to 0 at zero and at the maximum."""
     if number < minimum:
         return number / minimum
@@ -72,27 +72,27 @@ class RepetitionPenaltyParams(Params):
 
 def unique_chars(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
     """Return the number of different characters, about 30 to 60 for a page of English and 0 for an empty text."""
-    return float(_different(_prepared(completion, params)))
+    return float(_count_distinct(_prepare(completion, params)))
 
 
 def unique_chars_normalised(completion: str, row: Mapping[str, Any], params: UniqueCharsParams) -> float:
     """Return the number of different characters divided by the number of all characters: 1 if no character repeats,
     0 for an empty text. Long texts score lower, because characters repeat."""
-    text = _prepared(completion, params)
-    return _different(text) / len(text) if text else 0.0
+    text = _prepare(completion, params)
+    return _count_distinct(text) / len(text) if text else 0.0
 
 
 def length(completion: str, row: Mapping[str, Any], params: LengthParams) -> float:
     """Return 1 for a length from `minimum` to `target`, falling linearly to 0 at `maximum`, and at zero if there is a
     minimum."""
     size = len(completion.split()) if params.unit == "words" else len(completion)
-    return within(size, params.minimum, params.target, params.maximum)
+    return ramp_score(size, params.minimum, params.target, params.maximum)
 
 
 def overlong(completion: Completion, row: Mapping[str, Any], params: OverlongParams) -> float:
-    """Return 0 up to a length of maximum - buffer, then fall linearly to `punishment` at the maximum and beyond. This
-    is DAPO's soft overlong punishment (arXiv:2503.14476, equation 13): it teaches the model to finish before it is
-    truncated. Raises Unavailable if the unit is tokens and the completion's tokens haven't been counted."""
+    """Return 0 up to a length of maximum - buffer, and above it a score that falls linearly to `punishment` at the
+    maximum and beyond. This is DAPO's soft overlong punishment (arXiv:2503.14476, equation 13): it teaches the model to
+    finish before it is truncated. Raises Unavailable if the unit is tokens but none were counted."""
     size = _size(completion, params.unit)
     excess = size - (params.maximum - params.buffer)
     if excess <= 0:
@@ -101,19 +101,19 @@ def overlong(completion: Completion, row: Mapping[str, Any], params: OverlongPar
 
 
 def repetition_penalty(completion: str, row: Mapping[str, Any], params: RepetitionPenaltyParams) -> float:
-    """Return (1 - different pieces / all pieces) * penalty, where a piece is `size` adjacent words. "Demystifying Long
-    Chain-of-Thought Reasoning in LLMs" (arXiv:2502.03373, appendix C.2) does the same with tokens."""
+    """Return (1 - different pieces / all pieces) * penalty, where a piece is `size` adjacent words or characters.
+    "Demystifying Long Chain-of-Thought Reasoning in LLMs" (arXiv:2502.03373, appendix C.2) uses tokens instead."""
     text = completion.casefold() if params.ignore_case else completion
     units = text if params.unit == "characters" else text.split()
     count = len(units) - params.size + 1
     if count < 2:
         return 0.0
-    different = len(set(zip(*(units[start : start + count] for start in range(params.size)), strict=True)))
-    return params.penalty * (1 - different / count) + 0.0  # never -0.0
+    distinct_count = len(set(zip(*(units[start : start + count] for start in range(params.size)), strict=True)))
+    return params.penalty * (1 - distinct_count / count) + 0.0  # never -0.0
 
 
-def _different(text: str) -> int:
-    """Count different characters. For a long ASCII text, testing each ASCII character takes half the time."""
+def _count_distinct(text: str) -> int:
+    """Count distinct characters. In a long ASCII text, testing for each ASCII character takes half the time."""
     return sum(map(text.__contains__, _ASCII)) if len(text) > 1_000 and text.isascii() else len(set(text))
 
 
@@ -127,7 +127,7 @@ def _size(completion: Completion, unit: str) -> int:
     return completion.tokens
 
 
-def _prepared(text: str, params: UniqueCharsParams) -> str:
+def _prepare(text: str, params: UniqueCharsParams) -> str:
     text = text.lower() if params.ignore_case else text
     return "".join(text.split()) if params.ignore_spaces else text
 

@@ -87,8 +87,9 @@ def repetition_penalty(completions: Sequence[Completion], rows: Sequence[Row], p
 
 
 def soft_overlong(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-    """Return 0 up to `max_completion_len` - `soft_punish_cache` tokens, then fall linearly to -1 at
-    `max_completion_len` and beyond. Use this if completions reach their maximum length (DAPO, arXiv:2503.14476)."""
+    """Return 0 up to `max_completion_len` - `soft_punish_cache` tokens, and above that a score that falls linearly to
+    -1 at `max_completion_len` and beyond. Use this if completions reach their maximum length (DAPO,
+    arXiv:2503.14476)."""
     return _by_trl("trl_soft_overlong", completions, rows, params, tools)
 
 
@@ -105,7 +106,7 @@ def _reward(key: str, batch: BatchFunction, **details: Any) -> Reward:
     return Reward(key=key, batch=batch, cost=Cost.TRAINER, **details)
 
 
-_WHY = "Only the trainer can score it."
+_TRAINER_ONLY = "Only the trainer can score it."
 _ANSWER = {"answer": r"\frac{1}{3}"}
 
 REWARDS = (
@@ -120,7 +121,7 @@ REWARDS = (
         high="An equal answer.",
         use="To compare with published results that used it. This library's “Math equivalence” does the same in the "
         "sandbox, where no expression can block the trainer.",
-        examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_WHY),),
+        examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_TRAINER_ONLY),),
     ),
     _reward(
         "trl_reasoning_accuracy",
@@ -132,7 +133,7 @@ REWARDS = (
         low="A different answer, none, or reasoning without an end.",
         high="An equal answer after the reasoning.",
         use="For models that reason in tags, if an answer inside the reasoning must not be rewarded.",
-        examples=(Example(r"<think>…</think>\boxed{\frac{1}{3}}", None, _ANSWER, why=_WHY),),
+        examples=(Example(r"<think>…</think>\boxed{\frac{1}{3}}", None, _ANSWER, why=_TRAINER_ONLY),),
     ),
     _reward(
         "trl_cosine_scaled",
@@ -147,7 +148,7 @@ REWARDS = (
         low="A short wrong completion.",
         high="A short right completion.",
         use="Against reasoning that grows longer without getting better.",
-        examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_WHY),),
+        examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_TRAINER_ONLY),),
     ),
     _reward(
         "trl_think_format",
@@ -158,7 +159,7 @@ REWARDS = (
         low="The completion doesn't begin with the tag, or the tag isn't closed.",
         high="The completion begins with one block of reasoning.",
         use="To compare with published results that used it. This library's “Think block, strict” checks more.",
-        examples=(Example("<think>a</think>b", None, why=_WHY),),
+        examples=(Example("<think>a</think>b", None, why=_TRAINER_ONLY),),
     ),
     _reward(
         "trl_repetition_penalty",
@@ -171,7 +172,7 @@ REWARDS = (
         low="The completion keeps repeating one n-gram.",
         high="No n-gram occurs twice.",
         use="Against completions that fill their length with the same words.",
-        examples=(Example("no no no no no", None, why=_WHY),),
+        examples=(Example("no no no no no", None, why=_TRAINER_ONLY),),
     ),
     _reward(
         "trl_soft_overlong",
@@ -183,6 +184,6 @@ REWARDS = (
         low="Longer than the maximum.",
         high="Short enough.",
         use="If completions reach max_completion_length. Set the maximum to that value.",
-        examples=(Example("A short text.", None, why=_WHY),),
+        examples=(Example("A short text.", None, why=_TRAINER_ONLY),),
     ),
 )

@@ -29,7 +29,7 @@ _CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
 _NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 
 
-def checked(result: int, call: str) -> int:
+def check_result(result: int, call: str) -> int:
     """Return a call's result. Raises OSError with the call's name if it has failed."""
     if result < 0:
         number = ctypes.get_errno()
@@ -38,29 +38,29 @@ def checked(result: int, call: str) -> int:
 
 
 def prctl(option: int, value: int = 0, extra: int = 0) -> None:
-    checked(_prctl(option, value, extra, 0, 0), f"prctl({option})")
+    check_result(_prctl(option, value, extra, 0, 0), f"prctl({option})")
 
 
 def unshare(flags: int) -> None:
-    checked(_unshare(flags), "unshare")
+    check_result(_unshare(flags), "unshare")
 
 
 def setns(fd: int, flags: int) -> None:
-    checked(_setns(fd, flags), "setns")
+    check_result(_setns(fd, flags), "setns")
 
 
 def mount_tmpfs(path: bytes, options: bytes) -> None:
-    checked(_mount(b"tmpfs", path, b"tmpfs", _TMPFS_FLAGS, options), "mount")
+    check_result(_mount(b"tmpfs", path, b"tmpfs", _TMPFS_FLAGS, options), "mount")
 
 
 def drop_capabilities() -> None:
     """Drop all capabilities, permanently if no_new_privs is set."""
-    checked(_syscall(_CAPSET, _CAPABILITIES_OF_SELF, _NO_CAPABILITIES), "capset")
+    check_result(_syscall(_CAPSET, _CAPABILITIES_OF_SELF, _NO_CAPABILITIES), "capset")
 
 
-def raw(number: int, *arguments: object) -> int:
-    """Make a system call by its number, and return its result."""
-    return checked(_syscall(number, *arguments), f"system call {number}")
+def syscall(number: int, *arguments: object) -> int:
+    """Call the kernel by a system call's number, and return the result."""
+    return check_result(_syscall(number, *arguments), f"system call {number}")
 
 
 class SeccompFilter:
@@ -75,4 +75,4 @@ class SeccompFilter:
 
 def install(address: int) -> None:
     """Install the filter at this address permanently for this process, which needs no_new_privs."""
-    checked(_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, address, 0, 0), "seccomp")
+    check_result(_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, address, 0, 0), "seccomp")

@@ -23,24 +23,25 @@ _SCOPES = 0b11
 def version() -> int:
     """Return the version of Landlock in the kernel, or 0 if it has none."""
     try:
-        return kernel.raw(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
+        return kernel.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
     except OSError:
         return 0
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str] = ()) -> None:
     """Restrict this process, which needs no_new_privs, and all its children permanently. `readable`: folders and files
-    that may be read and executed, if they exist. `writable`: files such as /dev/null. Raises OSError."""
+    that may be read and executed, if they exist. `writable`: files such as /dev/null. Raises OSError if the kernel
+    refuses."""
     abi = version()
     files = _FILES_OF[min(abi, max(_FILES_OF))] if abi else 0
     attributes = struct.pack("=QQQ", files, _NETWORK, _SCOPES)[: 8 if abi < 4 else 16 if abi < 6 else 24]
-    ruleset = kernel.raw(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
+    ruleset = kernel.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), 0)
     try:
         for path in readable:
             _allow(ruleset, path, _READ_FILE | _EXECUTE | (_READ_DIR if os.path.isdir(path) else 0))
         for path in writable:
             _allow(ruleset, path, _READ_FILE | _WRITE_FILE)
-        kernel.raw(_RESTRICT_SELF, ruleset, 0)
+        kernel.syscall(_RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)
 
@@ -51,6 +52,6 @@ def _allow(ruleset: int, path: str, access: int) -> None:
     except FileNotFoundError:
         return
     try:
-        kernel.raw(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", access, descriptor), 0)
+        kernel.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", access, descriptor), 0)
     finally:
         os.close(descriptor)

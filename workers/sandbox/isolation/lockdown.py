@@ -22,7 +22,7 @@ _zygote_pid = -1
 class ResourceLimits(NamedTuple):
     seconds: float
     address_space: int
-    """Limit in bytes on the total address space, including the zygote's."""
+    """Limit in bytes on the total address space, including that of the zygote."""
     file_bytes: int
 
 
@@ -50,7 +50,8 @@ def _maps_one_page() -> bool:
 
 
 def limit_zygote() -> None:
-    """Set the limits common to all forks, and drop the privileges that the zygote never needs. Raises OSError."""
+    """Set the limits common to all forks, and drop the privileges that the zygote never needs. Raises OSError if the
+    hard limit of open files is too low, or if the kernel refuses."""
     global _zygote_pid
     _zygote_pid = os.getpid()
     hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -58,6 +59,9 @@ def limit_zygote() -> None:
         raise OSError(errno.EMFILE, f"Only {hard_limit} files may be open at once; {_MAX_FILES_IN_FORK} are needed")
     # The caller's soft limit may be low, and each evaluation needs a few descriptors here.
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MAX_FILES_IN_ZYGOTE, hard_limit & _INFINITE), hard_limit))
+    # Whoever scores may have a limit of its own, but this process serves many evaluations, each with its own limit.
+    cpu_limit = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit, cpu_limit))
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_RTPRIO):
         resource.setrlimit(limit, (0, 0))
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
@@ -66,7 +70,8 @@ def limit_zygote() -> None:
 
 def lock(limits: ResourceLimits, *, tmpfs_bytes: int, dies_with_parent: bool, filter_address: int) -> None:
     """Lock this process down permanently. `tmpfs_bytes`: the size of a tmpfs to mount as the working folder in a new
-    mount namespace, 0 for none. `filter_address`: the address of a seccomp filter, 0 for none. Raises OSError."""
+    mount namespace, 0 for none. `filter_address`: the address of a seccomp filter, 0 for none. Raises OSError if the
+    kernel refuses."""
     if tmpfs_bytes:
         kernel.unshare(kernel.CLONE_NEWNS)
         options = b"size=%d,nr_inodes=%d,mode=0700" % (tmpfs_bytes, 16 + tmpfs_bytes // 4096)

@@ -22,9 +22,15 @@ _ERRNO = 0x00050000
 _KILL = 0x80000000
 _X32 = 0x40000000
 
-_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)
-"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. Not F_SETOWN and F_SETSIG, which
-send signals to other processes. Not F_SETPIPE_SZ, which allocates memory that no limit counts."""
+_FCNTL = (0, 1, 2, 3, 4, 1030, 1032)
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. Not F_SETOWN and F_SETSIG, which send
+signals to other processes. Not F_SETPIPE_SZ, which allocates memory that no limit counts."""
+_LOCKS = (5, 6, 7)
+"""F_GETLK, F_SETLK, F_SETLKW, with which SQLite locks its own files. flock is never allowed: it could lock any readable
+file, even exclusively."""
+_GETSOCKOPT = (3, 4, 7, 8, 38, 39)
+"""SO_TYPE, SO_ERROR, SO_SNDBUF, SO_RCVBUF, SO_PROTOCOL, SO_DOMAIN. Not SO_PEERCRED and SO_PEERPIDFD, which say who the
+caller is and give a handle of it."""
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
 _PRCTL = (15, 16, 0x53564D41)
@@ -92,19 +98,20 @@ def check_supported() -> None:
 
 def program(*, writes: bool = False, executes: bool = False, alone: bool = False) -> bytes:
     """Build a filter and return its code. `writes`: the process may change files. `executes`: it may become another
-    program, with threads. `alone`: it is process 1, alone in a pid namespace, and may signal itself. Raises
-    Unsupported."""
+    program, with threads. `alone`: it is process 1, alone in a pid namespace, and may signal itself. Raises Unsupported
+    if there is none for this machine."""
     check_supported()
     column, arch = _ARCHES[os.uname().machine]
     allowed: dict[str, _Rule] = dict.fromkeys(READS, _Always(_ALLOW))
     if writes:
         allowed |= dict.fromkeys(WRITES, _Always(_ALLOW))
     allowed |= {
-        "fcntl": _OneOf(1, _FCNTL),
+        "fcntl": _OneOf(1, _FCNTL + (_LOCKS if writes else ())),
         "ioctl": _OneOf(1, _IOCTL),
         "prctl": _OneOf(0, _PRCTL),
         "prlimit64": _OneOf(0, (0,)),
         "socketpair": _OneOf(0, (1,)),
+        "getsockopt": _OneOf(2, _GETSOCKOPT),
         "sendto": _Null(4),  # without an address: one end of a pair could send to any named Unix socket
         "clone3": _Always(_ERRNO | errno.ENOSYS),
     }

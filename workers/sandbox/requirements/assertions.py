@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping
 
-from workers.sandbox.requirements.syntax import NamedFunction, dotted, is_generator, required
+from workers.sandbox.requirements.syntax import NamedFunction, dotted_name, is_generator, required_count
 
 _ASSERTING_NAMES = frozenset(("raises", "fail", "warns", "exit", "quit", "_exit", "throws"))
 _FIXTURES = frozenset(
@@ -16,10 +16,12 @@ _LAZY = frozenset(("map", "filter", "zip", "enumerate", "reversed"))
 _ASSERTION_CATCHERS = frozenset(("AssertionError", "Exception", "BaseException"))
 
 
-def judging(tree: ast.Module, parents: Mapping[ast.AST, ast.AST], names: dict[str, str]) -> tuple[tuple[str, ...], str]:
+def find_runs(
+    tree: ast.Module, parents: Mapping[ast.AST, ast.AST], names: dict[str, str]
+) -> tuple[tuple[str, ...], str]:
     """Return the functions and classes to run after a test, and why the test would pass without asserting anything, or
-    "". A test may only define functions and classes if its author relies on pytest or unittest. `parents`: from
-    syntax.parents; `names`: from syntax.imported."""
+    "". If its author relies on pytest or unittest, a test may consist of nothing but functions and classes. `parents`:
+    from syntax.parents; `names`: from syntax.full_names."""
     finder = _AssertionFinder(tree, parents, names)
     runs = tuple(finder.runs())
     if finder.problem or any(map(finder.asserts, parents)):
@@ -47,7 +49,7 @@ class _AssertionFinder:
         ours: set[ast.AST] = set()
         for statement in self._tree.body:
             if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
-                if statement.name not in self._used and not required(statement) and not is_generator(statement):
+                if statement.name not in self._used and not required_count(statement) and not is_generator(statement):
                     ours.add(statement)
                     yield statement.name
             elif isinstance(statement, ast.ClassDef):
@@ -62,7 +64,7 @@ class _AssertionFinder:
     def asserts(self, node: ast.AST) -> bool:
         """Return whether a node itself asserts something."""
         if isinstance(node, ast.Call):
-            last = dotted(node.func, self._names).rpartition(".")[2] or getattr(node.func, "attr", "")
+            last = dotted_name(node.func, self._names).rpartition(".")[2] or getattr(node.func, "attr", "")
             return last.lower().startswith("assert") or last in _ASSERTING_NAMES
         return isinstance(node, (ast.Assert, ast.Raise))
 
@@ -88,7 +90,7 @@ class _AssertionFinder:
 
     def _methods(self, class_: ast.ClassDef) -> list[NamedFunction]:
         """Return the methods that run when the class is run after the test, or [] if the class isn't run."""
-        bases = [dotted(base, self._names).rpartition(".")[2] for base in class_.bases]
+        bases = [dotted_name(base, self._names).rpartition(".")[2] for base in class_.bases]
         is_case = any(base.endswith("TestCase") or base in self._cases for base in bases)
         if is_case:
             self._cases.add(class_.name)
@@ -102,7 +104,7 @@ class _AssertionFinder:
             item
             for item in methods
             if item.name.startswith("test")
-            and required(item) <= 1
+            and required_count(item) <= 1
             and not is_generator(item)
             and (is_asynchronous or isinstance(item, ast.FunctionDef))
         ]

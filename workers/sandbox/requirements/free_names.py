@@ -18,7 +18,7 @@ _HELPERS = {
     **dict.fromkeys(("approx", "raises"), "pytest"),
     **{"deepcopy": "copy", "reduce": "functools"},
 }
-"""Further such names. A task may be to write one, so they refer to the library only if another free name exists."""
+"""Other such names. A task may be to write one of them, so they refer to a library only beside another free name."""
 _ABBREVIATIONS = {"np": "numpy"}
 
 

@@ -43,7 +43,8 @@ def parsed(source: str) -> ast.Module | str:
 
 
 def scoped_nodes(tree: ast.Module) -> Iterator[ScopedNode]:
-    """Yield the relevant nodes in source order. Raises TooDeep."""
+    """Yield the relevant nodes in source order. Raises TooDeep if functions are nested deeper than
+    MAX_FUNCTION_DEPTH."""
     stack: list[ScopedNode] = [(tree, tree, ())]
     while stack:
         scoped_node = stack.pop()
@@ -109,7 +110,7 @@ def local_names(function: Function) -> set[str]:
     return names
 
 
-def required(function: NamedFunction) -> int:
+def required_count(function: NamedFunction) -> int:
     """Return the number of arguments that a call must pass."""
     arguments = function.args
     positional = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
@@ -117,12 +118,12 @@ def required(function: NamedFunction) -> int:
 
 
 def name_of(node: ast.expr) -> str:
-    """Return the name that a node is, or the name of the function that it calls; "" for anything else."""
+    """Return the name that a node is, or the name of the function that it calls, or "" for anything else."""
     node = node.func if isinstance(node, ast.Call) else node
     return node.id[:80] if isinstance(node, ast.Name) else ""
 
 
-def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
+def full_names(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Return the full names of imported names, such as {"p": "pickle", "loads": "pickle.loads"}."""
     full_names = {}
     for node in nodes:
@@ -136,7 +137,7 @@ def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     return full_names
 
 
-def dotted(node: ast.AST, names: dict[str, str]) -> str:
+def dotted_name(node: ast.AST, names: dict[str, str]) -> str:
     """Return the full name of a node: "numpy.testing.assert_allclose" for np.testing.assert_allclose; "" if it isn't a
     name."""
     parts: list[str] = []

@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Any
 
 from workers.sandbox.requirements import free_names, syntax
-from workers.sandbox.requirements.assertions import judging
-from workers.sandbox.requirements.forbidden_in_tests import forbidden
+from workers.sandbox.requirements.assertions import find_runs
+from workers.sandbox.requirements.forbidden_in_tests import forbidden_use
 from workers.sandbox.requirements.syntax import FUNCTIONS, Function, NamedFunction, TooDeep
 
 FILE = "<test>"
@@ -68,8 +68,8 @@ class Requirements:
 
 @lru_cache(maxsize=4096)
 def packed_of_short(test: str) -> list[Any] | None:
-    """Return the packed requirements of a short test that is compiled unchanged; None if its verifier must read it. The
-    completions of a group share their tests, so caching this saves each of their verifiers the work."""
+    """Return the packed requirements of a short test that is compiled unchanged, or None if its verifier must read it.
+    The completions of a group share their tests, so caching this saves each of their verifiers the work."""
     if len(test) > MAX_SHORT_LENGTH or "\\" in test or syntax.is_too_deep(test):
         return None  # a backslash may cause a warning, and warnings can't be silenced for one thread
     try:
@@ -92,12 +92,12 @@ def read_bounded(test: str) -> Requirements | None:
 
 
 def read(test: str) -> Requirements:
-    """Return the requirements of a test, without a time limit. Raises SyntaxError, ValueError, MemoryError,
-    RecursionError."""
+    """Return the requirements of a test, without a time limit. Raises SyntaxError, ValueError, MemoryError or
+    RecursionError if it can't be parsed."""
     tree = ast.parse(test, FILE)
     name = _called_with_values(tree)  # a quick check that covers most tests of a dataset
     if name and not free_names.library({name}, {name}):
-        return Requirements(test, frozenset((name,)), {}, (), forbidden(syntax.parents(tree), {}, set()))
+        return Requirements(test, frozenset((name,)), {}, (), forbidden_use(syntax.parents(tree), {}, set()))
     source = tree if "import" in test and _drop_imports(tree) else test
     try:
         return _Reader(tree, source).requirements()
@@ -176,14 +176,14 @@ class _Reader:
             if self._problem:
                 break
         nodes = syntax.parents(self._tree)
-        names = syntax.imported(nodes) | {name: ".".join(filter(None, origin)) for name, origin in library.items()}
+        names = syntax.full_names(nodes) | {name: ".".join(filter(None, origin)) for name, origin in library.items()}
         runs: tuple[str, ...] = ()
         if not self._problem:
-            self._problem = forbidden(nodes, names, self._bound)
+            self._problem = forbidden_use(nodes, names, self._bound)
         if not self._problem and not used:
             self._problem = "It doesn't call anything that the tested code defines."
         if not self._problem:
-            runs, self._problem = judging(self._tree, nodes, names)
+            runs, self._problem = find_runs(self._tree, nodes, names)
         doubt = "" if self._problem else free_names.doubt(self._tree, self._free)
         return Requirements(self._source, self._free, library, runs, self._problem, doubt)
 

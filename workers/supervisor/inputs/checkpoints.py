@@ -103,8 +103,10 @@ def _torch_files(folder: Path, run: RunSpec) -> Iterator[str]:
     step = _step_of(folder)
     shards = sorted(folder.glob(f"global_step{step}/*zero_pp_rank_*_optim_states.pt"))
     if len(shards) != count:
-        found = f"{len(shards)} rank{'s' * (len(shards) != 1)}"
-        raise CheckpointError(f"{folder.name}/global_step{step} has the state of {found}, but the run has {count}.")
+        saved_ranks = f"{len(shards)} rank{'s' * (len(shards) != 1)}"
+        raise CheckpointError(
+            f"{folder.name}/global_step{step} has the state of {saved_ranks}, but the run has {count}."
+        )
     yield from (str(shard.relative_to(folder)) for shard in shards)
 
 
@@ -118,7 +120,6 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _check_tensor_file(path: Path) -> None:
-    """Check that a safetensors file has the length that its header implies."""
     if not path.is_file():
         raise _error(path, "is missing.")
     with open(path, "rb") as file:

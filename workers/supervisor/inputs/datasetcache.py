@@ -30,12 +30,12 @@ class DatasetCache:
 
     @contextmanager
     def alone(self, sha256: str, wait_s: float) -> Iterator[None]:
-        """Keep other processes on this host from fetching the same dataset. After `wait_s`, or if locking fails,
+        """Lock out other processes on this host that would fetch the same dataset. After `wait_s`, or if locking fails,
         continue without the lock: concurrent fetches do no harm."""
         lock = self._lock(f"lock-{sha256[:1]}") if self._is_usable(sha256) else None
         try:
-            until = time.monotonic() + wait_s
-            while lock is not None and not _acquire(lock) and time.monotonic() < until:
+            deadline = time.monotonic() + wait_s
+            while lock is not None and not _acquire(lock) and time.monotonic() < deadline:
                 time.sleep(_RETRY_S)
             yield
         finally:
@@ -43,30 +43,30 @@ class DatasetCache:
                 os.close(lock)
 
     def copy_to(self, sha256: str, target: Path) -> bool:
-        """Put the dataset at `target`, which must not exist, and return True; return False if the dataset is not
-        cached, or was damaged and therefore removed. Raises OSError if `target` can't be written."""
+        """Copy the dataset to `target`, which must not exist, and return whether that succeeded. Copying fails if the
+        dataset is not cached, or was damaged and is therefore removed. Raises OSError if `target` can't be written."""
         if not self._is_usable(sha256):
             return False
-        cached = self._path(sha256)
-        if not cached.is_file() or cached.is_symlink():
+        cached_file = self._path(sha256)
+        if not cached_file.is_file() or cached_file.is_symlink():
             return False
         try:
-            with cached.open("rb"):
+            with cached_file.open("rb"):
                 pass
         except OSError:  # another supervisor removed it, or another user owns it
             return False
         try:
-            _link_or_copy(cached, target)
+            _link_or_copy(cached_file, target)
         except FileNotFoundError:
             return False
         with target.open("rb") as file:
-            intact = hashlib.file_digest(file, "sha256").hexdigest() == sha256
-        if not intact:
+            is_intact = hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        if not is_intact:
             target.unlink()
-            cached.unlink(missing_ok=True)
+            cached_file.unlink(missing_ok=True)
             return False
         with suppress(OSError):
-            os.utime(cached)
+            os.utime(cached_file)
         return True
 
     def keep(self, sha256: str, source: Path) -> None:
@@ -108,20 +108,19 @@ class DatasetCache:
             if not _acquire(lock):
                 return  # another process is making room
             files = sorted(_cached_files(self._folder, f"*{_SUFFIX}"), reverse=True)
-            total = 0
+            total_size = 0
             for _used_at, size, path in files:
-                total += size
-                if total > self._limit:
+                total_size += size
+                if total_size > self._limit:
                     path.unlink(missing_ok=True)
-            for put_at, _, path in _cached_files(self._folder, "*.part"):
-                if put_at < time.time() - _LEFTOVER_AFTER_S:
+            for modified_at, _, path in _cached_files(self._folder, "*.part"):
+                if modified_at < time.time() - _LEFTOVER_AFTER_S:
                     path.unlink(missing_ok=True)
         finally:
             os.close(lock)
 
 
 def _cached_files(folder: Path, pattern: str) -> Iterator[tuple[float, int, Path]]:
-    """Yield (time of last use, size in bytes, path) of each cached file."""
     for path in folder.glob(pattern):
         with suppress(FileNotFoundError):
             status = path.stat()

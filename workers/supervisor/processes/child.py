@@ -80,7 +80,7 @@ class Children:
         return procfs.descendants([os.getpid()], procfs.table())
 
     def trees(self) -> dict[str, list[Process]]:
-        """Return a map of role -> the child with that role and its descendants."""
+        """Return each child and its descendants, by the child's role."""
         rows = procfs.table()
         roots = {pid: role for pid, (role, _) in self._started.items()}
         root_rows = {row.pid: row for row in rows if row.pid in roots}
@@ -133,10 +133,10 @@ class Children:
             self._written = None  # a full disk; retried at the next scan
 
     def _exit_of(self, pid: int, status: int) -> ChildExit | None:
-        started = self._started.pop(pid, None)
-        if started is None:
+        child_start = self._started.pop(pid, None)
+        if child_start is None:
             return None
-        role, child = started
+        role, child = child_start
         code = os.waitstatus_to_exitcode(status)
         child.returncode = code  # already reaped, so that Popen doesn't wait for it again
         name = signal.Signals(-code).name if code < 0 else None

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 from workers.contract.reports.lines import read_line
 from workers.contract.run import corpora
 from workers.contract.run.spec import AttemptSpec
+from workers.contract.wire import local_sockets
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import EndReason, EventKind, FileName, StopMode
-from workers.supervisor.processes import localsockets, procfs
+from workers.supervisor.processes import procfs
 from workers.supervisor.processes.procfs import Identity
 
 log = logging.getLogger(__name__)
@@ -57,13 +58,13 @@ class AttemptFolder:
         if self._fd is None or self.lost:
             return not self.lost
         try:
-            opened, current = os.fstat(self._fd), os.stat(self.path)
+            opened_stat, current_stat = os.fstat(self._fd), os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             self.lost = True
         except OSError:
             pass  # an error of the file system says nothing about the folder
         else:
-            self.lost = (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino)
+            self.lost = (current_stat.st_dev, current_stat.st_ino) != (opened_stat.st_dev, opened_stat.st_ino)
         return not self.lost
 
     def create(self) -> None:
@@ -71,7 +72,7 @@ class AttemptFolder:
         self.path.chmod(0o700)
 
     def write_spec_once(self, text: str) -> None:
-        """Write the spec unless it exists, as at a second delivery of the same launch."""
+        """Write the spec unless it exists, as when the same launch is delivered twice."""
         if (self.path / FileName.SPEC).exists():
             return
         temporary = self._temporary(FileName.SPEC)
@@ -110,7 +111,7 @@ class AttemptFolder:
             log.debug("%s could not be written", name, exc_info=True)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Read a small file's JSON object; None if it is unreadable or incomplete."""
+        """Read a small file's JSON object; return None if it is unreadable or incomplete."""
         try:
             value = json.loads((self.path / name).read_text())
         except (OSError, ValueError):
@@ -187,7 +188,6 @@ class AttemptFolder:
 class HostStop(NamedTuple):
     reason: EndReason
     saves: bool
-    """True if the trainer saves first."""
     within_s: float | None = None
     """Seconds until the attempt must be over; None if unknown."""
 
@@ -230,8 +230,8 @@ class Lock:
     def sign(self) -> None:
         """Write the holder's identity to the lock file, if possible."""
         assert self._fd is not None, "sign() needs the lock"  # noqa: S101
-        me = procfs.identity(os.getpid())
-        holder = {"boot_id": procfs.boot_id(), "pid": os.getpid(), "start_time": me.start_time if me else 0}
+        identity = procfs.identity(os.getpid())
+        holder = {"boot_id": procfs.boot_id(), "pid": os.getpid(), "start_time": identity.start_time if identity else 0}
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, json.dumps(holder).encode(), 0)
@@ -247,8 +247,8 @@ class Lock:
             self._socket = None
 
     def is_held(self) -> bool:
-        """Return whether another process holds the lock, without creating a file. Acquires the file's lock briefly,
-        which does no harm: a starting supervisor retries."""
+        """Return whether another process holds the lock, without creating a file. This acquires the file's lock
+        briefly, which does no harm: a starting supervisor retries."""
         return self._is_named() or _is_flocked(self._path)
 
     def _is_named(self) -> bool:
@@ -256,7 +256,7 @@ class Lock:
         if not _is_bound(self._name):
             return False
         try:
-            holder = localsockets.owner(self._name)
+            holder = local_sockets.owner(self._name)
         except OSError as error:
             log.warning("can't determine who holds the name of %s: %s", self._path, error)
             return True

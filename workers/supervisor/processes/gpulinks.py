@@ -16,7 +16,7 @@ _PATHS = {
     pynvml.NVML_TOPOLOGY_NODE: "NODE",
     pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
 }
-"""NVML's levels -> the names in `nvidia-smi topo`: one PCIe switch, several switches, the CPU's bridge, one NUMA node,
+"""Names in `nvidia-smi topo` by NVML's levels: one PCIe switch, several switches, the CPU's bridge, one NUMA node,
 between CPUs."""
 
 BusId = tuple[int, ...]
@@ -26,11 +26,9 @@ BusId = tuple[int, ...]
 class Link:
     gpu: int
     kind: str
-    """NVLink or PCIe."""
     lanes: int | None
     """Number of NVLinks between the two; None if unknown."""
     path: str | None
-    """Path over PCIe, as in _PATHS."""
 
 
 @dataclass
@@ -38,13 +36,13 @@ class _Device:
     handle: Any
     bus: BusId | None
     peers: Counter[BusId] = field(default_factory=Counter)
-    """Bus id of another GPU -> number of NVLinks to it."""
+    """Number of NVLinks to each other GPU, by its bus id."""
     other_links: int = 0
     """Number of NVLinks to a switch or an unnamed device."""
 
 
 def read() -> dict[int, list[Link]]:
-    """Return a map of GPU -> its links to the others; {} without NVML or with fewer than two GPUs."""
+    """Return the links of each GPU to the others, or {} without NVML or with fewer than two GPUs."""
     with nvml() as available:
         devices = _devices() if available else {}
         return {a: [_link(devices, a, b) for b in devices if b != a] for a in devices if len(devices) > 1}
@@ -79,13 +77,13 @@ def _count_nvlinks(device: _Device, bus_ids: set[BusId | None]) -> None:
 def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
     device, peer = devices[a], devices[b]
     path = _PATHS.get(optional(pynvml.nvmlDeviceGetTopologyCommonAncestor, device.handle, peer.handle))
-    direct = device.peers[peer.bus] if peer.bus is not None else 0
+    direct_links = device.peers[peer.bus] if peer.bus is not None else 0
     status = optional(pynvml.nvmlDeviceGetP2PStatus, device.handle, peer.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
     # Through a switch every GPU reaches every other with all its lanes, if the driver allows it.
-    switched = min(device.other_links, peer.other_links)
-    joined = status == pynvml.NVML_P2P_STATUS_OK if status is not None else switched > 0
-    if direct or joined:
-        return Link(b, "NVLink", direct or switched or None, path)
+    switch_links = min(device.other_links, peer.other_links)
+    are_linked = status == pynvml.NVML_P2P_STATUS_OK if status is not None else switch_links > 0
+    if direct_links or are_linked:
+        return Link(b, "NVLink", direct_links or switch_links or None, path)
     return Link(b, "PCIe", None, path)
 
 

@@ -67,7 +67,7 @@ def read() -> list[GpuReading]:
 
 @contextmanager
 def nvml() -> Iterator[bool]:
-    """Hold the lock for NVML calls, and yield whether NVML is installed. Raises GpuError."""
+    """Hold the lock for NVML calls, and yield whether NVML is installed. Raises GpuError if an NVML call fails."""
     try:
         with _lock:
             yield _initialise()
@@ -93,7 +93,7 @@ def _read_gpu(index: int, driver: str) -> GpuReading:
     try:
         device = pynvml.nvmlDeviceGetHandleByIndex(index)
         memory = _memory(device)
-        total, used = int(memory.total) >> 20, int(memory.used) >> 20
+        total, used_memory = int(memory.total) >> 20, int(memory.used) >> 20
     except pynvml.NVMLError as error:
         # A GPU whose memory can't be read can't be proved free, so no run may use it.
         return GpuReading(index, "", f"GPU {index}", 0, None, None, None, None, driver, trouble=str(error))
@@ -102,7 +102,7 @@ def _read_gpu(index: int, driver: str) -> GpuReading:
         uuid=optional(lambda: str(pynvml.nvmlDeviceGetUUID(device))) or "",
         name=optional(lambda: str(pynvml.nvmlDeviceGetName(device))) or f"GPU {index}",
         memory_mib=total,
-        used_mib=used,
+        used_mib=used_memory,
         util_percent=optional(lambda: int(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)),
         power_w=optional(lambda: round(pynvml.nvmlDeviceGetPowerUsage(device) / 1000, 1)),
         temperature_c=optional(lambda: int(pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU))),
@@ -120,7 +120,7 @@ def _memory(device: Any) -> Any:
 
 
 def optional(call: Callable[..., T], *arguments: Any) -> T | None:
-    """Return the result of an NVML call; None if the card, virtual GPU or driver doesn't support it."""
+    """Return the result of an NVML call, or None if the card, virtual GPU or driver doesn't support it."""
     try:
         return call(*arguments)
     except pynvml.NVMLError:
@@ -128,5 +128,5 @@ def optional(call: Callable[..., T], *arguments: Any) -> T | None:
 
 
 def used_mib(readings: Sequence[GpuReading]) -> dict[int, int]:
-    """Return a map of GPU index -> memory in use in MiB, for the GPUs that could be read."""
+    """Return the memory in use in MiB of each GPU that could be read, by GPU index."""
     return {gpu.index: gpu.used_mib for gpu in readings if gpu.used_mib is not None}

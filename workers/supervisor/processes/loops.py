@@ -17,9 +17,10 @@ ERROR_WAIT_S = 5.0
 
 
 class Loop(threading.Thread):
-    """A thread that calls `tick(now)` forever; each call returns the seconds until the next. It is a daemon, so that a
-    hanging call (NVML with a broken driver) can't keep the supervisor alive, and has a lower priority than the trainer
-    and its servers. The main thread keeps its priority, because its children would inherit its niceness."""
+    """A thread that calls `tick(now)` until it is stopped; each call returns the seconds until the next. It is a
+    daemon, so that a hanging call (NVML with a broken driver) can't keep the supervisor alive, and has a lower priority
+    than the trainer and its servers. The main thread keeps its priority, because its children would inherit its
+    niceness."""
 
     def __init__(self, name: str, tick: Callable[[float], float]) -> None:
         super().__init__(name=name, daemon=True)
@@ -65,12 +66,12 @@ class BackgroundCall(Generic[T]):
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most `seconds`; return whether the call is done. Not for the supervisor's main thread."""
+        """Wait at most `seconds`; return whether the call is done. The supervisor's main thread must not call this."""
         self._thread.join(seconds)
         return self.done
 
     def value(self) -> T:
-        """Return the result. Raises the call's exception."""
+        """Return the call's result, or raise the exception that the call raised."""
         if self.error is not None:
             raise self.error
         return self._value  # type: ignore[return-value]

@@ -81,16 +81,16 @@ def descendants(roots: Iterable[int], rows: list[Process]) -> list[Process]:
     children: dict[int, list[Process]] = {}
     for row in rows:
         children.setdefault(row.ppid, []).append(row)
-    found: list[Process] = []
+    found_rows: list[Process] = []
     visited: set[int] = set(roots)
     unvisited = list(visited)
     while unvisited:
         for child in children.get(unvisited.pop(), ()):
             if child.pid not in visited:
                 visited.add(child.pid)
-                found.append(child)
+                found_rows.append(child)
                 unvisited.append(child.pid)
-    return found
+    return found_rows
 
 
 def send(target: Identity, number: signal.Signals) -> bool:
@@ -113,7 +113,7 @@ def send(target: Identity, number: signal.Signals) -> bool:
 
 
 def working_directory(pid: int) -> str | None:
-    """Return a process's working directory; None if it can't be read."""
+    """Return a process's working directory, or None if it can't be read."""
     try:
         return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
@@ -121,7 +121,7 @@ def working_directory(pid: int) -> str | None:
 
 
 def user(pid: int) -> int | None:
-    """Return the uid that a process runs as; None if it is gone."""
+    """Return the uid that a process runs as, or None if it is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:

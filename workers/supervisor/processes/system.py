@@ -13,7 +13,6 @@ from workers.supervisor.processes.gpus import GpuError, GpuReading, ReadGpus
 log = logging.getLogger(__name__)
 
 MAX_INTERVAL_S = 1.0
-"""Maximum number of seconds between two readings of the GPUs."""
 
 
 class SystemSampler:

@@ -128,12 +128,12 @@ class GpuProof:
 
     def __post_init__(self) -> None:
         self._gpus = {
-            index: _Gpu(before, max(before, self.peaks.get(index, before)), self.peaks.get(index, before))
-            for index, before in self.baselines.items()
+            index: _Gpu(mib, max(mib, self.peaks.get(index, mib)), self.peaks.get(index, mib))
+            for index, mib in self.baselines.items()
         }
 
     def sample(self, time_s: float, used_mib: Mapping[int, int]) -> None:
-        """Take a sample into account. `used_mib`: GPU index -> MiB in use."""
+        """Record a sample. `used_mib`: memory in use in MiB, by GPU index."""
         for index, gpu in self._gpus.items():
             if index not in used_mib:
                 continue

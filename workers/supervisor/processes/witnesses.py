@@ -28,7 +28,6 @@ from workers.supervisor.processes.procfs import Process
 
 PY_SPY_S = 10.0
 CPU_INTERVAL_S = 1.0
-"""Seconds over which CPU use is measured."""
 MAX_PROCESSES = 24
 MAX_ACTIVITY_BYTES = 4096
 _LIBRARY = re.compile(r"/lib/python3\.\d+/(?!site-packages|dist-packages)|^<frozen")
@@ -38,7 +37,7 @@ _COLLECTIVE_DEPTH = 8
 
 
 class RankActivity(NamedTuple):
-    """Activity that a trainer rank has reported. Times are those of time.monotonic()."""
+    """Activity that a trainer rank has reported, with times from time.monotonic()."""
 
     rank: int
     pid: int
@@ -48,7 +47,6 @@ class RankActivity(NamedTuple):
     steps_since: float
     """Time when the last evaluation, save or wait for agents ended; 0 if there was none."""
     figures: Mapping[str, float] = {}
-    """Metrics of a wait for agents."""
 
 
 class Frame(NamedTuple):
@@ -63,7 +61,6 @@ class Frame(NamedTuple):
 class Thread(NamedTuple):
     name: str
     frames: tuple[Frame, ...]
-    """Innermost frame first."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +81,13 @@ class Witness:
 
     @property
     def frame(self) -> Frame | None:
-        """The innermost frame outside Python's standard library."""
+        """The main thread's innermost frame, if possible outside the standard library, or None without stacks."""
         frames = self.threads[0].frames if self.threads else ()
         return next((frame for frame in frames if not _LIBRARY.search(frame.file)), next(iter(frames), None))
 
     @property
     def collective(self) -> Frame | None:
-        """The frame of the collective operation in which it waits for the other ranks, or None."""
+        """The frame of the collective operation in which this process waits for the other ranks, or None."""
         frames = self.threads[0].frames[:_COLLECTIVE_DEPTH] if self.threads else ()
         return next((frame for frame in reversed(frames) if _COLLECTIVE.search(frame.file)), None)
 
@@ -111,13 +108,13 @@ def activities(folder: AttemptFolder) -> list[RankActivity]:
 
 
 def agent_metrics(folder: AttemptFolder) -> dict[str, float]:
-    """Return the metrics of a run's wait for the agents that drive its episodes; {} if it has not waited."""
+    """Return the metrics of a run's wait for the agents that drive its episodes, or {} if it has not waited."""
     return {name: value for rank in activities(folder) for name, value in rank.figures.items()}
 
 
 def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity]) -> tuple[list[Witness], str]:
     """Examine the attempt's Python processes and its stopped processes, ranks first; return them and why stacks are
-    missing, or "" if none are. Takes a second, so call it in a thread."""
+    missing, or "" if none are. Takes at least a second, so call it in a thread."""
     activity_by_pid = {activity.pid: activity for activity in ranks}
     candidates = [_witness(role, row.pid, activity_by_pid) for role, rows in trees.items() for row in rows if row.alive]
     selected = [process for process in candidates if process is not None]
@@ -140,8 +137,8 @@ def examine(trees: Mapping[str, Sequence[Process]], ranks: Iterable[RankActivity
 
 
 def request_stacks(ranks: Iterable[RankActivity], trees: Mapping[str, Sequence[Process]]) -> None:
-    """Make each rank write its own stacks to the trainer's log, as a fallback. Only processes of the trainer's tree
-    that have reported an activity are signalled: the signal would kill others."""
+    """Signal each rank to write its own stacks to the trainer's log, as a fallback. Only processes of the trainer's
+    tree that have reported an activity are signalled: the signal would kill others."""
     identities = {row.pid: row.identity for row in trees.get(TRAINER, ())}
     for activity in ranks:
         if activity.pid in identities:
@@ -173,14 +170,14 @@ def _peers(pid: int) -> tuple[str, ...]:
         connections = psutil.Process(pid).net_connections("tcp")
     except (psutil.Error, OSError):
         return ()
-    ends = [link.raddr for link in connections if link.raddr and link.status == psutil.CONN_ESTABLISHED]
-    remote = {f"{end.ip}:{end.port}" for end in ends if not end.ip.startswith("127.") and end.ip != "::1"}
-    return tuple(sorted(remote))[:5]
+    endpoints = [link.raddr for link in connections if link.raddr and link.status == psutil.CONN_ESTABLISHED]
+    addresses = {f"{end.ip}:{end.port}" for end in endpoints if not end.ip.startswith("127.") and end.ip != "::1"}
+    return tuple(sorted(addresses))[:5]
 
 
 def _py_spy() -> str | None:
-    installed = Path(sys.executable).with_name("py-spy")
-    return str(installed) if installed.exists() else shutil.which("py-spy")
+    own_program = Path(sys.executable).with_name("py-spy")
+    return str(own_program) if own_program.exists() else shutil.which("py-spy")
 
 
 def _stacks(program: str, pid: int) -> tuple[tuple[Thread, ...], str]:
@@ -188,23 +185,23 @@ def _stacks(program: str, pid: int) -> tuple[tuple[Thread, ...], str]:
     py-spy would otherwise stop the process, and leave it stopped if py-spy itself were killed."""
     argv = [program, "dump", "--json", "--full-filenames", "--nonblocking", "--pid", str(pid)]
     try:
-        finished = subprocess.run(argv, capture_output=True, timeout=PY_SPY_S, check=False)
-        return _threads(json.loads(finished.stdout), pid), ""
+        result = subprocess.run(argv, capture_output=True, timeout=PY_SPY_S, check=False)
+        return _threads(json.loads(result.stdout), pid), ""
     except subprocess.TimeoutExpired:
         return (), f"py-spy didn't read the stacks of process {pid} within {PY_SPY_S:g} s."
     except OSError as error:
         return (), f"py-spy can't be started: {error.strerror}."
     except (ValueError, KeyError, TypeError):
-        lines = finished.stderr.decode(errors="replace").strip().splitlines()
+        lines = result.stderr.decode(errors="replace").strip().splitlines()
         return (), f"py-spy can't read the stacks of process {pid}: {lines[-1][:200] if lines else 'no reason given'}"
 
 
 def _threads(value: list[dict[str, Any]], pid: int) -> tuple[Thread, ...]:
-    ordered = sorted(value, key=lambda thread: thread["os_thread_id"] != pid)
+    main_first = sorted(value, key=lambda thread: thread["os_thread_id"] != pid)
     return tuple(
         Thread(
             "MainThread" if thread["os_thread_id"] == pid else str(thread["thread_name"] or thread["os_thread_id"]),
             tuple(Frame(str(f["name"]), str(f["filename"]), int(f["line"])) for f in thread["frames"]),
         )
-        for thread in ordered
+        for thread in main_first
     )

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class ChatFile:
-    """The writer of chat.jsonl. For the sync thread only; a turn that can't be written is requested again."""
+    """The writer of chat.jsonl, used by the sync thread only. A turn that can't be written is requested again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

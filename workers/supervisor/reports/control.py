@@ -16,13 +16,12 @@ from typing import Any, TypeVar
 import httpx
 
 from workers.contract.reports.lines import ClaimAnswer, SyncAnswer
-from workers.contract.wire.artifacts import StoreAnswer, Storing
-from workers.contract.wire.documents import ContractError, from_dict
+from workers.contract.wire.artifacts import StoreAnswer, StoreRequest, Storing
+from workers.contract.wire.documents import ContractError, from_dict, to_dict
 from workers.contract.wire.joining import JOIN, LEAVE, REVOKED, Leaving
 from workers.settings import HostSettings
 
 MIN_GZIP_BYTES = 4096
-"""Size from which compressing a body saves more than it costs."""
 
 T = TypeVar("T")
 
@@ -94,7 +93,7 @@ class Control:
 
     def claim(self, attempt_id: str, *, schema: int, host: str, pid: int, boot_id: str) -> ClaimAnswer:
         body = {"schema": schema, "host": host, "pid": pid, "boot_id": boot_id}
-        return _parsed(ClaimAnswer, self._post(f"/api/attempts/{attempt_id}/claim", body))
+        return _parse(ClaimAnswer, self._post(f"/api/attempts/{attempt_id}/claim", body))
 
     def fetch_dataset(self, attempt_id: str, path: Path) -> str:
         """Stream the dataset to `path` and return the sha256 of the received bytes."""
@@ -120,9 +119,9 @@ class Control:
         return digest.hexdigest()
 
     def sync(self, attempt_id: str, lines: Sequence[bytes], *, turns_after: int | None = None) -> SyncAnswer:
-        """Send lines of the outbox. `turns_after`: the last turn received of a served model's chat."""
+        """Send lines of the outbox; return the response. `turns_after`: the last turn received of a model's chat."""
         body = {"seen": self._alive, "paced": True, **({} if turns_after is None else {"turns_after": turns_after})}
-        return _parsed(SyncAnswer, self._post_lines(f"/api/attempts/{attempt_id}/sync", body, lines))
+        return _parse(SyncAnswer, self._post_lines(f"/api/attempts/{attempt_id}/sync", body, lines))
 
     def send_samples(self, attempt_id: str, *, first_line: int, lines: Sequence[bytes]) -> int:
         """Send lines of completions and return how many lines the control plane has."""
@@ -155,8 +154,13 @@ class Control:
         self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
 
     def ask_store(self, attempt_id: str, *, folder: str = "") -> StoreAnswer:
-        """Request the artifact store's address and keys, and the manifest of the checkpoint in `folder`."""
-        return _parsed(StoreAnswer, self._post(f"/api/attempts/{attempt_id}/store", {"folder": folder}, compress=False))
+        """Request the artifact store's address, and the manifest of the checkpoint in `folder`."""
+        return _parse(StoreAnswer, self._post(f"/api/attempts/{attempt_id}/store", {"folder": folder}, compress=False))
+
+    def sign_for_store(self, attempt_id: str, request: StoreRequest) -> str:
+        """Request the signed URL of a request to the artifact store."""
+        reply = self._post(f"/api/attempts/{attempt_id}/store/signature", to_dict(request), compress=False)
+        return str(reply.get("url"))
 
     def send_stored(self, attempt_id: str, *, path: str, state: Storing, problem: str = "", manifest: str = "") -> None:
         """Report the state of a checkpoint in the store. `manifest`: the SHA-256 of a stored checkpoint's manifest."""
@@ -174,7 +178,7 @@ class Control:
         self._post(LEAVE, {"name": name, "how": how}, compress=False)
 
     def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
-        """Send the result of an inspection; return whether the control plane wants the tokenizer that it names."""
+        """Send the result of an inspection; return whether the control plane wants the tokenizer in it."""
         reply = self._post(f"/api/inspections/{inspection_id}", {"answer": answer}, compress=False)
         return reply.get("want_tokenizer") is True
 
@@ -214,7 +218,7 @@ class Control:
         return response
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
-        """Create an error, and read the address again, as the control plane may have moved."""
+        """Create an error, and reread the control plane's address, which may have changed."""
         url = self._url
         if self._url_file is not None:
             with suppress(FileNotFoundError):  # no worker has written it: keep the initial address
@@ -248,7 +252,7 @@ def _message(response: httpx.Response) -> tuple[str, str]:
         return response.text[:300], ""
 
 
-def _parsed(cls: type[T], document: dict[str, Any]) -> T:
+def _parse(cls: type[T], document: dict[str, Any]) -> T:
     try:
         return from_dict(cls, document)
     except ContractError as error:

@@ -61,10 +61,10 @@ class LogSections:
         return section.start + max(0, position - section.at - len(section.note))
 
     def read(self, fd: int, position: int, limit: int) -> bytes:
-        """Return the stream's bytes from a position on, within one section. Raises OSError."""
+        """Return the stream's bytes from a position on, within one section. Raises OSError if the log can't be read."""
         index = bisect_right(self._sections, position, key=_AT) - 1
-        section, following = self._sections[index], self._sections[index + 1 : index + 2]
-        limit = min([limit, *(later.at - position for later in following)])
+        section, later_sections = self._sections[index], self._sections[index + 1 : index + 2]
+        limit = min([limit, *(section_after.at - position for section_after in later_sections)])
         offset = position - section.at
         note = section.note[offset : offset + limit]
         return note + os.pread(fd, limit - len(note), section.start + max(0, offset - len(section.note)))

@@ -42,7 +42,6 @@ class _LogStream:
     promised: int = 0
     """Number of bytes of the stream that were sent, confirmed or not; up to here, retries send the same bytes."""
     live_at: float = float("-inf")
-    """Time from which the next window may be sent."""
     is_exhausted: bool = False
     """True if the budget for windows is used up and the stream says so."""
     refused: bool = False
@@ -110,7 +109,6 @@ class LogUploader:
                     stream.fd = os.open(self._folder.log(stream.name), os.O_RDONLY | os.O_CLOEXEC)
 
     def _send_some(self, stream: _LogStream, now: float) -> bool:
-        """Send one request; return whether more bytes may be waiting."""
         data = b"" if stream.refused else self._next_bytes(stream, now)
         if not data:
             return False
@@ -139,9 +137,9 @@ class LogUploader:
 
     def _room(self, stream: _LogStream, fd: int, now: float) -> int:
         """Return how many bytes may be sent now; beyond the head, begin a new section if necessary."""
-        settled = max(stream.promised, stream.sections.last.at)
-        if stream.sent < settled:
-            return settled - stream.sent
+        settled_until = max(stream.promised, stream.sections.last.at)
+        if stream.sent < settled_until:
+            return settled_until - stream.sent
         cap = self._settings.log_cap_bytes
         if stream.sent < cap:
             return cap - stream.sent
@@ -179,6 +177,6 @@ class LogUploader:
 
 
 def _to_line_start(fd: int, start: int, limit: int) -> int:
-    """Return the number of bytes from `start` to the beginning of the next line; 0 if none begins within `limit`."""
+    """Return the number of bytes from `start` to the beginning of the next line, or 0 if none begins within `limit`."""
     data = os.pread(fd, limit, start)
     return data.find(b"\n") + 1 or data.find(b"\r") + 1

@@ -51,8 +51,8 @@ class Outbox:
             return self.last_seq
 
     def read_after(self, offset: int, *, max_bytes: int) -> tuple[list[Line], int]:
-        """Return complete lines from a byte offset on, and the offset after them. Lines that are only in memory follow
-        those of the file."""
+        """Return complete lines from a byte offset on, and the offset after them. Lines that exist only in memory come
+        after the file's lines."""
         with self._lock:
             self._write_out()
             end = self._end
@@ -147,10 +147,10 @@ class Outbox:
 
     def _lines(self, start: int) -> Iterator[bytes]:
         # Through the descriptor: by now the path may lead to another file, or to none.
-        position, rest = start, b""
+        position, torn_line = start, b""
         while data := os.pread(self._fd, _CHUNK, position):
             position += len(data)
-            *lines, rest = (rest + data).split(b"\n")
+            *lines, torn_line = (torn_line + data).split(b"\n")
             yield from (line + b"\n" for line in lines)
 
 

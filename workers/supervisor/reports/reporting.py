@@ -80,12 +80,12 @@ class Reporting:
 
     def append(self, kind: EventKind, data: dict[str, Any], *, step: int | None = None) -> None:
         self.outbox.append(kind, data, t=time.time(), step=step)
-        self._changed(kind)
+        self._wake_sync(kind)
 
     def forward(self, line: Line) -> None:
         """Append a line of the trainer to the outbox, unchanged."""
         self.outbox.add(line.text)
-        self._changed(line.kind)
+        self._wake_sync(line.kind)
 
     def phase(self, phase: Phase, detail: str = "", reason: str = "") -> None:
         """Report a phase. `reason`: why the attempt ends, once known; later phases keep it."""
@@ -119,7 +119,7 @@ class Reporting:
                 loop.stop()
 
     def close(self) -> None:
-        """Begin to send the rest: the last line is in the outbox, and the supervisor's log ends here."""
+        """Begin to send what remains: the last line is in the outbox, and the supervisor's log ends here."""
         log.info("the attempt has ended; sending the rest")
         self.outbox.flush_to_disk()
         self._samples.close()
@@ -139,7 +139,7 @@ class Reporting:
         self.syncer.wake(now)
         self._sync_loop.wake()
 
-    def _changed(self, kind: str) -> None:
+    def _wake_sync(self, kind: str) -> None:
         if kind not in METRIC_KINDS:
             self.syncer.hurry()
         self._sync_loop.wake()

@@ -26,7 +26,7 @@ class SampleUploader:
         self._control = control
         self._settings = settings
         self._hold = hold
-        self._tail = Tail(path, _checked)
+        self._tail = Tail(path, _valid_line)
         self._backoff = Backoff(settings.backoff_max_s)
         self._pending: list[bytes] = []
         self._first_line = 1
@@ -36,7 +36,7 @@ class SampleUploader:
         """True if the trainer has ended and the control plane has every line. Set by the sending thread."""
 
     def close(self) -> None:
-        """Note that the trainer has ended, so that the file is complete."""
+        """Record that the trainer has ended, so that the file is complete."""
         self._closing = True
 
     def release(self) -> None:
@@ -60,7 +60,6 @@ class SampleUploader:
         return 0.0 if has_more else self._settings.batch_s
 
     def _send_some(self) -> bool:
-        """Send one request and return whether more lines are waiting."""
         if not self._pending:
             # Read only now, so that waiting lines don't grow into a batch that is too large for the control plane.
             self._pending = self._tail.read()
@@ -80,6 +79,6 @@ class SampleUploader:
         del self._pending[:acked_count]
 
 
-def _checked(line: bytes) -> bytes | None:
+def _valid_line(line: bytes) -> bytes | None:
     # Lines are sent unchanged, so an invalid line would make the whole request invalid.
     return line if object_of(line) is not None else None

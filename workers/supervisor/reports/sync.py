@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from workers.contract.reports.lines import LONGEST_PAUSE_S, Line, SyncAnswer, event_line, numbered
+from workers.contract.reports.lines import MAX_SYNC_PAUSE_S, Line, SyncAnswer, event_line, numbered
 from workers.contract.wire.names import EventKind, StopMode
 from workers.settings import HostSettings
 from workers.supervisor.processes.loops import Backoff
@@ -21,10 +21,11 @@ log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 20
 AWAKE_S = 2.0
-"""Seconds for which an opened page makes its run watched, whatever responses say, as web processes learn it later."""
+"""Seconds for which a run is treated as watched after its page was opened, whatever responses say, because the web
+processes learn of the page later."""
 MAX_TIME = 4e9 - 1
 """Latest Unix time that the control plane accepts; a host's clock may be wrong."""
-_UNKNOWN = frozenset({401, 403, 404, 409, 410})
+_UNKNOWN_STATUSES = frozenset({401, 403, 404, 409, 410})
 
 
 class Syncer:
@@ -103,21 +104,21 @@ class Syncer:
     def _due(self, now: float) -> float:
         """Return when to send the next request: lines are sent in batches, with heartbeats between them."""
         if self._woken.is_set():
-            due = self._last_sent + self._settings.batch_watched_s
+            due_at = self._last_sent + self._settings.batch_watched_s
         elif self.acked >= self._outbox.last_seq:
-            chatting = self._chat is not None and self._chat.is_open
-            due = self._last_sent + (self._settings.heartbeat_chat_s if chatting else self._settings.heartbeat_s)
+            is_chatting = self._chat is not None and self._chat.is_open
+            due_at = self._last_sent + (self._settings.heartbeat_chat_s if is_chatting else self._settings.heartbeat_s)
         elif self.watched or self._urgent.is_set():
-            due = self._last_sent + self._settings.batch_watched_s
+            due_at = self._last_sent + self._settings.batch_watched_s
         else:
-            due = self._last_sent + max(self._settings.batch_s, self._again_s)
-        return max(due, self._not_before)
+            due_at = self._last_sent + max(self._settings.batch_s, self._again_s)
+        return max(due_at, self._not_before)
 
     def _send(self) -> None:
         while True:
-            lines, after = self._next_lines()
+            lines, next_offset = self._next_lines()
             response = self._deliver(lines)
-            self._handle(response, after if lines and response.ack == lines[-1].seq else None)
+            self._handle(response, next_offset if lines and response.ack == lines[-1].seq else None)
             if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1].seq:
                 return
 
@@ -130,20 +131,19 @@ class Syncer:
         return response
 
     def _next_lines(self) -> tuple[list[Line], int]:
-        """Return the next unconfirmed lines and the offset after them."""
         if self.acked >= self._outbox.last_seq:
             return [], self._offset
         while True:
-            lines, after = self._outbox.read_after(self._offset, max_bytes=BATCH_BYTES)
+            lines, next_offset = self._outbox.read_after(self._offset, max_bytes=BATCH_BYTES)
             unconfirmed = [line for line in lines if line.seq > self.acked]
-            if unconfirmed or after == self._offset:
-                return unconfirmed, after
-            self._offset = after  # these lines reached the file after they were sent from memory
+            if unconfirmed or next_offset == self._offset:
+                return unconfirmed, next_offset
+            self._offset = next_offset  # these lines reached the file after they were sent from memory
 
     def _handle(self, response: SyncAnswer, after: int | None) -> None:
         """Handle a response. `after`: the offset after the confirmed line; None if it must be searched for."""
         self.watched = response.watched or self._last_sent < self._awake_until
-        self._again_s = min(response.again_s or 0.0, LONGEST_PAUSE_S)
+        self._again_s = min(response.again_s or 0.0, MAX_SYNC_PAUSE_S)
         if response.ack != self.acked:
             start = self._offset
             if response.ack < self.acked:
@@ -161,7 +161,7 @@ class Syncer:
         self.failing = True
         if isinstance(error, ControlRefused) and error.is_revoked:
             self._on_response(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
-        if isinstance(error, ControlRefused) and error.status in _UNKNOWN:
+        if isinstance(error, ControlRefused) and error.status in _UNKNOWN_STATUSES:
             self._refused_since = self._refused_since if self._refused_since is not None else now
             self.given_up = now - self._refused_since >= self._settings.refused_deadline_s
         else:
@@ -173,15 +173,16 @@ class Syncer:
 
 def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_after: int | None = None) -> SyncAnswer:
     """Send lines to the control plane and return its response. A refused batch is halved, down to a single line, which
-    is then replaced by a note: a line that is never accepted must not hold up those after it. Raises ControlError."""
+    is then replaced by a note: a line that is never accepted must not hold up those after it. Raises ControlError if
+    the control plane can't be reached, or refuses the host, the attempt or the note."""
     try:
         return control.sync(attempt_id, [line.text for line in lines], turns_after=turns_after)
     except ControlRefused as error:
-        if error.status in _UNKNOWN or not lines:
+        if error.status in _UNKNOWN_STATUSES or not lines:
             raise
         log.warning("a batch of %d lines was refused: %s", len(lines), error)
         if len(lines) == 1:
-            return control.sync(attempt_id, [_stand_in(lines[0], error)], turns_after=turns_after)
+            return control.sync(attempt_id, [_replacement(lines[0], error)], turns_after=turns_after)
     first_half, second_half = lines[: len(lines) // 2], lines[len(lines) // 2 :]
     response = deliver(control, attempt_id, first_half, turns_after=turns_after)
     return (
@@ -191,7 +192,7 @@ def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_a
     )
 
 
-def _stand_in(line: Line, error: ControlRefused) -> bytes:
+def _replacement(line: Line, error: ControlRefused) -> bytes:
     message = f"The control plane refused line {line.seq} ({line.kind}): {str(error)[:200]}"
     t = min(max(0.0, time.time()), MAX_TIME)  # its time or its step may be what was refused
     data = line.data()

@@ -32,7 +32,7 @@ class Tail(Generic[T]):
         data = self._next_chunk()
         if not data:
             return []
-        *complete, rest = data.split(b"\n")
+        *complete, torn_line = data.split(b"\n")
         values = []
         for part in complete:
             line, self._partial = self._partial + part, b""
@@ -49,7 +49,7 @@ class Tail(Generic[T]):
                 self.bad_lines += 1
             else:
                 values.append(value)
-        self._keep(rest)
+        self._keep(torn_line)
         return values
 
     def is_at_end(self) -> bool:
@@ -67,7 +67,6 @@ class Tail(Generic[T]):
             self._fd = None
 
     def _next_chunk(self) -> bytes:
-        """Return the next chunk; b"" if the file doesn't exist or can't be read."""
         self.trouble = None
         try:
             if self._fd is None:

@@ -6,7 +6,6 @@ from workers.contract.reports.lines import EVENT_DATA, Line, problem_of, read_li
 from workers.contract.wire.names import TRAINER_KINDS, EventKind
 
 MAX_EVENT_BYTES = 16_384
-"""Maximum length of a line without metrics."""
 
 
 @dataclass

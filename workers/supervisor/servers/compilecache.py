@@ -46,7 +46,7 @@ def key(settings: HostSettings, gpus: Collection[str]) -> str:
 
 
 def tidy(settings: HostSettings, now: float | None = None) -> None:
-    """Remove the least recently used folders beyond the size limit. Errors are only logged."""
+    """Remove the least recently used folders beyond the size limit, unless used lately. Errors are only logged."""
     now = time.time() if now is None else now
     try:
         folders = sorted(settings.compile_cache_folder.iterdir(), key=lambda folder: folder.stat().st_mtime)

@@ -23,7 +23,6 @@ class ServerState(NamedTuple):
     unanswered_s: float
     """Seconds without a response; 0 if the server is responding."""
     running: int
-    """Number of requests that the server is processing."""
     waiting: int
     still_s: float
     """Seconds with requests but without a generated token."""
@@ -96,7 +95,7 @@ class ServerFleet:
             loop.start()
 
     def ready(self) -> int:
-        """Return how many servers are ready and, if they are own servers, verified to be the attempt's."""
+        """Return how many servers are ready; own servers count only once verified as belonging to this attempt."""
         return sum(probe.ready for probe in self._probes)
 
     def describe_late(self, now: float) -> str:
@@ -109,7 +108,7 @@ class ServerFleet:
         roles = {place.role for place in self.own}
         return next((exit_ for role, exit_ in exits.items() if role in roles), None)
 
-    def look_again(self) -> None:
+    def probe_now(self) -> None:
         """Probe the servers immediately, after a failure that one of them may have caused."""
         for loop in self._loops:
             loop.wake()

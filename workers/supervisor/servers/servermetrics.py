@@ -5,7 +5,7 @@ from statistics import fmean
 
 import httpx
 
-from workers.supervisor.servers.vllm import PAUSE_S, REQUEST_TIMEOUT_S
+from workers.supervisor.servers.vllm import REQUEST_TIMEOUT_S, SUSPENDED_AFTER_S
 
 _COUNTS = {
     "vllm:num_requests_running": "vllm/requests_running",
@@ -20,9 +20,9 @@ _RATES = {
     "vllm:prompt_tokens_total": "vllm/prompt_tokens_per_s",
 }
 _HITS, _QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
-_PREFIX = "vllm/prefix_hit_percent"
+_PREFIX_HIT_PERCENT = "vllm/prefix_hit_percent"
 """Metric of the share of prompt tokens since the last sample that were in the server's prefix cache."""
-_MEANS = frozenset({*_SHARES.values(), _PREFIX})
+_MEANS = frozenset({*_SHARES.values(), _PREFIX_HIT_PERCENT})
 
 
 class Pulse:
@@ -40,12 +40,12 @@ class Pulse:
 
     def note(self, now: float, values: Mapping[str, float]) -> None:
         """Record the values of a poll. `values`: by their Prometheus names."""
-        before = self.running + self.waiting
+        requests = self.running + self.waiting
         self.running, self.waiting = (int(values.get(name, 0)) for name in _COUNTS)
         tokens = sum(values.get(name, 0.0) for name in _RATES)
-        has_progressed = tokens != self._tokens or now - self.seen_at > PAUSE_S
+        has_progressed = tokens != self._tokens or now - self.seen_at > SUSPENDED_AFTER_S
         if self._tokens is not None:
-            self._was_active = self._was_active or tokens != self._tokens or self.running + self.waiting > before
+            self._was_active = self._was_active or tokens != self._tokens or self.running + self.waiting > requests
         if not self.running + self.waiting:
             self.still_since = None
         elif self._was_active and (self.still_since is None or has_progressed):
@@ -65,8 +65,8 @@ class _MeteredServer:
         self._before: tuple[float, dict[str, float]] | None = None
 
     def poll(self, now: float) -> dict[str, float] | None:
-        """Poll the server and return its metrics; None without a response, because it is busy or has ended, which the
-        main thread notices."""
+        """Poll the server and return its metrics, or None without a response, because it is busy or has ended, which
+        the main thread notices."""
         try:
             values, engines = prometheus(self._http.get("/metrics").text)
         except httpx.HTTPError:
@@ -78,15 +78,15 @@ class _MeteredServer:
 
     def _rates(self, now: float, values: dict[str, float]) -> dict[str, float]:
         current = {key: values[key] for key in (*_RATES, _HITS, _QUERIES) if key in values}
-        before, self._before = self._before, (now, current)
-        if before is None or now <= before[0]:
+        previous, self._before = self._before, (now, current)
+        if previous is None or now <= previous[0]:
             return {}
-        seconds = now - before[0]
+        seconds = now - previous[0]
         # A counter that decreased belongs to a restarted server.
-        grown = {key: max(0.0, current[key] - before[1][key]) for key in current if key in before[1]}
-        rates = {name: grown[key] / seconds for key, name in _RATES.items() if key in grown}
-        if queries := grown.get(_QUERIES):
-            rates[_PREFIX] = min(100.0, 100.0 * grown.get(_HITS, 0.0) / queries)
+        increases = {key: max(0.0, current[key] - previous[1][key]) for key in current if key in previous[1]}
+        rates = {name: increases[key] / seconds for key, name in _RATES.items() if key in increases}
+        if queries := increases.get(_QUERIES):
+            rates[_PREFIX_HIT_PERCENT] = min(100.0, 100.0 * increases.get(_HITS, 0.0) / queries)
         return rates
 
 

@@ -16,7 +16,7 @@ from workers.supervisor.processes import listening
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 5.0
-PAUSE_S = 120.0
+SUSPENDED_AFTER_S = 120.0
 """Interval between two polls above which the supervisor itself must have been suspended."""
 MAX_BYTES = 4 << 20
 """Maximum number of bytes read from a log: a start takes a few hundred lines, and requests follow."""
@@ -67,7 +67,7 @@ class HealthProbe:
         self.seen = self._health()
         if not self.seen:
             self.silent_since = None
-        elif self.silent_since is None or now - self.polled_at > PAUSE_S:
+        elif self.silent_since is None or now - self.polled_at > SUSPENDED_AFTER_S:
             self.silent_since = now
         self.polled_at = now
         self.ended = bool(self.seen) and self._has_ended()
@@ -90,8 +90,8 @@ class HealthProbe:
             return self._no_response(error)
         except (ValueError, KeyError, TypeError, AttributeError):
             return "Its /v1/models didn't return a list of models."
-        ours = self.place.own or self.place.warm
-        return self._check_ours(names) if ours else "" if names else "It serves no model."
+        is_ours = self.place.own or self.place.warm
+        return self._check_ours(names) if is_ours else "" if names else "It serves no model."
 
     def _health(self) -> str:
         try:
@@ -121,8 +121,8 @@ def describe_memory(log: Path) -> str:
             content = file.read(MAX_BYTES)
     except OSError:
         return ""
-    weights, cache, graphs = (_largest(pattern, content) for pattern in (_WEIGHTS, _CACHE, _GRAPHS))
-    tokens = _largest(_TOKENS, content)
+    weights, cache, graphs = (_largest_number(pattern, content) for pattern in (_WEIGHTS, _CACHE, _GRAPHS))
+    tokens = _largest_number(_TOKENS, content)
     parts = [f"{weights:.3g} GiB of weights"] if weights else []
     if cache:
         parts.append(f"{cache:.3g} GiB of KV cache" + (f" for {tokens:,.0f} tokens" if tokens else ""))
@@ -131,6 +131,6 @@ def describe_memory(log: Path) -> str:
     return f"On each of its GPUs vLLM uses {', '.join(parts)}." if parts else ""
 
 
-def _largest(pattern: re.Pattern[bytes], content: bytes) -> float:
+def _largest_number(pattern: re.Pattern[bytes], content: bytes) -> float:
     numbers = [match.replace(b",", b"") for match in pattern.findall(content)]
     return max((float(number) for number in numbers if number.replace(b".", b"", 1).isdigit()), default=0.0)

@@ -28,7 +28,7 @@ class WarmLease:
         return self._folder.has_ended() or (self._folder.was_started() and not Lock(self._folder).is_held())
 
     def files(self) -> str:
-        """Return the fingerprint of the model's files when the server was started; "" until it is written."""
+        """Return the fingerprint of the model's files when the server was started, or "" until it is written."""
         try:
             return (self._folder / FileName.MODEL_FILES).read_text()
         except OSError:

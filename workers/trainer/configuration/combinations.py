@@ -13,7 +13,7 @@ from workers.contract.stack.hardware_rules import run_problems
 
 
 def problem(spec: AttemptSpec) -> str | None:
-    """Return a sentence about the first problem, or None."""
+    """Describe the first problem; return None if there is none."""
     return next(_problems(spec), None)
 
 
@@ -24,20 +24,24 @@ def _problems(spec: AttemptSpec) -> Iterator[str]:
     server, ports = spec.run.hardware.vllm_server, len(spec.placement.ports)
     if server is not None and not (server.attached or spec.placement.warm) and ports < server.count:
         yield f"The spec has {server.count} vLLM servers, but ports for only {ports}."
-    yield from _packages(spec.run)
+    yield from _package_problems(spec.run)
 
 
-def _packages(run: RunSpec) -> Iterator[str]:
+def _package_problems(run: RunSpec) -> Iterator[str]:
     hardware, server = run.hardware, run.hardware.vllm_server
     nccl = server is not None and server.weight_sync is WeightSync.NCCL
     bits = hardware.quantization is not Quantization.NONE or hardware.optimizer is Optimizer.ADAMW_8BIT
-    missing = "not installed in the trainer's interpreter."
+    not_found = "not installed in the trainer's interpreter."
     for needed, package, sentence in (
-        (nccl, "vllm", f"Weights are sent to the server over NCCL, which needs vllm, but it is {missing}"),
-        (hardware.rollout is Rollout.COLOCATE, "vllm", f"vLLM runs inside the trainer (colocate), but it is {missing}"),
-        (hardware.strategy in ZERO, "deepspeed", f"{hardware.strategy} needs DeepSpeed, which is {missing}"),
-        (bits, "bitsandbytes", f"8-bit and 4-bit training needs bitsandbytes, which is {missing}"),
-        (hardware.liger_kernels, "liger_kernel", f"Liger's kernels need liger-kernel, which is {missing}"),
+        (nccl, "vllm", f"Weights are sent to the server over NCCL, which needs vllm, but it is {not_found}"),
+        (
+            hardware.rollout is Rollout.COLOCATE,
+            "vllm",
+            f"vLLM runs inside the trainer (colocate), but it is {not_found}",
+        ),
+        (hardware.strategy in ZERO, "deepspeed", f"{hardware.strategy} needs DeepSpeed, which is {not_found}"),
+        (bits, "bitsandbytes", f"8-bit and 4-bit training needs bitsandbytes, which is {not_found}"),
+        (hardware.liger_kernels, "liger_kernel", f"Liger's kernels need liger-kernel, which is {not_found}"),
     ):
         if needed and not _is_installed(package):
             yield sentence

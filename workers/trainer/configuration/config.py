@@ -14,7 +14,7 @@ from workers.contract.wire.names import FileName
 from workers.trainer.configuration import hardware
 from workers.trainer.configuration.spec import NoStepsError, SpecError
 
-ALWAYS: dict[str, Any] = {
+FIXED_SETTINGS: dict[str, Any] = {
     "logging_strategy": "steps",
     "logging_steps": 1,
     "report_to": [],
@@ -25,14 +25,15 @@ ALWAYS: dict[str, Any] = {
 }
 
 
-def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
-    """Build an attempt's config. `card`: the share of its GPU that a rank may use. Raises SpecError."""
+def build(spec: AttemptSpec, folder: Path, *, gpu_share: float = 1.0) -> GRPOConfig:
+    """Build an attempt's config. `gpu_share`: the share of its GPU that a rank may use. Raises SpecError if the run's
+    settings can't be used."""
     run = spec.run
     check(run)
     settings = {
         **overlapping.with_correction(hardware.settings(run), run.ahead),
-        **ALWAYS,
-        **_placed(spec, card),
+        **FIXED_SETTINGS,
+        **_placement_settings(spec, gpu_share),
         "output_dir": str(folder / FileName.CHECKPOINTS),
         # WatchedTrainer separates them.
         "reward_weights": [*outcome_weights(run.rewards), *(reward.weight for reward in run.eval_rewards)],
@@ -59,7 +60,8 @@ def construct(config: type[GRPOConfig], settings: dict[str, Any]) -> GRPOConfig:
 
 
 def check(run: RunSpec) -> None:
-    """Check what GRPOConfig doesn't check. Raises SpecError."""
+    """Check what GRPOConfig doesn't check. Raises SpecError if the settings can't be used, or if an evaluation has no
+    rows."""
     for problem in value_problems(run.grpo):
         raise SpecError(f"The GRPO settings can't be used: {problem}")
     if run.grpo.get("eval_strategy", "no") != "no" and not run.data.eval_rows:
@@ -67,12 +69,12 @@ def check(run: RunSpec) -> None:
 
 
 def check_steps(config: GRPOConfig, prompts: int) -> None:
-    """Check that there are enough prompts for one generation batch: with fewer, TRL would silently train nothing.
-    Raises NoStepsError."""
-    needed = config.generation_batch_size // config.num_generations
-    if prompts < needed:
+    """Raise NoStepsError if there are fewer prompts than one generation batch needs: TRL would silently train
+    nothing."""
+    needed_prompts = config.generation_batch_size // config.num_generations
+    if prompts < needed_prompts:
         raise NoStepsError(
-            f"The dataset has {prompts} prompts to train on, but one generation batch takes {needed} "
+            f"The dataset has {prompts} prompts to train on, but one generation batch takes {needed_prompts} "
             f"({config.generation_batch_size} completions, {config.num_generations} for each prompt), so there would "
             f"be no step at all. Add prompts, or make the batch smaller."
         )
@@ -92,8 +94,7 @@ def lora(spec: LoraSpec | None) -> LoraConfig | None:
     )
 
 
-def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
-    """Return the settings for generation that follow from the attempt's profile and resources."""
+def _placement_settings(spec: AttemptSpec, gpu_share: float) -> dict[str, Any]:
     profile = spec.run.hardware
     settings: dict[str, Any] = {
         "use_cpu": profile.trainer_gpus == 0,
@@ -103,7 +104,7 @@ def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
         settings |= {
             "vllm_mode": "colocate",
             # A share of the GPU, or under a memory cap, of the smaller GPU that the cap emulates.
-            "vllm_gpu_memory_utilization": profile.colocate_memory_utilization * card,
+            "vllm_gpu_memory_utilization": profile.colocate_memory_utilization * gpu_share,
             "vllm_enable_sleep_mode": profile.colocate_sleep,
             "vllm_tensor_parallel_size": profile.colocate_tensor_parallel,
         }

@@ -17,8 +17,8 @@ def prepare(spec: AttemptSpec) -> None:
     os.environ["DO_NOT_TRACK"] = "1"
     # The trainer forks data workers after tokenizing, and the tokenizer's threads would be lost there with a warning.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    online = jobs.kind_of(spec.run.kind).pushes or jobs.kind_of(spec.run.kind).fetches
-    if not online and not any(needs_hub(model.path) for model in models_of(spec.run)):
+    uses_hub = jobs.kind_of(spec.run.kind).pushes or jobs.kind_of(spec.run.kind).fetches
+    if not uses_hub and not any(needs_hub(model.path) for model in models_of(spec.run)):
         # Each request to an unreachable hub costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if spec.run.episodes is not None:
@@ -49,8 +49,8 @@ def _free_port() -> int:
 
 
 def wait_without_spinning() -> None:
-    """Let OpenMP's idle threads sleep instead of spinning. Spinning is slightly faster on dedicated cores. On shared
-    ones (a demo with its web server) it made training sixteen times slower."""
+    """Let OpenMP's idle threads sleep instead of spinning. Spinning is slightly faster on dedicated cores, but on
+    shared ones (a demo with its web server) it made training sixteen times slower."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
@@ -65,7 +65,7 @@ def needs_hub(model: str) -> bool:
 
 
 def rank() -> int:
-    """Return this process's rank; 0 without a launcher."""
+    """Return this process's rank, or 0 without a launcher."""
     return int(os.environ.get("RANK", "0"))
 
 

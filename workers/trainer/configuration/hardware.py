@@ -21,7 +21,7 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.stack import deepspeed
 
 OPTIMIZERS = {Optimizer.ADAMW_8BIT: "adamw_8bit", Optimizer.ADAFACTOR: "adafactor"}
-ON_CPU: dict[str, Any] = {
+CPU_SETTINGS: dict[str, Any] = {
     # TRL's defaults are meant for GPUs: on a CPU, bf16 autocast and recomputed activations only cost time.
     "bf16": False,
     "gradient_checkpointing": False,
@@ -30,47 +30,47 @@ ON_CPU: dict[str, Any] = {
 
 
 def settings(run: RunSpec) -> dict[str, Any]:
-    """Return the profile as GRPOConfig arguments, overridden by the run's own."""
+    """Return the profile's settings as GRPOConfig arguments, with the run's own arguments taking precedence."""
     hardware = run.hardware
     # DeepSpeed steps on its own flat partitions; the fused kernel expects gradients in the model's layout.
     adamw = "adamw_torch" if hardware.strategy in ZERO else "adamw_torch_fused"
-    merged = {
-        **_precision(run),
+    config = {
+        **_precision_flags(run),
         "optim": OPTIMIZERS.get(hardware.optimizer, adamw),
         "gradient_checkpointing": hardware.checkpoints_gradients,
-        **_rollout(hardware),
+        **_rollout_settings(hardware),
         **run.grpo,
     }
     if hardware.liger_kernels:
-        merged.setdefault("use_liger_kernel", True)
+        config.setdefault("use_liger_kernel", True)
     if hardware.strategy in ZERO:
-        merged["deepspeed"] = deepspeed.config_of(hardware)
+        config["deepspeed"] = deepspeed.config_of(hardware)
     if hardware.strategy is Strategy.FSDP2:
         # FSDP's own checkpointing doesn't gather each layer's parameters twice in the backward pass. But it wraps the
         # layers, so peft would find no adapter in them and save an empty one.
-        wrapped = bool(merged["gradient_checkpointing"]) and run.lora is None
-        merged["fsdp"] = True
-        merged["fsdp_config"] = {
+        uses_fsdp_checkpointing = bool(config["gradient_checkpointing"]) and run.lora is None
+        config["fsdp"] = True
+        config["fsdp_config"] = {
             "version": 2,
             "reshard_after_forward": True,
             "cpu_offload": hardware.offload is Offload.PARAMETERS,
             "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
             "state_dict_type": "FULL_STATE_DICT",
-            "activation_checkpointing": wrapped,
+            "activation_checkpointing": uses_fsdp_checkpointing,
         }
-        merged["gradient_checkpointing"] = bool(merged["gradient_checkpointing"]) and not wrapped
-    return merged
+        config["gradient_checkpointing"] = bool(config["gradient_checkpointing"]) and not uses_fsdp_checkpointing
+    return config
 
 
-def _precision(run: RunSpec) -> dict[str, Any]:
-    """Return both precision flags, overriding TRL's defaults; if the run sets one, the profile doesn't set the
-    other."""
+def _precision_flags(run: RunSpec) -> dict[str, Any]:
+    """Return both precision flags, and without GPUs CPU_SETTINGS, overriding TRL's defaults. If the run sets one flag,
+    the profile doesn't set the other."""
     precision = precision_of(run.hardware, run.grpo)
     flags = {"bf16": precision is Precision.BF16, "fp16": precision is Precision.FP16}
-    return flags if run.hardware.trainer_gpus else {**ON_CPU, **flags}
+    return flags if run.hardware.trainer_gpus else {**CPU_SETTINGS, **flags}
 
 
-def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
+def _rollout_settings(hardware: HardwareSpec) -> dict[str, Any]:
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_max_model_len is not None:
         return {"vllm_max_model_length": hardware.colocate_max_model_len}
     if hardware.rollout is Rollout.SERVER and hardware.server is not None:
@@ -80,9 +80,9 @@ def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
 
 
 def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
-    """Choose the dtype for loading the weights; None for TRL's fp32. 16 bits are enough where fp32 weights would never
-    be used: DeepSpeed casts them anyway and keeps its own fp32 copy, and a LoRA's frozen base is only read. They are
-    not enough where the LoRA is repeatedly merged into the base for vLLM and unmerged: in 16 bits each merge would
+    """Choose the dtype for loading the weights; return None for TRL's fp32. 16 bits are enough where fp32 weights would
+    never be used: DeepSpeed casts them anyway and keeps its own fp32 copy, and a LoRA's frozen base is only read. They
+    are not enough where the LoRA is repeatedly merged into the base for vLLM and unmerged: in 16 bits each merge would
     leave a residue."""
     hardware, half = run.hardware, "bfloat16" if bf16 else "float16" if fp16 else None
     if half is None or hardware.strategy is Strategy.FSDP2:  # shards must have one dtype, which is the adapters' fp32
@@ -93,7 +93,7 @@ def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
 
 
 def quantization(run: RunSpec) -> Any:
-    """Return a BitsAndBytesConfig; None for a profile without quantization."""
+    """Return a BitsAndBytesConfig, or None for a profile without quantization."""
     bits = run.hardware.quantization
     if bits is Quantization.NONE:
         return None

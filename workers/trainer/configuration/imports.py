@@ -13,11 +13,11 @@ from workers.contract.stack.commands import KEEP_FROZEN
 
 
 @contextmanager
-def quick() -> Iterator[None]:
-    """Make imports of torch, transformers, TRL and vLLM faster. They create millions of permanent objects, and a fifth
-    of the time would be spent in the garbage collector, which traverses these repeatedly. Afterwards the objects are
-    frozen, since vLLM triggers a dozen more collections while it starts. And transformers and TRL each search all
-    installed packages, which takes a second for 300 packages."""
+def speed_up() -> Iterator[None]:
+    """Speed up imports of torch, transformers, TRL and vLLM while the context is open. They create millions of
+    permanent objects, and a fifth of the time would be spent in the garbage collector, which traverses these
+    repeatedly. Afterwards the objects are frozen, since vLLM triggers a dozen more collections while it starts.
+    transformers and TRL would also each search all installed packages, which takes a second for 300 packages."""
     os.environ.setdefault(KEEP_FROZEN, "1")
     importlib.metadata.packages_distributions = functools.cache(importlib.metadata.packages_distributions)
     gc.disable()

@@ -53,7 +53,8 @@ class RewardFailedError(TrainerError):
 
 
 def read(folder: Path) -> AttemptSpec:
-    """Read the spec in an attempt's folder, and check it as far as possible without torch. Raises SpecError."""
+    """Read the spec in an attempt's folder, and check it as far as possible without torch. Raises SpecError if it can't
+    be read or this trainer can't run it."""
     try:
         document = json.loads((folder / FileName.SPEC).read_bytes())
         spec = from_dict(AttemptSpec, document)
@@ -73,21 +74,23 @@ def read(folder: Path) -> AttemptSpec:
     if spec.run.rewards_beside and (problem := overlapping.rewards_problem(spec.run.hardware, spec.run.episodes)):
         raise SpecError(f"Groups can't be scored while others are generated. {problem.sentence}")
     components = [reward.name for reward in spec.run.rewards]
-    per_turn = any(reward.per_turn for reward in spec.run.rewards)
-    for unusable in prompts.problems(spec.run.prompts, components, spec.run.episodes, per_turn=per_turn):
-        raise SpecError(str(unusable))
+    has_turn_rewards = any(reward.per_turn for reward in spec.run.rewards)
+    for settings_problem in prompts.problems(
+        spec.run.prompts, components, spec.run.episodes, per_turn=has_turn_rewards
+    ):
+        raise SpecError(str(settings_problem))
     if spec.run.ahead:
         run = spec.run
-        for unusable in overlapping.ahead_problems(run.hardware, run.grpo, run.prompts, run.episodes):
-            raise SpecError(str(unusable))
-    if mismatch := combinations.problem(spec):
-        raise SpecError(mismatch)
+        for settings_problem in overlapping.ahead_problems(run.hardware, run.grpo, run.prompts, run.episodes):
+            raise SpecError(str(settings_problem))
+    if combination_problem := combinations.problem(spec):
+        raise SpecError(combination_problem)
     if spec.resume_from is not None:
         _check_checkpoint(Path(spec.resume_from))
-    return replace(spec, run=replace(spec.run, grpo=_settings(spec.run)))
+    return replace(spec, run=replace(spec.run, grpo=_grpo_settings(spec.run)))
 
 
-def _settings(run: RunSpec) -> dict[str, Any]:
+def _grpo_settings(run: RunSpec) -> dict[str, Any]:
     if run.kind == CHECK:
         batch = Batch.of(run.grpo, run.hardware.processes)
         return learnability.settings(run.grpo, batch, run.check_groups or learnability.GROUPS)

@@ -23,7 +23,8 @@ from workers.rewards import advantages
 Span = tuple[int, int]
 """(start, stop) of a turn's own tokens within the completion."""
 TurnScores = Sequence[Sequence[float | None]]
-"""One component's scores[completion][turn]; completions may have different numbers of turns. None or NaN: no score."""
+"""One component's scores[completion][turn], None or NaN where missing; completions may have different numbers of
+turns."""
 
 
 def turn_advantages(
@@ -34,10 +35,10 @@ def turn_advantages(
     scale: str | bool = "group",
 ) -> list[list[float]]:
     """Return A_turn[completion][turn] for a batch of whole groups. `values`: one item per component."""
-    turns = _turns(values)
+    turns = _turn_counts(values)
     result = [[0.0] * count for count in turns]
     for number in range(max(turns, default=0)):
-        columns = [[_score(scores, number) for scores in component] for component in values]
+        columns = [[_valid_score(scores, number) for scores in component] for component in values]
         column = advantages.advantages(columns, weights, group, aggregation, scale).advantages
         for index, advantage in enumerate(column):
             if number < turns[index]:
@@ -47,9 +48,9 @@ def turn_advantages(
 
 def turn_rewards(values: Sequence[TurnScores], weights: Sequence[float]) -> list[list[float | None]]:
     """Return the weighted sum of the components' scores, as rewards[completion][turn]."""
-    turns = _turns(values)
+    turns = _turn_counts(values)
     columns = [
-        advantages.totals([[_score(scores, number) for scores in component] for component in values], weights)
+        advantages.totals([[_valid_score(scores, number) for scores in component] for component in values], weights)
         for number in range(max(turns, default=0))
     ]
     return [[columns[number][index] for number in range(count)] for index, count in enumerate(turns)]
@@ -84,7 +85,7 @@ def spans(completion: Any, length: int) -> list[Span]:
     return result or [(0, length)]
 
 
-def note(completion: Any, rewards: Sequence[float | None], turn_advantages: Sequence[float]) -> None:
+def annotate(completion: Any, rewards: Sequence[float | None], turn_advantages: Sequence[float]) -> None:
     """Add the rewards and advantages of a completion's turns to the model's messages."""
     messages = () if isinstance(completion, str) else completion
     own_messages = [message for message in messages if message.get("role") == "assistant"]
@@ -92,10 +93,10 @@ def note(completion: Any, rewards: Sequence[float | None], turn_advantages: Sequ
         message |= {"reward": reward, "advantage": advantage}
 
 
-def _turns(values: Sequence[TurnScores]) -> list[int]:
+def _turn_counts(values: Sequence[TurnScores]) -> list[int]:
     return [max(map(len, scores)) for scores in zip(*values, strict=True)]
 
 
-def _score(scores: Sequence[float | None], number: int) -> float | None:
+def _valid_score(scores: Sequence[float | None], number: int) -> float | None:
     score = scores[number] if number < len(scores) else None
     return None if score is None or score != score else score

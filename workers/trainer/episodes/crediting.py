@@ -20,17 +20,17 @@ class TurnCredit:
     """Converter from scores per turn to advantages per token."""
 
     columns: Mapping[str, int]
-    """Component that scores each turn -> its column in the rewards that TRL aggregates."""
+    """Column of each component that scores turns, in the rewards that TRL aggregates."""
     weights: Sequence[float]
     outcomes: Sequence[int]
     """Columns of the other components, which form the outcome; empty if only turns are scored."""
     coef: float
     scores: dict[str, list[list[float | None]]] = field(default_factory=dict)
-    """Component -> scores[completion][turn] of this rank's last batch; written by the reward functions."""
+    """scores[completion][turn] of this rank's last batch, by component; written by the reward functions."""
 
     @classmethod
     def of(cls, run: RunSpec) -> "TurnCredit | None":
-        """Create it from the run's components; None if all score whole completions."""
+        """Create it from the run's components; return None if all score whole completions."""
         columns = {reward.name: column for column, reward in enumerate(run.rewards) if reward.per_turn}
         if not columns:
             return None
@@ -42,12 +42,12 @@ class TurnCredit:
             (run.episodes or EpisodeSpec()).turn_advantage_coef,
         )
 
-    def leave_out(self, rewards: torch.Tensor) -> None:
-        """Remove the turns' scores of completions without an outcome, which TRL would treat as an outcome of 0."""
+    def drop_unscored(self, rewards: torch.Tensor) -> None:
+        """Remove the turn scores of completions that have no outcome; TRL would treat a missing outcome as 0."""
         if self.outcomes:
-            unscored = rewards[:, list(self.outcomes)].isnan().all(dim=1)
+            lacks_outcome = rewards[:, list(self.outcomes)].isnan().all(dim=1)
             for column in self.columns.values():
-                rewards[unscored, column] = torch.nan
+                rewards[lacks_outcome, column] = torch.nan
 
     def advantages(
         self,
@@ -64,15 +64,15 @@ class TurnCredit:
         gather: Gather,
         log: Callable[[str, float], None],
     ) -> torch.Tensor:
-        """Return advantages per token, (B, `width`), from those of the outcome, (B,), and add each turn's reward and
+        """Derive advantages per token, (B, `width`), from those of the outcome, (B,), and add each turn's reward and
         advantage to its message. All ranks must call this. `broken`: whether to ignore each completion's turns."""
-        blank = [[None for _ in turns] for turns in next(iter(self.scores.values()))]
+        empty_scores = [[None for _ in turns] for turns in next(iter(self.scores.values()))]
         own_scores = [
-            [blank[index] if broken[index] else turns for index, turns in enumerate(self.scores[name])]
+            [empty_scores[index] if broken[index] else turns for index, turns in enumerate(self.scores[name])]
             for name in self.columns
         ]
         gathered = gather([own_scores])
-        scores = [[turns for ranks_own in gathered for turns in ranks_own[index]] for index in range(len(own_scores))]
+        scores = [[turns for part in gathered for turns in part[index]] for index in range(len(own_scores))]
         rewards = credit.turn_rewards(scores, self.weights)
         for number in range(MAX_TURNS_CHARTED):
             if (average := mean([turns[number] for turns in rewards if number < len(turns)])) is not None:
@@ -84,14 +84,16 @@ class TurnCredit:
         for completion, value, turns, turn_rewards in zip(
             completions, outcomes, turn_values, credit.turn_rewards(own_scores, self.weights), strict=True
         ):
-            credit.note(completion, turn_rewards, [value + self.coef * turn for turn in turns])
+            credit.annotate(completion, turn_rewards, [value + self.coef * turn for turn in turns])
         tokens = credit.per_token(outcomes, turn_values, spans, self.coef, width)
         return torch.tensor(tokens, dtype=outcome.dtype, device=outcome.device)
 
 
-def with_supplied(advantages: torch.Tensor, supplied: Sequence[Sequence[float] | None], width: int) -> torch.Tensor:
-    """Replace the advantages of episodes whose environment supplied its own, one per token; return the advantages.
-    `advantages`: (B,) or (B, `width`). The result is (B, `width`) if any were supplied."""
+def with_supplied_advantages(
+    advantages: torch.Tensor, supplied: Sequence[Sequence[float] | None], width: int
+) -> torch.Tensor:
+    """Return the advantages, (B,) or (B, `width`), with those that an environment supplied per token in place of the
+    computed ones. The result is (B, `width`) if any were supplied."""
     if all(values is None for values in supplied):
         return advantages
     per_token = advantages if advantages.dim() > 1 else advantages.unsqueeze(1).expand(-1, width).clone()

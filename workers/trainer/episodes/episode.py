@@ -14,7 +14,6 @@ class ModelTurn:
     """One message of the model, with the environment's answers."""
 
     start: int
-    """Index of the model's first token within the completion."""
     stop: int
     """Index after the model's last token. The tokens of the answers follow, up to the next turn."""
     message: Message
@@ -24,7 +23,7 @@ class ModelTurn:
 
     @property
     def reward(self) -> float | None:
-        """The environment's reward for this turn; None if it gave none."""
+        """The environment's reward for this turn, or None if it gave none."""
         rewards = [answer["reward"] for answer in self.answers if answer.get("reward") is not None]
         return float(sum(rewards)) if rewards else None
 
@@ -40,7 +39,6 @@ class Episode:
     """Prompt of the dataset, with the environment's opening."""
     prompt_ids: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
-    """Token ids of the completion, including results and observations."""
     own: list[int] = field(default_factory=list)
     """1 for tokens that the model generated; 0 for others, which don't enter the loss."""
     logprobs: list[float | None] = field(default_factory=list)
@@ -90,13 +88,13 @@ class Source(ABC):
         self.context = context
         """Maximum number of tokens of prompt and completion together."""
 
-    def bound(self, context: int | None) -> None:
+    def limit_context(self, context: int | None) -> None:
         """Lower `self.context` to a backend's limit, if it has one."""
         self.context = min(self.context, context or self.context)
 
     def note(self, rows: Sequence[int], *, step: int) -> None:
         """Announce the rows of the next generation, which TRL doesn't pass to a rollout_func. `step`: the training
-        step, or EVALUATED."""
+        step, or EVALUATION_STEP."""
         self._row_ids, self._step = list(rows), step
 
     @abstractmethod

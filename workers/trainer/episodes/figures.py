@@ -20,7 +20,7 @@ from workers.contract.run.episodes import (
 from workers.trainer.episodes.episode import Episode
 
 _LIMIT_ENDS = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
-_MAX_CHARTED = 32
+_MAX_CHARTED_TOOLS = 32
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ class EpisodeStats:
     own: int
     seconds: float
     calls: tuple[tuple[str, float, str], ...]
-    """(tool, seconds, error) of each call."""
 
     @classmethod
     def of(cls, episode: Episode) -> "EpisodeStats":
@@ -47,7 +46,7 @@ class EpisodeStats:
 
 
 def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict[str, float]:
-    """Return the metrics of all ranks' episodes. `tools`: those to chart by name."""
+    """Return the metrics of all ranks' episodes. `tools`: names of the tools that get metrics of their own."""
     calls = [call for episode in episodes for call in episode.calls]
     tokens = sum(episode.tokens for episode in episodes)
     values = {
@@ -60,7 +59,7 @@ def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict
         CALLS: len(calls) / len(episodes),
         FAILURES: _share(bool(error) for _, _, error in calls),
     }
-    for tool in tools[:_MAX_CHARTED]:
+    for tool in tools[:_MAX_CHARTED_TOOLS]:
         seconds = [duration for name, duration, _ in calls if name == tool]
         values[tool_metric(tool, "calls")] = len(seconds) / len(episodes)
         if seconds:
@@ -72,8 +71,8 @@ def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """Return the smallest value that `percent` % of the values don't exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+    ordered_values = sorted(values)
+    return ordered_values[max(0, math.ceil(len(ordered_values) * percent / 100) - 1)]
 
 
 def _share(values: Iterable[bool]) -> float:

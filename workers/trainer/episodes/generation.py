@@ -17,7 +17,6 @@ from accelerate.utils import gather_object
 class TurnRequest:
     ids: list[int]
     limit: int
-    """Maximum number of tokens of the turn, at least 1."""
     room: int
     """Number of tokens until the model's context is full, at least `limit`."""
 
@@ -44,12 +43,12 @@ def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] 
         size = -(-len(indexes) // ranks)
         padding = min(indexes, key=lambda index: len(all_requests[index][1].ids))
         own_indexes = [*indexes, *[padding] * (size * ranks - len(indexes))][rank * size :][:size]
-        with _limited(trainer, limit):
+        with _length_limit(trainer, limit):
             ids, logprobs = trainer._generate_single_turn(
                 [all_requests[index][1].ids for index in own_indexes], None, {}, 1
             )
-        generated = list(zip(own_indexes, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
-        for index, tokens, values in gather_object(generated) if ranks > 1 else generated:
+        own_results = list(zip(own_indexes, ids, logprobs if logprobs is not None else [None] * len(ids), strict=True))
+        for index, tokens, values in gather_object(own_results) if ranks > 1 else own_results:
             allowed = min(limit, all_requests[index][1].limit)
             logprobs_of_turn = values[:allowed] if values is not None else None
             results[index] = TurnResult(list(tokens)[:allowed], logprobs_of_turn, len(tokens) >= allowed)
@@ -57,21 +56,20 @@ def generate(trainer: Any, requests: Sequence[TurnRequest]) -> list[TurnResult] 
 
 
 def calls(requests: Sequence[TurnRequest]) -> list[tuple[list[int], int]]:
-    """Return the calls to make to the backend, each with the indexes of its requests and its token limit. There is one
-    call, and a second one for requests whose context would overflow with the limit of the others, which a server would
-    refuse."""
+    """Plan the calls to the backend, and return the request indexes and the token limit of each. There is one call, and
+    a second one for requests whose context would overflow with the limit of the others, which a server would refuse."""
     limit = max(request.limit for request in requests)
-    roomy = [index for index, request in enumerate(requests) if request.room >= limit]
-    tight = [index for index, request in enumerate(requests) if request.room < limit]
-    planned = [(roomy, limit)]
-    if tight:
-        planned.append((tight, min(requests[index].room for index in tight)))
-    return planned
+    roomy_indexes = [index for index, request in enumerate(requests) if request.room >= limit]
+    nearly_full_indexes = [index for index, request in enumerate(requests) if request.room < limit]
+    plan = [(roomy_indexes, limit)]
+    if nearly_full_indexes:
+        plan.append((nearly_full_indexes, min(requests[index].room for index in nearly_full_indexes)))
+    return plan
 
 
 @contextlib.contextmanager
-def _limited(trainer: Any, limit: int) -> Iterator[None]:
-    """Set the length limit, which all of TRL's backends read from an attribute, for the time of the context."""
+def _length_limit(trainer: Any, limit: int) -> Iterator[None]:
+    """Set the length limit, which all of TRL's backends read from an attribute, while the context is open."""
     holder, name = (
         (trainer.vllm_generation, "max_completion_length")
         if trainer.use_vllm

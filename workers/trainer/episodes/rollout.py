@@ -20,11 +20,11 @@ from workers.trainer.episodes.generation import TurnRequest, TurnResult, generat
 from workers.trainer.episodes.templates import Chat
 
 EOS, LENGTH, STOP = "eos", "length", "stop"
-EVALUATED = -1
-"""Value of the step in evaluations, which all play the same episodes."""
+EVALUATION_STEP = -1
+"""Step number used for evaluations, so that they all play the same episodes."""
 
 
-def reset_seed(seed: int, step: int, row: int) -> int:
+def episode_seed(seed: int, step: int, row: int) -> int:
     """Derive an episode's seed from the run's seed; it is the same for all members of a group."""
     digest = hashlib.sha256(f"{seed} {step} {row}".encode()).digest()
     return int.from_bytes(digest[:4], "big")
@@ -44,25 +44,25 @@ class Rollouts(Source):
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         began = time.monotonic()
-        longest, ends = trainer.max_completion_length, frozenset(trainer.eos_token_ids)
+        limit, ends = trainer.max_completion_length, frozenset(trainer.eos_token_ids)
         rows = [self._rows[row] for row in self._row_ids]
-        seeds = [reset_seed(self._seed, self._step, row) for row in self._row_ids]
-        played = self._executor.begin(rows, seeds)
+        seeds = [episode_seed(self._seed, self._step, row) for row in self._row_ids]
+        open_episodes = self._executor.begin(rows, seeds)
         try:
-            inputs = zip(rows, seeds, prompts, played, strict=True)
+            inputs = zip(rows, seeds, prompts, open_episodes, strict=True)
             self.episodes = [self._episode(*values) for values in inputs]
-            loop = _TurnLoop(self, played, longest=longest, ends=ends, deadline=began + self._limits.episode_s)
+            loop = _TurnLoop(self, open_episodes, limit=limit, ends=ends, deadline=began + self._limits.episode_s)
             loop.run(trainer, began)
         finally:
-            self._executor.close(played)
+            self._executor.close(open_episodes)
         logprobs = [episode.logprobs for episode in self.episodes] if loop.has_logprobs else None
         return {**as_trl(self.episodes), "logprobs": logprobs}
 
-    def _episode(self, row: Mapping[str, Any], seed: int, prompt: Any, played: OpenEpisode) -> Episode:
-        messages = self._chat.with_opening(prompt, played.opening)
+    def _episode(self, row: Mapping[str, Any], seed: int, prompt: Any, open_episode: OpenEpisode) -> Episode:
+        messages = self._chat.with_opening(prompt, open_episode.opening)
         ids = self._chat.prompt_ids(messages)
-        if len(ids) >= self.context and played.opening:
-            played.problem = played.problem or "its opening doesn't fit into the model's context."
+        if len(ids) >= self.context and open_episode.opening:
+            open_episode.problem = open_episode.problem or "its opening doesn't fit into the model's context."
             messages = list(prompt)
             ids = self._chat.prompt_ids(messages)
         if len(ids) >= self.context:
@@ -75,25 +75,25 @@ class Rollouts(Source):
 
 class _TurnLoop:
     def __init__(
-        self, rollouts: Rollouts, played: Sequence[OpenEpisode], *, longest: int, ends: frozenset[int], deadline: float
+        self, rollouts: Rollouts, episodes: Sequence[OpenEpisode], *, limit: int, ends: frozenset[int], deadline: float
     ) -> None:
         self._limits, self._executor, self._chat = rollouts._limits, rollouts._executor, rollouts._chat
         self._after_turn = rollouts.after_turn
         self._context = rollouts.context
-        self._pairs = list(zip(rollouts.episodes, played, strict=True))
-        self._longest, self._ends, self._deadline = longest, ends, deadline
+        self._pairs = list(zip(rollouts.episodes, episodes, strict=True))
+        self._limit, self._ends, self._deadline = limit, ends, deadline
         self.has_logprobs = True
 
     def run(self, trainer: Any, began: float) -> None:
         while True:
-            live = [(episode, played) for episode, played in self._pairs if episode.is_live]
-            results = generate(trainer, [self._request(episode) for episode, _ in live])
+            live_episodes = [(episode, open_episode) for episode, open_episode in self._pairs if episode.is_live]
+            results = generate(trainer, [self._request(episode) for episode, _ in live_episodes])
             if results is None:
                 return
-            for (episode, _), result in zip(live, results, strict=True):
+            for (episode, _), result in zip(live_episodes, results, strict=True):
                 self._add_turn(episode, result)
-            self._answer(live)
-            for episode, _ in live:
+            self._answer(live_episodes)
+            for episode, _ in live_episodes:
                 episode.seconds = time.monotonic() - began
             self._after_turn()
 
@@ -104,11 +104,9 @@ class _TurnLoop:
         return TurnRequest([*episode.prompt_ids, *episode.ids], min(self._allowance(episode), room), room)
 
     def _allowance(self, episode: Episode) -> int:
-        """Return how many tokens the model may still generate."""
-        return self._longest - (len(episode.ids) if self._limits.count_outputs else sum(episode.own))
+        return self._limit - (len(episode.ids) if self._limits.count_outputs else sum(episode.own))
 
     def _add_turn(self, episode: Episode, result: TurnResult) -> None:
-        """Append the model's turn, and end the episode if the turn was truncated."""
         ids = result.ids
         start, tokens_before = len(episode.ids), [*episode.prompt_ids, *episode.ids]
         episode.ids += ids
@@ -127,22 +125,22 @@ class _TurnLoop:
 
     # --- the environment's turn -----------------------------------------------------------------------------------
 
-    def _answer(self, live: Sequence[tuple[Episode, OpenEpisode]]) -> None:
-        moves, moving = [], []
-        for episode, played in live:
-            move = self._next_move(episode, played) if episode.is_live else None
+    def _answer(self, live_episodes: Sequence[tuple[Episode, OpenEpisode]]) -> None:
+        moves, moving_episodes = [], []
+        for episode, open_episode in live_episodes:
+            move = self._next_move(episode, open_episode) if episode.is_live else None
             if move is not None:
                 moves.append(move)
-                moving.append(episode)
-        for episode, move, answers in zip(moving, moves, self._executor.carry_out(moves), strict=True):
+                moving_episodes.append(episode)
+        for episode, move, answers in zip(moving_episodes, moves, self._executor.carry_out(moves), strict=True):
             self._append(episode, move, answers)
 
-    def _next_move(self, episode: Episode, played: OpenEpisode) -> Move | None:
-        """Return what the environment must do; None if nothing, because the episode has ended."""
+    def _next_move(self, episode: Episode, open_episode: OpenEpisode) -> Move | None:
+        """Return the model's move in an episode; if the episode ends here, set its `end` and return None."""
         turn = episode.turns[-1]
         calls = self._calls(episode, turn)
         is_last = len(episode.turns) >= self._limits.turns
-        if played.problem:
+        if open_episode.problem:
             episode.end = EpisodeEnd.FAILED
         elif not calls and not self._executor.has_game:
             episode.end = EOS if self._has_ended(episode) else STOP
@@ -152,7 +150,7 @@ class _TurnLoop:
             episode.end = EpisodeEnd.TURNS
         else:
             text = "" if calls else without_thinking(turn.message["content"])
-            return Move(played, calls, text, self._deadline)
+            return Move(open_episode, calls, text, self._deadline)
         return None
 
     def _calls(self, episode: Episode, turn: ModelTurn) -> list[Call]:
@@ -177,7 +175,7 @@ class _TurnLoop:
             self._continue(episode, turn)
 
     def _message(self, call: Call | None, answer: EnvironmentAnswer) -> Message:
-        """Convert an environment's answer to a message. `call`: None for an answer of a game."""
+        """Convert an environment's answer to a message. `call`: the answered call; None for a game's answer."""
         text = self._chat.shorten(answer.text, self._limits.output_tokens)
         message: Message = {"role": "user"}
         if call is not None:
@@ -187,11 +185,11 @@ class _TurnLoop:
 
     def _continue(self, episode: Episode, turn: ModelTurn) -> None:
         """Append the tokens of the answers if there is room for another turn, else end the episode."""
-        plain: list[Message] = [
+        plain_messages: list[Message] = [
             {key: answer[key] for key in ("role", "name", "content") if key in answer} for answer in turn.answers
         ]
         try:
-            ids = self._chat.answer_ids(plain, ended=self._has_ended(episode))
+            ids = self._chat.answer_ids(plain_messages, ended=self._has_ended(episode))
         except SpecError:  # the tokens of this answer merge with those before it, unlike those that `choose` tried
             episode.end = EpisodeEnd.FAILED
             return

@@ -16,7 +16,6 @@ from workers.trainer.episodes.episode import Source
 from workers.trainer.episodes.rollout import Rollouts
 
 _UNKNOWN_CONTEXT = 1 << 20
-"""Context length of a model whose config doesn't have one."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +28,16 @@ class Setup:
 
 
 def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict[str, Any]) -> Setup | None:
-    """Prepare episodes in an environment; return None for other runs. Raises SpecError."""
+    """Prepare episodes in an environment; return None for other runs. Raises SpecError if the prompts aren't chats or
+    the environment can't be used."""
     episodes = spec.run.episodes
     if episodes is None or episodes.gateway is not None:
         return None
     if not rows.by_id.chat:
         raise SpecError("Episodes are chats, but the dataset's prompts are plain strings. Map them to messages.")
-    at_once = max(1, episodes.limits.at_once // spec.run.hardware.processes)
+    concurrency = max(1, episodes.limits.at_once // spec.run.hardware.processes)
     try:
-        executor = Executor(episodes.parts, replace(episodes.limits, at_once=at_once), tools)
+        executor = Executor(episodes.parts, replace(episodes.limits, at_once=concurrency), tools)
     except Unusable as error:
         raise SpecError(f"The environment {episodes.name!r} can't be played. {error}") from error
     descriptions = [tool.as_dict() for tool in executor.descriptions]
@@ -57,22 +57,22 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
     return Setup(rollouts, trainer_tokenizer)
 
 
-def bound(rollouts: Source, trainer: Any) -> None:
+def limit_context(rollouts: Source, trainer: Any) -> None:
     """Limit the rollouts to the context length of the engine that generates."""
     if not trainer.use_vllm:
         return
     generation = trainer.vllm_generation
     if (engine := getattr(generation, "llm", None)) is not None:
-        rollouts.bound(engine.llm_engine.vllm_config.model_config.max_model_len)
+        rollouts.limit_context(engine.llm_engine.vllm_config.model_config.max_model_len)
     elif trainer.accelerator.is_main_process:  # which sends the requests of all ranks
-        rollouts.bound(generation.vllm_client.get_server_info()["model_config"].get("max_model_len"))
+        rollouts.limit_context(generation.vllm_client.get_server_info()["model_config"].get("max_model_len"))
     context = [rollouts.context]
     broadcast_object_list(context, from_process=0)
-    rollouts.bound(context[0])
+    rollouts.limit_context(context[0])
 
 
 def tokenizer_of(spec: AttemptSpec) -> Any:
-    """Load the model's tokenizer as TRL does. Raises SpecError."""
+    """Load the model's tokenizer as TRL does. Raises SpecError if it can't be loaded."""
     model = spec.run.model
     settings = {"trust_remote_code": model.trust_remote_code, "revision": model.revision}
     try:
@@ -82,7 +82,7 @@ def tokenizer_of(spec: AttemptSpec) -> Any:
 
 
 def context_length(spec: AttemptSpec) -> int:
-    """Return how many tokens the model's context holds. Raises SpecError."""
+    """Return how many tokens the model's context holds. Raises SpecError if the model's config can't be read."""
     model = spec.run.model
     settings = {"trust_remote_code": model.trust_remote_code, "revision": model.revision}
     try:

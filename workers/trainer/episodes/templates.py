@@ -36,20 +36,19 @@ CALLS_IN_TAGS: dict[str, Any] = {
 }
 """Response template for chat templates that TRL doesn't know and that write calls as JSON in <tool_call>, as most
 variants of known ones do."""
-_UNNAMED = "tool"
-"""Name for an unreadable call, since templates require one."""
-_MAX_NAMES = 256
-"""Maximum number of tool names whose tokens are cached, since models invent names."""
-_READERS = ("response_template", "response_schema")
-_FOLDER = Path(trl.__file__).parent / "chat_templates"
-_TAG_FIRST = re.compile(r"(?:\(\?:)?(<[^\s<>()\[\]\\]+>)")
-"""Pattern of regular expressions that begin with a tag."""
-_TRUNCATED = "\n(truncated: the result is longer than {} tokens)"
+_UNREADABLE_CALL_NAME = "tool"
+_MAX_CACHED_NAMES = 256
+"""Maximum number of tool names whose tokens are cached; the cap matters because models invent names."""
+_PARSER_ATTRIBUTES = ("response_template", "response_schema")
+_TEMPLATES_FOLDER = Path(trl.__file__).parent / "chat_templates"
+_LEADING_TAG = re.compile(r"(?:\(\?:)?(<[^\s<>()\[\]\\]+>)")
+"""Pattern that matches a tag at the beginning of a regular expression."""
+_TRUNCATION_NOTE = "\n(truncated: the result is longer than {} tokens)"
 
 
 def template_names() -> list[str]:
     """Return the names of TRL's templates that may replace a model's own."""
-    return sorted(path.stem for path in _FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
+    return sorted(path.stem for path in _TEMPLATES_FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
 
 
 def choose(
@@ -64,26 +63,26 @@ def choose(
     """Choose a template that can render episodes, and enable the tokenizer to parse calls. `name`: the TRL template to
     use instead of the tokenizer's own, or "". `game`: whether the environment answers messages without calls.
     `arguments`: the run's chat_template_kwargs. `strict`: whether to reject templates that change earlier messages.
-    Raises SpecError."""
+    Raises SpecError if there is none."""
     if name:
         if name not in template_names():
             raise SpecError(f"TRL has no chat template {name!r}. Available: {', '.join(template_names())}.")
-        tokenizer.chat_template = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
+        tokenizer.chat_template = (_TEMPLATES_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
     if not tokenizer.chat_template:
         raise SpecError(f"The model has no chat template, but episodes are chats. {_alternatives(tokenizer)}")
     if tools:
         _check_tools(tokenizer)
-    training: str | None = None
+    training_template: str | None = None
     with contextlib.suppress(ValueError, TypeError, TemplateError):
-        training = get_training_chat_template(tokenizer)  # leaves earlier messages unchanged
-    for template in (None, training):
+        training_template = get_training_chat_template(tokenizer)  # leaves earlier messages unchanged
+    for template in (None, training_template):
         chat = Chat(tokenizer, template, tools, arguments)
         if chat.can_continue(game=game):
             return chat
     if not strict:
         return Chat(tokenizer, None, tools, arguments)
-    why = "The chat template changes earlier messages once later ones follow, so the tokens of a turn change."
-    raise SpecError(f"{why} {_alternatives(tokenizer)}")
+    reason = "The chat template changes earlier messages once later ones follow, so the tokens of a turn change."
+    raise SpecError(f"{reason} {_alternatives(tokenizer)}")
 
 
 class Chat:
@@ -107,15 +106,17 @@ class Chat:
     def parse(self, ids: Sequence[int], before: Sequence[int]) -> Message:
         """Parse the model's message: its text, with its thinking, and its calls. `before`: all tokens before it."""
         try:
-            parsed = parse_response(self._tokenizer, list(ids), prefix=list(before), tools=self._tools)
+            parsed_message = parse_response(self._tokenizer, list(ids), prefix=list(before), tools=self._tools)
         except Exception:  # models may write anything, such as a deeply nested or a truncated call
-            parsed = {"content": self._tokenizer.decode(ids, skip_special_tokens=True)}
-        content = parsed.get("content")
+            parsed_message = {"content": self._tokenizer.decode(ids, skip_special_tokens=True)}
+        content = parsed_message.get("content")
         text = content if isinstance(content, str) else json.dumps(content, default=str)
-        if parsed.get("reasoning_content"):
-            text = f"<think>{parsed['reasoning_content']}</think>{text}"
+        if parsed_message.get("reasoning_content"):
+            text = f"<think>{parsed_message['reasoning_content']}</think>{text}"
         message: Message = {"role": "assistant", "content": text}
-        if calls := [plain for call in parsed.get("tool_calls") or [] if (plain := _plain_call(call)) is not None]:
+        if calls := [
+            plain for call in parsed_message.get("tool_calls") or [] if (plain := _plain_call(call)) is not None
+        ]:
             message["tool_calls"] = calls
         return message
 
@@ -127,9 +128,10 @@ class Chat:
 
     def answer_ids(self, answers: Sequence[Message], *, ended: bool) -> list[int]:
         """Tokenize what comes between two of the model's messages: the answers and the beginning of the next message.
-        `ended`: whether the model generated its end of turn; otherwise that comes first. Raises SpecError."""
-        name = str(answers[0].get("name") or _UNNAMED) if answers[0]["role"] == "tool" else ""
-        if len(self._prefixes) > _MAX_NAMES:
+        `ended`: whether the model generated its end of turn; otherwise that comes first. Raises SpecError if the chat
+        template changes earlier messages."""
+        name = str(answers[0].get("name") or _UNREADABLE_CALL_NAME) if answers[0]["role"] == "tool" else ""
+        if len(self._prefixes) > _MAX_CACHED_NAMES:
             self._prefixes.clear()
         if name not in self._prefixes:
             self._prefixes[name] = self._ids(_dummy(name), add_generation_prompt=False)
@@ -153,27 +155,28 @@ class Chat:
         return True
 
     def shorten(self, text: str, tokens: int) -> str:
-        """Truncate a text to at most `tokens` tokens, and append a note if it was longer."""
+        """Truncate a string to at most `tokens` tokens, appending a note if it was longer."""
         text = self.break_special_tokens(text)
         if len(text) <= tokens:  # a token has at least one character
             return text
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        return text if len(ids) <= tokens else self._tokenizer.decode(ids[:tokens]) + _TRUNCATED.format(tokens)
+        return text if len(ids) <= tokens else self._tokenizer.decode(ids[:tokens]) + _TRUNCATION_NOTE.format(tokens)
 
     def count(self, messages: Sequence[Message], total: int) -> None:
-        """Add to each message its share of `total` tokens; the first also gets the template's own tokens."""
-        rest = total
+        """Add to each message its share of `total` tokens. The first message's includes the template's own tokens."""
+        remaining = total
         for message in messages[1:]:
             tokens = len(self._tokenizer(message["content"], add_special_tokens=False)["input_ids"])
-            message["tokens"] = min(rest, tokens)
-            rest -= message["tokens"]
-        messages[0]["tokens"] = rest
+            message["tokens"] = min(remaining, tokens)
+            remaining -= message["tokens"]
+        messages[0]["tokens"] = remaining
 
     def with_opening(self, messages: Sequence[Message], opening: str) -> list[Message]:
         if not opening:
             return list(messages)
-        last = messages[-1]
-        return [*messages[:-1], {**last, "content": f"{last['content']}{self.break_special_tokens(opening)}"}]
+        last_message = messages[-1]
+        content = f"{last_message['content']}{self.break_special_tokens(opening)}"
+        return [*messages[:-1], {**last_message, "content": content}]
 
     def break_special_tokens(self, text: str) -> str:
         """Break special tokens in untrusted text, so that it can't end or begin a message."""
@@ -196,27 +199,28 @@ class Chat:
 
 @contextlib.contextmanager
 def without_call_parsing(tokenizer: Any) -> Iterator[None]:
-    """Make TRL decode each completion as one string. Its parser would treat several turns as one, and may raise."""
-    readers = {name: value for name in _READERS if (value := getattr(tokenizer, name, None)) is not None}
-    for name in readers:
+    """Make TRL decode each completion as one string while the context is open. TRL's parser would treat several turns
+    as one, and may raise."""
+    parsers = {name: value for name in _PARSER_ATTRIBUTES if (value := getattr(tokenizer, name, None)) is not None}
+    for name in parsers:
         setattr(tokenizer, name, None)
     try:
         yield
     finally:
-        for name, value in readers.items():
+        for name, value in parsers.items():
             setattr(tokenizer, name, value)
 
 
 def _opening_of(tokenizer: Any) -> re.Pattern[str] | None:
-    """Return a pattern of the beginning of a call, derived from how the tokenizer parses calls; None if unknown."""
-    template, schema = (getattr(tokenizer, name, None) or {} for name in _READERS)
+    """Return a pattern of the beginning of a call, derived from how the tokenizer parses calls, or None if unknown."""
+    template, schema = (getattr(tokenizer, name, None) or {} for name in _PARSER_ATTRIBUTES)
     calls = template.get("fields", {}).get("tool_calls", {})
     if "open" in calls:
         return re.compile(re.escape(calls["open"]))
     pattern = calls.get("open_pattern") or schema.get("properties", {}).get("tool_calls", {}).get("x-regex-iterator")
     if not isinstance(pattern, str):
         return None
-    tag = _TAG_FIRST.match(pattern.replace("\\|", "|"))
+    tag = _LEADING_TAG.match(pattern.replace("\\|", "|"))
     return re.compile(re.escape(tag[1]) if tag else pattern)
 
 
@@ -245,38 +249,42 @@ def _plain_call(call: Any) -> Message | None:
 def _check_tools(tokenizer: Any) -> None:
     if not supports_tool_calling(tokenizer):
         raise SpecError(f"The chat template can't render tools and their results. {_alternatives(tokenizer)}")
-    if any(getattr(tokenizer, name, None) is not None for name in _READERS):
+    if any(getattr(tokenizer, name, None) is not None for name in _PARSER_ATTRIBUTES):
         return
     try:
         add_response_schema(tokenizer)
     except ValueError:
         if not _writes_calls_in_tags(tokenizer):
-            why = "TRL doesn't know the model's chat template, so it can't parse the model's tool calls."
-            raise SpecError(f"{why} {_alternatives(tokenizer)}") from None
+            reason = "TRL doesn't know the model's chat template, so it can't parse the model's tool calls."
+            raise SpecError(f"{reason} {_alternatives(tokenizer)}") from None
         tokenizer.response_template = CALLS_IN_TAGS
 
 
 def _alternatives(tokenizer: Any) -> str:
-    """Return a sentence with TRL's templates that can render tools with this tokenizer, starting with those whose
-    special tokens it has."""
+    """Return a sentence that lists TRL's templates that can render tools with this tokenizer, starting with those whose
+    special tokens the tokenizer has."""
     own_template = tokenizer.chat_template
-    fitting: list[str] = []
-    unfitting: list[str] = []
+    preferred_names: list[str] = []
+    other_names: list[str] = []
     try:
         for name in template_names():
-            tokenizer.chat_template = text = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
+            tokenizer.chat_template = text = (_TEMPLATES_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
             try:
                 is_usable = supports_tool_calling(tokenizer)
             except Exception:  # a template for another kind of tokenizer may raise anything
                 is_usable = False
             if is_usable:
-                marks = set(re.findall(r"<\|[a-z_]+\|>", text))
-                fits = marks and all(len(tokenizer(mark, add_special_tokens=False)["input_ids"]) == 1 for mark in marks)
-                (fitting if fits else unfitting).append(name)
+                special_tokens = set(re.findall(r"<\|[a-z_]+\|>", text))
+                has_all_tokens = special_tokens and all(
+                    len(tokenizer(token, add_special_tokens=False)["input_ids"]) == 1 for token in special_tokens
+                )
+                (preferred_names if has_all_tokens else other_names).append(name)
     finally:
         tokenizer.chat_template = own_template
-    first_choices = f"with special tokens that the tokenizer has: {', '.join(fitting)}; others: " if fitting else ""
-    return f"Choose one of TRL's templates instead ({first_choices}{', '.join(unfitting)}), or another model."
+    first_choices = (
+        f"with special tokens that the tokenizer has: {', '.join(preferred_names)}; others: " if preferred_names else ""
+    )
+    return f"Choose one of TRL's templates instead ({first_choices}{', '.join(other_names)}), or another model."
 
 
 def _writes_calls_in_tags(tokenizer: Any) -> bool:

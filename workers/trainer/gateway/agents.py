@@ -8,7 +8,7 @@ from workers.contract.run import gateway
 from workers.contract.run.episodes import EpisodeEnd
 from workers.trainer.activity import RankActivity
 from workers.trainer.episodes.episode import Episode
-from workers.trainer.episodes.rollout import EVALUATED
+from workers.trainer.episodes.rollout import EVALUATION_STEP
 from workers.trainer.gateway.branches import episode
 from workers.trainer.gateway.endpoint import AgentEndpoint
 from workers.trainer.gateway.engine import MainThread, PolicyEngine
@@ -28,10 +28,10 @@ class AgentRollouts(GatewayRollouts):
         endpoint = self._endpoint
         assert endpoint is not None  # noqa: S101  # checked by the caller
         manager = endpoint.manager
-        tasks = [AgentTask(self._rows[row], prompt, self._step == EVALUATED) for row, prompt in members]
+        tasks = [AgentTask(self._rows[row], prompt, self._step == EVALUATION_STEP) for row, prompt in members]
         endpoint.latencies.clear()
         endpoint.run(manager.begin(tasks))
-        waited = self._wait(
+        waited_s = self._wait(
             trainer, manager.done.is_set, lambda began: _live_metrics(manager, began), manager.done.wait
         )
         if not manager.done.is_set():
@@ -42,7 +42,7 @@ class AgentRollouts(GatewayRollouts):
         ages = [self._engine.version - min(branch.versions) for branch in branches if branch and branch.versions]
         return [self._episode(session) for session in sessions], {
             **request_metrics(endpoint.latencies),
-            gateway.WAITING: waited,
+            gateway.WAITING: waited_s,
             gateway.GONE: float(manager.gone),
             gateway.DROPPED: float(sum(session.branches.dropped for session in sessions)),
             gateway.STALENESS: fmean(ages) if ages else 0.0,
@@ -63,5 +63,5 @@ class AgentRollouts(GatewayRollouts):
 
 
 def _live_metrics(manager: SessionManager, since: float) -> dict[str, float]:
-    waits = wait_metrics(since, manager.heard_at, active=bool(manager.open_sessions))
+    waits = wait_metrics(since, manager.heard_at, is_active=bool(manager.open_sessions))
     return {gateway.SESSIONS_OPEN: float(manager.open_sessions), **waits}

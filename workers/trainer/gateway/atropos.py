@@ -43,10 +43,10 @@ class AtroposRollouts(GatewayRollouts):
             batch.extend(api.batch() or ())
             return bool(batch)
 
-        def live(began: float) -> dict[str, float]:
-            return wait_metrics(began, inference.heard_at, active=bool(inference.active))
+        def live_metrics(began: float) -> dict[str, float]:
+            return wait_metrics(began, inference.heard_at, is_active=bool(inference.active))
 
-        waited = self._wait(trainer, fetch_batch, live, time.sleep)
+        waited_s = self._wait(trainer, fetch_batch, live_metrics, time.sleep)
         if not batch:
             return None
         episodes, versions = episodes_of(
@@ -61,7 +61,7 @@ class AtroposRollouts(GatewayRollouts):
                 episode.logprobs = []
         latencies, inference.latencies = inference.latencies, []
         staleness = _staleness(versions, self._engine.version)
-        return episodes, {**request_metrics(latencies), gateway.WAITING: waited, **staleness}
+        return episodes, {**request_metrics(latencies), gateway.WAITING: waited_s, **staleness}
 
     def _register(self, api: RunApi, trainer: Any, size: int) -> None:
         api.register(

@@ -34,7 +34,6 @@ class Branch:
     logprobs: tuple[float | None, ...] = ()
     turns: tuple[ModelTurn, ...] = ()
     versions: frozenset[int] = frozenset()
-    """Versions of the policies that generated it."""
     full: bool = False
     """True if the last response was truncated at its token limit."""
     has_logprobs: bool = True
@@ -59,17 +58,17 @@ class Branch:
         ids: Sequence[int],
         logprobs: Sequence[float | None] | None,
         message: Message,
-        sent: Message,
+        client_message: Message,
         *,
         version: int,
         full: bool,
     ) -> "Branch":
-        """Return a copy with the model's response. `sent`: its message as the client will send it back."""
+        """Return a copy with the model's response. `client_message`: its message as the client will send it back."""
         start = len(self.ids)
         turn = ModelTurn(start, start + len(ids), {**message, "tokens": len(ids)})
         return replace(
             self,
-            messages=(*self.messages, normalise(sent)),
+            messages=(*self.messages, normalise(client_message)),
             ids=(*self.ids, *ids),
             own=(*self.own, *[1] * len(ids)),
             logprobs=(*self.logprobs, *(logprobs if logprobs is not None else [0.0] * len(ids))),
@@ -86,17 +85,19 @@ class Branches:
     leaves: set[int] = field(default_factory=set)
     """Indexes of branches that no other branch continues."""
 
-    def chat(self, chat: "Chat", messages: Sequence[Message], tools: str, ends: frozenset[int]) -> tuple[Branch, int]:
+    def chat(
+        self, chat: "Chat", messages: Sequence[Message], tools: str, end_tokens: frozenset[int]
+    ) -> tuple[Branch, int]:
         """Return the branch of a chat request before the response, and the number of the one it continues, or -1."""
         plain_messages = tuple(normalise(message) for message in messages)
         number = self._continued(lambda branch: branch.tools == tools and _begins(plain_messages, branch.messages))
         if number >= 0:
             before = self.all[number]
-            new = [_with_name(message, before.messages) for message in plain_messages[len(before.messages) :]]
-            suffix = _suffix(chat, new, ended=bool(before.ids) and before.ids[-1] in ends)
+            new_messages = [_with_name(message, before.messages) for message in plain_messages[len(before.messages) :]]
+            suffix = _suffix(chat, new_messages, ended=bool(before.ids) and before.ids[-1] in end_tokens)
             if suffix:
-                chat.count(new, len(suffix))
-                return replace(before.with_suffix(suffix, new), messages=plain_messages), number
+                chat.count(new_messages, len(suffix))
+                return replace(before.with_suffix(suffix, new_messages), messages=plain_messages), number
         named_messages = [_with_name(message, plain_messages) for message in plain_messages]
         ids = tuple(chat.prompt_ids(named_messages))
         return Branch(plain_messages, tuple(named_messages), tools, ids), -1
@@ -123,12 +124,12 @@ class Branches:
 
     @property
     def dropped(self) -> int:
-        """The number of branches that aren't trained on."""
+        """Number of branches that aren't trained on."""
         return max(len(self.leaves) - 1, 0)
 
-    def _continued(self, fits: Callable[[Branch], bool]) -> int:
-        fitting = [number for number, branch in enumerate(self.all) if fits(branch)]
-        return max(fitting, key=lambda number: len(self.all[number].ids), default=-1)
+    def _continued(self, matches: Callable[[Branch], bool]) -> int:
+        candidates = [number for number, branch in enumerate(self.all) if matches(branch)]
+        return max(candidates, key=lambda number: len(self.all[number].ids), default=-1)
 
 
 def episode(
@@ -183,12 +184,12 @@ def _without_ids(items: Sequence[Any]) -> list[Any]:
     return [{k: v for k, v in item.items() if k != "ids"} if isinstance(item, dict) else item for item in items]
 
 
-def _suffix(chat: "Chat", new: Sequence[Message], *, ended: bool) -> list[int]:
+def _suffix(chat: "Chat", new_messages: Sequence[Message], *, ended: bool) -> list[int]:
     """Tokenize new messages after a branch; return [] if the branch's tokens would change."""
-    if any(message["role"] == "assistant" for message in new):
+    if any(message["role"] == "assistant" for message in new_messages):
         return []
     try:
-        return chat.answer_ids(new, ended=ended)
+        return chat.answer_ids(new_messages, ended=ended)
     except SpecError:
         return []
 

@@ -70,8 +70,8 @@ class AgentEndpoint(KeyedEndpoint):
         return web.json_response({**self._task_body(session.task), **address})
 
     def _task_body(self, task: AgentTask) -> dict[str, Any]:
-        hidden = {"prompt", "row"} if self._shows_answer else {"prompt", "row", "answer", "test_cases"}
-        metadata = {name: value for name, value in task.row.items() if name not in hidden}
+        hidden_columns = {"prompt", "row"} if self._shows_answer else {"prompt", "row", "answer", "test_cases"}
+        metadata = {name: value for name, value in task.row.items() if name not in hidden_columns}
         prompt = {"prompt" if isinstance(task.prompt, str) else "messages": task.prompt}
         return {
             **prompt,

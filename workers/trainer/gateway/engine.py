@@ -13,7 +13,6 @@ from workers.trainer.keyed_endpoint import HttpRefusal
 from workers.trainer.rollouts.vllm_client import WITH_TOKEN_IDS, ServerError, finite_logprobs
 
 GATHER_S = 0.02
-"""Seconds for which a batch waits for more requests."""
 MAX_AT_ONCE = 256
 
 
@@ -106,7 +105,7 @@ class MainThread:
     async def close(self) -> None: ...
 
     def wake(self) -> None:
-        """Make `batch` return immediately."""
+        """Let a waiting `batch` return immediately."""
         self._requests.put(None)
 
     def batch(self, seconds: float) -> list[tuple[TurnRequest, asyncio.Future[PolicyTurn]]]:

@@ -63,7 +63,7 @@ class InferenceApi:
         document = await body_of(request)
         if document.get("prompt_logprobs"):
             raise HttpRefusal(400, "This endpoint doesn't return log-probabilities of prompts.")
-        ids = self._prompt(document.get("prompt"))
+        ids = await self._conversing.aside(self._prompt, document.get("prompt"))
         limit = count_in(document, "max_tokens", self._conversing.longest)
         count = min(count_in(document, "n", 1), MAX_COMPLETIONS)
         await self._when_allowed()
@@ -77,7 +77,7 @@ class InferenceApi:
         self.latencies.append(time.perf_counter() - began)
         return web.json_response(
             {
-                "text": [self._conversing.decode(turn.ids) for turn in turns],
+                "text": [await self._conversing.aside(self._conversing.decode, turn.ids) for turn in turns],
                 "finish_reasons": ["stop" if self._conversing.has_ended(turn.ids) else "length" for turn in turns],
                 "logprobs": [_logprobs(turn) for turn in turns],
                 "token_ids": [turn.ids for turn in turns],
@@ -86,15 +86,13 @@ class InferenceApi:
         )
 
     def _prompt(self, prompt: Any) -> list[int]:
-        ids = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else prompt
-        if isinstance(ids, str) and ids:
-            return self._conversing.prompt_ids(ids)
-        if not isinstance(ids, list) or not are_tokens(ids):
+        ids: Any = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else prompt
+        if not (isinstance(ids, str) and ids) and not are_tokens(ids):
             raise HttpRefusal(400, 'prompt must be {"prompt_token_ids": [...]} or a string.')
-        return ids
+        return self._conversing.text_ids(ids)
 
     async def _when_allowed(self) -> None:
-        """Wait while the limit of requests is reached; none is refused."""
+        """Wait until the request limit admits another request; requests are delayed, never refused."""
         while self._requests:
             now = time.monotonic()
             while self._recent and now - self._recent[0] >= self._interval_s:
@@ -115,11 +113,13 @@ class InferenceApi:
         query = read_agent_request({**document, "n": 1}, chat=chat)
         await self._when_allowed()
         sessions = [AgentSession(f"n{number}", AgentTask({}, ""), 0.0) for number in range(count)]
-        parts = await asyncio.gather(*(self._conversing.respond(query, session, self._engine) for session in sessions))
-        choices = [{**part["choices"][0], "index": number} for number, part in enumerate(parts)]
-        usage = parts[0]["usage"]
-        tokens = sum(part["usage"]["completion_tokens"] for part in parts)
-        response = {**parts[0], "choices": choices, "usage": usage_of(usage["prompt_tokens"], tokens)}
+        responses = await asyncio.gather(
+            *(self._conversing.respond(query, session, self._engine) for session in sessions)
+        )
+        choices = [{**part["choices"][0], "index": number} for number, part in enumerate(responses)]
+        usage = responses[0]["usage"]
+        tokens = sum(part["usage"]["completion_tokens"] for part in responses)
+        response = {**responses[0], "choices": choices, "usage": usage_of(usage["prompt_tokens"], tokens)}
         return web.json_response(response, headers=query.headers)
 
 

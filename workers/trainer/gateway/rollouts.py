@@ -18,7 +18,6 @@ from workers.trainer.gateway.endpoint import AgentEndpoint
 from workers.trainer.gateway.engine import MainThread, PolicyEngine
 
 Collected = tuple[list[Episode], dict[str, float]]
-"""Episodes of all ranks, and metrics of the step."""
 
 
 class GatewayRollouts(Source):
@@ -36,12 +35,12 @@ class GatewayRollouts(Source):
         self._engine: PolicyEngine = MainThread()
         self._activity: RankActivity | None = None
 
-    def bound(self, context: int | None) -> None:
-        super().bound(context)
+    def limit_context(self, context: int | None) -> None:
+        super().limit_context(context)
         self._conversing.context = self.context
 
     def open(self, endpoint: AgentEndpoint | None, engine: PolicyEngine, activity: RankActivity) -> None:
-        """Set the engine to use. `endpoint`: None on ranks other than 0."""
+        """Set the endpoint (None on ranks other than 0), engine and activity record to use."""
         self._endpoint, self._engine, self._activity = endpoint, engine, activity
 
     def close(self) -> None:
@@ -58,7 +57,7 @@ class GatewayRollouts(Source):
         if self._endpoint is not None:
             collected = [self._collect(members, trainer)]
         elif isinstance(self._engine, MainThread):
-            while must_generate(trainer, True):
+            while broadcast_decision(trainer, True):
                 generation.generate(trainer, [])
         if ranks > 1:
             broadcast_object_list(collected, from_process=0)
@@ -78,35 +77,36 @@ class GatewayRollouts(Source):
     def _wait(
         self,
         trainer: Any,
-        finished: Callable[[], bool],
-        live: Callable[[float], dict[str, float]],
+        is_finished: Callable[[], bool],
+        live_metrics: Callable[[float], dict[str, float]],
         pause: Callable[[float], object],
     ) -> float:
-        """Generate for the programs until `finished` or a stop; return the seconds spent waiting for them. `live`:
-        returns metrics during the wait, given when it began. `pause`: waits for at most the given seconds."""
+        """Generate for the programs until `is_finished` or a stop; return the seconds spent waiting for them.
+        `live_metrics`: takes the time at which the wait began, and returns metrics during it. `pause`: waits for at
+        most the given seconds."""
         assert self._activity is not None  # noqa: S101  # `open` has set it
-        began, generating = time.monotonic(), 0.0
-        with self._activity.waiting(lambda: live(began)) as beat:
-            while not finished() and not self._stop.exists():
+        began, generation_s = time.monotonic(), 0.0
+        with self._activity.waiting(lambda: live_metrics(began)) as beat:
+            while not is_finished() and not self._stop.exists():
                 beat()
                 if not isinstance(self._engine, MainThread):
                     pause(self.poll_s)
                 elif batch := self._engine.batch(self.poll_s):
-                    started = time.monotonic()
-                    must_generate(trainer, True)
+                    started_at = time.monotonic()
+                    broadcast_decision(trainer, True)
                     self._engine.generate(trainer, batch)
-                    generating += time.monotonic() - started
+                    generation_s += time.monotonic() - started_at
                 if self._engine.failure is not None:
                     raise self._engine.failure
         if isinstance(self._engine, MainThread):
-            must_generate(trainer, False)
-        return max(time.monotonic() - began - generating, 0.0)
+            broadcast_decision(trainer, False)
+        return max(time.monotonic() - began - generation_s, 0.0)
 
 
-def wait_metrics(since: float, heard_at: float, *, active: bool) -> dict[str, float]:
-    """Return the metrics of how long the trainer has been waiting, and for how long it has received nothing."""
+def wait_metrics(since: float, heard_at: float, *, is_active: bool) -> dict[str, float]:
+    """Return metrics of how long the trainer has been waiting, and how long ago it last received anything."""
     now = time.monotonic()
-    return {gateway.WAITS: now - since, gateway.QUIET: 0.0 if active else now - max(heard_at, since)}
+    return {gateway.WAITS: now - since, gateway.QUIET: 0.0 if is_active else now - max(heard_at, since)}
 
 
 def request_metrics(latencies: Sequence[float]) -> dict[str, float]:
@@ -114,8 +114,8 @@ def request_metrics(latencies: Sequence[float]) -> dict[str, float]:
     return {gateway.REQUESTS: float(len(latencies)), gateway.LATENCY_P95: p95}
 
 
-def must_generate(trainer: Any, decision: bool) -> bool:
-    """Send all ranks rank 0's decision on whether they generate once more, and return it; other ranks' own `decision`
+def broadcast_decision(trainer: Any, decision: bool) -> bool:
+    """Broadcast rank 0's decision on whether all ranks generate once more, and return it. The `decision` of other ranks
     is ignored."""
     if trainer.accelerator.num_processes == 1:
         return decision

@@ -52,7 +52,7 @@ class RunApi:
         self.batch()
 
     def batch(self) -> list[Group] | None:
-        """Fetch and return the next batch; None if none is complete yet."""
+        """Fetch and return the next batch, or None if none is complete yet."""
         return self._send("GET", "/batch").get("batch") or None
 
     def close(self) -> None:

@@ -10,13 +10,13 @@ from workers.trainer.configuration.spec import SpecError
 from workers.trainer.episodes.episode import Episode, ModelTurn
 from workers.trainer.gateway.conversing import Conversing
 
-NOT_TRAINED = -100
+UNTRAINED_TOKEN_MASK = -100
 _MAX_STAMPS = 200_000
 
 
 @dataclass
 class Stamps:
-    """Map of token sequence -> version of the policy that generated it, which Atropos' groups lack."""
+    """Map from token sequences to the policy versions that generated them, which Atropos' groups lack."""
 
     versions: OrderedDict[int, int] = field(default_factory=OrderedDict)
 
@@ -57,9 +57,10 @@ def _episode(group: Mapping[str, Any], index: int, row: Mapping[str, Any], conve
     tokens, mask = group["tokens"][index], group["masks"][index]
     if len(tokens) != len(mask) or not tokens:
         raise SpecError(f"Atropos sent {len(tokens)} tokens with a mask of {len(mask)}.")
-    start = next((position for position, value in enumerate(mask) if value != NOT_TRAINED), len(mask))
+    conversing.check_tokens(tokens)
+    start = next((position for position, value in enumerate(mask) if value != UNTRAINED_TOKEN_MASK), len(mask))
     start = max(start, 1)  # a completion needs something before it
-    ids, own = list(tokens[start:]), [int(value != NOT_TRAINED) for value in mask[start:]]
+    ids, own = list(tokens[start:]), [int(value != UNTRAINED_TOKEN_MASK) for value in mask[start:]]
     if not ids:
         ids, own = [conversing.filler], [0]
     prompt = [{"role": "user", "content": conversing.decode(tokens[:start])}]
@@ -73,8 +74,8 @@ def _episode(group: Mapping[str, Any], index: int, row: Mapping[str, Any], conve
 
 
 def _logprobs(group: Mapping[str, Any], index: int, start: int, own: Sequence[int]) -> list[float | None]:
-    """Return the log-probabilities of the completion's tokens; [] if the environment sends none. Atropos writes 1.0 for
-    tokens that weren't sampled."""
+    """Return the log-probabilities of the completion's tokens, or [] if the environment sends none. Atropos writes 1.0
+    for tokens that weren't sampled."""
     logprobs = group.get("inference_logprobs")
     if not logprobs:
         return []

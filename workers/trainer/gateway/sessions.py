@@ -6,7 +6,6 @@ score.
 """
 
 import asyncio
-import math
 import secrets
 import threading
 import time
@@ -15,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from workers.contract.reports.metric_names import is_finite
 from workers.trainer.gateway.branches import Branches
 from workers.trainer.keyed_endpoint import HttpRefusal
 
 MAX_TRIES = 2
-"""Maximum number of times that a task is handed out."""
 _MAX_ENDED = 20_000
 """Maximum number of ended sessions whose end can still be explained."""
 
@@ -32,7 +31,7 @@ class AgentTask:
     """True if the task belongs to an evaluation, which isn't trained on."""
     handed_out: int = 0
     session: "AgentSession | None" = None
-    """Session that is used, set once it has ended or the last agent is lost."""
+    """Session whose completion is used, set once it has ended or the last agent is lost."""
 
 
 @dataclass
@@ -87,7 +86,8 @@ class SessionManager:
     # --- the agents' side -----------------------------------------------------------------------------------------
 
     async def open_session(self, wait_s: float) -> AgentSession | None:
-        """Open and return a session on the next task; None if there is none within `wait_s`. Raises HttpRefusal."""
+        """Open and return a session on the next task, or None if there is none within `wait_s`. Raises HttpRefusal if
+        the run has ended."""
         try:
             async with self._changed:
                 await asyncio.wait_for(self._changed.wait_for(lambda: self._waiting or self._closed), wait_s)
@@ -117,13 +117,13 @@ class SessionManager:
         if (session := self._open.get(session_id)) is not None:
             self.heard_at = time.monotonic()
             return session
-        if (why := self._ended.get(session_id)) is not None:
-            raise HttpRefusal(why.status, why.text)
+        if (refusal := self._ended.get(session_id)) is not None:
+            raise HttpRefusal(refusal.status, refusal.text)
         raise HttpRefusal(404, f"There is no session {session_id[:64]!r}. Request a task first: POST /v1/sessions.")
 
     def score(self, session_id: str, reward: object) -> AgentSession:
         session = self.find(session_id)
-        if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+        if not isinstance(reward, int | float) or not is_finite(reward):
             raise HttpRefusal(400, 'The reward must be a finite number: {"reward": 1.0}.')
         if session.reward is not None:
             raise HttpRefusal(409, f"The session already has a reward, {session.reward:g}, which can't be changed.")
@@ -157,12 +157,12 @@ class SessionManager:
         async with self._changed:
             self._changed.notify_all()
 
-    def _drop(self, session: AgentSession, why: HttpRefusal) -> None:
+    def _drop(self, session: AgentSession, refusal: HttpRefusal) -> None:
         self._open.pop(session.id, None)
         session.seconds = time.monotonic() - session.began
         if session.timer is not None:
             session.timer.cancel()
-        self._ended[session.id] = why
+        self._ended[session.id] = refusal
         while len(self._ended) > _MAX_ENDED:
             self._ended.popitem(last=False)
 

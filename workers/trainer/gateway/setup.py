@@ -11,6 +11,7 @@ from workers.contract.run.episodes import GatewaySpec
 from workers.contract.run.jobs import LOOPBACK
 from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.stack import commands
+from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.contract.wire.names import FileName
 from workers.trainer.activity import RankActivity
 from workers.trainer.configuration.spec import SpecError
@@ -27,12 +28,12 @@ from workers.trainer.gateway.sessions import SessionManager
 from workers.trainer.rollouts.adapter_generation import sampling_parameters
 
 ALL_INTERFACES = "0.0.0.0"  # noqa: S104  # only if the run requests it, and every request needs a key
-GIVEN_REWARD = "environment_reward"
+ENVIRONMENT_REWARD = "environment_reward"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySetup(setup.Setup):
-    """Parts of a trainer whose episodes are driven by other programs."""
+    """Parts of a trainer whose episodes are driven by external programs."""
 
     rollouts: AgentRollouts | AtroposRollouts
     spec: AttemptSpec
@@ -74,7 +75,8 @@ class GatewaySetup(setup.Setup):
 
 
 def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict[str, Any]) -> GatewaySetup | None:
-    """Prepare the gateway; return None for runs without one. Raises SpecError."""
+    """Prepare the gateway; return None for runs without one. Raises SpecError if the settings, the tokenizer or its
+    chat template can't be used."""
     episodes = spec.run.episodes
     if episodes is None or episodes.gateway is None:
         return None
@@ -85,7 +87,7 @@ def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict
         chat_tokenizer,
         episodes.chat_template,
         chat_arguments,
-        longest=int(spec.run.grpo.get("max_completion_length", 256)),
+        max_tokens=int(spec.run.grpo.get("max_completion_length") or TRL_DEFAULTS["max_completion_length"]),
         count_outputs=episodes.limits.count_outputs,
     )
     conversing.model = spec.run.name
@@ -109,16 +111,16 @@ def _check(spec: AttemptSpec, settings: GatewaySpec) -> None:
         raise SpecError(f"The kind of a gateway must be one of {', '.join(gateway.KINDS)}, not {settings.kind!r}.")
     if not settings.session_s > 0:
         raise SpecError(f"session_s must be greater than 0, not {settings.session_s:g}.")
-    needed = gateway.ports_of(spec.run.episodes)
-    if len(spec.placement.ports) < needed + sum(server.own for server in servers_of(spec)):
-        raise SpecError(f"The gateway needs {needed} ports, but the placement has too few.")
+    needed_ports = gateway.ports_of(spec.run.episodes)
+    if len(spec.placement.ports) < needed_ports + sum(server.own for server in servers_of(spec)):
+        raise SpecError(f"The gateway needs {needed_ports} ports, but the placement has too few.")
     if settings.kind != gateway.ATROPOS:
         return
-    unusable = [reward.name for reward in spec.run.every_reward if reward.function != GIVEN_REWARD]
-    if unusable:
+    other_rewards = [reward.name for reward in spec.run.every_reward if reward.function != ENVIRONMENT_REWARD]
+    if other_rewards:
         raise SpecError(
-            f"Atropos' environments bring their own tasks and scores, so {', '.join(unusable)} can't score them: use "
-            f"the reward {GIVEN_REWARD!r} alone."
+            f"Atropos' environments bring their own tasks and scores, so {', '.join(other_rewards)} can't score them: "
+            f"use the reward {ENVIRONMENT_REWARD!r} alone."
         )
     if spec.run.grpo.get("eval_strategy", "no") != "no":
         raise SpecError("Atropos' environments run their own evaluations, so a run with Atropos can't have any.")
@@ -134,8 +136,8 @@ def _engine(spec: AttemptSpec, trainer: Any) -> PolicyEngine:
         models = [(client.address, lambda client=client: client.model) for client in clients]
         sampling = generation.sampling(1)
     else:
-        own = generation.model.name_or_path
-        names = [commands.served_name(spec, server) if server.own else own for server in servers]
+        own_name = generation.model.name_or_path
+        names = [commands.served_name(spec, server) if server.own else own_name for server in servers]
         models = [(server.address, lambda name=name: name) for server, name in zip(servers, names, strict=True)]
         sampling = sampling_parameters(vars(generation))
     return PolicyServers(models, sampling, seconds=settings.request_timeout_s if settings else 600.0)

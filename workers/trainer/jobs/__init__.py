@@ -21,10 +21,9 @@ from workers.trainer.configuration.spec import SpecError, path_of
 from workers.trainer.recording.metrics import LineFile
 
 ADAPTER_CONFIG = "adapter_config.json"
-MIN_FREE = 256 << 20
-"""Number of bytes that a job leaves free on the disk."""
+MIN_FREE_BYTES = 256 << 20
 PROGRESS_EVERY_S = 0.5
-NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
+DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _KINDS: dict[str, tuple[str, type | None]] = {
     jobs.MERGE: ("merging", jobs.MergeSettings),
     jobs.ARCHIVE: ("archiving", jobs.ArchiveSettings),
@@ -34,10 +33,9 @@ _KINDS: dict[str, tuple[str, type | None]] = {
     jobs.SERVE: ("serving", jobs.ServeSettings),
     jobs.WARM: ("warming", None),
 }
-"""Kind of job -> its module and the type of its settings."""
 
 
-class Stopped(Exception):
+class JobStopped(Exception):
     """Raised by a job that was stopped, once it has undone its work."""
 
 
@@ -69,14 +67,14 @@ class ModelJob:
 
     @property
     def tokenizer(self) -> str:
-        """The checkpoint's folder if it has a tokenizer, with the chat template used in training; otherwise the
-        base."""
+        """The checkpoint's folder if it contains a tokenizer, whose chat template training used; otherwise the base's
+        folder or hub id."""
         has_tokenizer = (self.checkpoint / "tokenizer_config.json").is_file()
         return str(self.checkpoint) if has_tokenizer else self.base
 
     def check_room(self, size: float, title: str) -> None:
-        """Check that the job's disk has `size` bytes free for a file. Raises SpecError."""
-        needed, free_bytes = size + MIN_FREE, shutil.disk_usage(self.folder).free
+        """Raise SpecError unless the job's disk has `size` bytes free for a file, which messages call `title`."""
+        needed, free_bytes = size + MIN_FREE_BYTES, shutil.disk_usage(self.folder).free
         if free_bytes < needed:
             raise SpecError(
                 f"{title} needs {needed / 1e9:.1f} GB in {self.folder}, but only {free_bytes / 1e9:.1f} GB are free. "
@@ -85,13 +83,13 @@ class ModelJob:
 
     @contextmanager
     def unfinished(self, title: str) -> Iterator[Path]:
-        """Yield the folder for unfinished files, which is deleted afterwards. Raises SpecError if they don't fit on the
+        """Yield a folder for unfinished files and delete it afterwards. Raises SpecError if the files don't fit on the
         disk."""
         folder = self.folder / FileName.UNFINISHED
         try:
             yield folder
         except Exception as error:
-            if isinstance(error, SpecError) or not NO_ROOM.search(str(error)):
+            if isinstance(error, SpecError) or not DISK_FULL.search(str(error)):
                 raise
             raise SpecError(self.no_room(title)) from error
         finally:
@@ -122,7 +120,7 @@ class ModelJob:
             self.metrics.log(min(count, self.total), {"job/done": float(count)})
 
     def result(self, text: str, **facts: Any) -> None:
-        """Report a result. `text`: a sentence for people. `facts`: data for pages."""
+        """Report a result. `text`: a sentence to display. `facts`: data for pages."""
         self.metrics.event(EventKind.RESULT, {"text": text, "facts": facts})
 
     @property
@@ -142,14 +140,14 @@ def run(job: ModelJob) -> None:
         raise SpecError(f"The job's settings can't be used: {error}.") from error
     try:
         importlib.import_module(f"workers.trainer.jobs.{name}").run(job, settings)
-    except Stopped:
+    except JobStopped:
         job.end("stopped")
     else:
         job.end()
 
 
 def megabytes(size: int) -> int:
-    """Convert bytes to megabytes, rounded up, the unit of progress of transfers."""
+    """Convert bytes to megabytes, rounded up; transfers report their progress in megabytes."""
     return -(-size // 10**6)
 
 

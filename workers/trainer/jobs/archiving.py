@@ -21,10 +21,10 @@ def run(job: ModelJob, settings: ArchiveSettings) -> None:
     job.stage("sending the archive")
     job.begin(megabytes(archive.size))
     (job.folder / FileName.ARCHIVE).touch()
-    while "sha256" not in (sent := job.document(FileName.ARCHIVE_SENT)):
-        if sent.get("refused"):
-            raise SpecError(sent["refused"])
-        job.progress(min(megabytes(sent.get("size", 0)), job.total - 1))
+    while "sha256" not in (transfer := job.document(FileName.ARCHIVE_SENT)):
+        if transfer.get("refused"):
+            raise SpecError(transfer["refused"])
+        job.progress(min(megabytes(transfer.get("size", 0)), job.total - 1))
         time.sleep(POLL_S)
     job.progress(job.total)
-    job.result("Ready to download.", size=archive.size, sha256=sent["sha256"])
+    job.result("Ready to download.", size=archive.size, sha256=transfer["sha256"])

@@ -27,7 +27,6 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     """Strings that end the answer and are not part of it."""
     tokens: tuple[int, ...] = ()
-    """Token ids of the prompt, instead of text."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,9 @@ class PromptScores:
     tokens: tuple[str, ...]
     logprobs: tuple[float | None, ...]
     top: tuple[dict[str, float] | None, ...]
-    """Most probable tokens at each position, and the prompt's own."""
+    """Log-probabilities of the most probable tokens at each position and of the prompt's own token."""
     extended: bool
-    """True if the last token is the model's continuation instead of the prompt's."""
+    """True if the last token is the model's continuation, not part of the prompt."""
 
 
 class ModelEngine(ABC):
@@ -54,7 +53,6 @@ class ModelEngine(ABC):
 
     name: str
     at_once: int
-    """Maximum number of answers generated concurrently."""
 
     def __init__(self, models: dict[str, Any], tokenizer: Any, context: int | None) -> None:
         self._models, self._tokenizer = models, tokenizer
@@ -66,10 +64,11 @@ class ModelEngine(ABC):
         self._slots = threading.Semaphore(self.at_once)
 
     @contextlib.contextmanager
-    def turn(self, ended: Callable[[], object]) -> Iterator[None]:
-        """Hold a slot, after waiting for a free one. Raises GenerationError if `ended` returns True first."""
+    def turn(self, has_ended: Callable[[], object]) -> Iterator[None]:
+        """Wait for a free slot, and hold it while the context is open. Raises GenerationError if `has_ended` returns
+        True before there is one."""
         while not self._slots.acquire(timeout=POLL_S):
-            if ended():
+            if has_ended():
                 raise GenerationError("The answer was cancelled before it began.")
         try:
             yield
@@ -78,34 +77,37 @@ class ModelEngine(ABC):
 
     @abstractmethod
     def answer(
-        self, request: GenerationRequest, send: Callable[[str], None], ended: Callable[[], bool]
+        self, request: GenerationRequest, send: Callable[[str], None], has_ended: Callable[[], bool]
     ) -> GenerationResult:
-        """Generate an answer, passing each piece of text to `send`; stop early once `ended` returns True. Raises
-        GenerationError."""
+        """Generate an answer, passing each piece of text to `send`; stop early once `has_ended` returns True. Raises
+        GenerationError if the prompt can't be used or the engine fails."""
 
     def answers(
-        self, requests: Sequence[GenerationRequest], ended: Callable[[], bool]
+        self, requests: Sequence[GenerationRequest], has_ended: Callable[[], bool]
     ) -> list[tuple[str, GenerationResult]]:
-        """Generate complete answers to prompts with the same model and sampling. Raises GenerationError."""
+        """Generate complete answers to prompts with the same model and sampling. Raises GenerationError when `answer`
+        does."""
         completions = []
         for request in requests:
             pieces: list[str] = []
-            result = self.answer(request, pieces.append, ended)
+            result = self.answer(request, pieces.append, has_ended)
             completions.append(("".join(pieces), result))
         return completions
 
-    def score(self, requests: Sequence[GenerationRequest], top: int, ended: Callable[[], bool]) -> list[PromptScores]:
-        """Score prompts with one model, each extended by one generated token if max_tokens is 1. Raises
-        GenerationError."""
+    def score(
+        self, requests: Sequence[GenerationRequest], top: int, has_ended: Callable[[], bool]
+    ) -> list[PromptScores]:
+        """Score prompts with one model, each extended by one generated token if max_tokens is 1. Raises GenerationError
+        if a prompt can't be used, the engine fails or the request is cancelled."""
         prompts = [self._ids(request) for request in requests]
         for ids in prompts:
             completion_limit(len(ids), self.context, 1)
         extend = any(request.sampling.max_tokens for request in requests)
-        return self._score(requests[0].ask.model, prompts, extend, top, ended)
+        return self._score(requests[0].ask.model, prompts, extend, top, has_ended)
 
     @abstractmethod
     def _score(
-        self, model: str, prompts: list[list[int]], extend: bool, top: int, ended: Callable[[], bool]
+        self, model: str, prompts: list[list[int]], extend: bool, top: int, has_ended: Callable[[], bool]
     ) -> list[PromptScores]: ...
 
     def _ids(self, request: GenerationRequest) -> list[int]:
@@ -155,14 +157,14 @@ def prompt_ids(tokenizer: Any, request: GenerationRequest) -> list[int]:
         return list(tokenizer(ask.plain)["input_ids"])
     if not tokenizer.chat_template and not ask.tools:
         return list(tokenizer("\n\n".join(str(message["content"]) for message in ask.messages))["input_ids"])
-    if ask.tools and (why := tool_calls.problem(str(tokenizer.chat_template))):
-        raise GenerationError(why)
+    if ask.tools and (reason := tool_calls.problem(str(tokenizer.chat_template))):
+        raise GenerationError(reason)
     messages, tools = [dict(message) for message in ask.messages], [dict(tool) for tool in ask.tools] or None
     try:
         text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # templates are the model's own code: Jinja's errors, and whatever they raise
-        why = " ".join(str(error).split())[:300]
-        raise GenerationError(f"The model's chat template rejects this chat: {why}") from error
+        reason = " ".join(str(error).split())[:300]
+        raise GenerationError(f"The model's chat template rejects this chat: {reason}") from error
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

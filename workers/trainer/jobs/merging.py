@@ -38,7 +38,7 @@ PROMPTS, TOKENS, AT_ONCE = 20, 64, 5
 ADAPTER = "adapter_model.safetensors"
 ORIGIN = "merged_from.json"
 """Name of the file in the merged model's folder with its origin and the comparison."""
-SHARD = "5GB"
+MAX_SHARD_SIZE = "5GB"
 
 
 def run(job: ModelJob, settings: MergeSettings) -> None:
@@ -71,7 +71,7 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
     dtype = str(merged.dtype).removeprefix("torch.")
     job.stage("saving")
     unfinished.mkdir(parents=True)
-    merged.save_pretrained(unfinished, max_shard_size=SHARD)
+    merged.save_pretrained(unfinished, max_shard_size=MAX_SHARD_SIZE)
     tokenizer.save_pretrained(unfinished)
     _copy_missing(unfinished, job.checkpoint, base)
     del model, merged
@@ -82,11 +82,11 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
     actual = _completions(reloaded, tokenizer, prompts, lambda count: job.progress(len(prompts) + count))
     comparison = compare(expected, actual)
     facts = {**comparison.facts, "dtype": dtype}
-    if comparison.equal < comparison.of:
+    if comparison.equal_prompts < comparison.prompts:
         sentence = f"The merge is refused: {comparison.sentence(dtype)}"
         job.result(sentence, **facts)
         raise SpecError(sentence)
-    _keep(job, unfinished, facts)
+    _move_to_checkpoint(job, unfinished, facts)
     job.result(f"Merged in {dtype}: {comparison.sentence(dtype)}", **facts)
 
 
@@ -94,27 +94,28 @@ def _merge(job: ModelJob, settings: MergeSettings, base: Path, unfinished: Path)
 class Comparison:
     """Comparison of the greedy tokens from base and adapter with those from the merged model."""
 
-    equal: int
-    """Number of prompts with equal tokens."""
-    of: int
-    """Number of prompts."""
+    equal_prompts: int
+    prompts: int
     tokens: int
-    first: tuple[int, int] | None
+    first_difference: tuple[int, int] | None
     """First difference as (prompt, token), both counted from 1."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        first = {"prompt": self.first[0], "token": self.first[1]} if self.first else None
-        return {"equal_tokens": self.equal, "of": self.of, "tokens": self.tokens, "first_difference": first}
+        first = dict(zip(("prompt", "token"), self.first_difference, strict=True)) if self.first_difference else None
+        counts = {"equal_tokens": self.equal_prompts, "of": self.prompts, "tokens": self.tokens}
+        return {**counts, "first_difference": first}
 
     def sentence(self, dtype: str) -> str:
-        if self.first is None:
-            return f"it generates the same greedy tokens as base and adapter for {self.of} of {self.of} prompts."
-        prompt, token = self.first
+        if self.first_difference is None:
+            return (
+                f"it generates the same greedy tokens as base and adapter for {self.prompts} of {self.prompts} prompts."
+            )
+        prompt, token = self.first_difference
         is_rounded = dtype != FLOAT32
         return (
-            f"the merged model generates the same greedy tokens as base and adapter for only {self.equal} of {self.of} "
-            f"prompts; the first difference is token {token} of prompt {prompt}. "
+            f"the merged model generates the same greedy tokens as base and adapter for only {self.equal_prompts} of "
+            f"{self.prompts} prompts; the first difference is token {token} of prompt {prompt}. "
             + (
                 f"The cause is rounding to {dtype}: merge in float32, or serve the adapter on its base."
                 if is_rounded
@@ -125,20 +126,21 @@ class Comparison:
 
 def compare(expected: Sequence[Sequence[int]], actual: Sequence[Sequence[int]]) -> Comparison:
     """Compare each prompt's tokens from base and adapter with those from the merged model."""
-    firsts = [
+    differences = [
         next((number for number, (a, b) in enumerate(zip_longest(*tokens), 1) if a != b), None)
         for tokens in zip(expected, actual, strict=True)
     ]
-    different = [(prompt, token) for prompt, token in enumerate(firsts, 1) if token is not None]
+    differing = [(prompt, token) for prompt, token in enumerate(differences, 1) if token is not None]
     total = sum(map(len, expected))
-    return Comparison(len(firsts) - len(different), len(firsts), total, different[0] if different else None)
+    return Comparison(len(differences) - len(differing), len(differences), total, differing[0] if differing else None)
 
 
 # --- before anything slow ----------------------------------------------------------------------------------------
 
 
 def _base_folder(job: ModelJob) -> Path:
-    """Return the base's folder, which may be in the hub's cache, after checking its files. Raises SpecError."""
+    """Return the base's folder, which may be in the hub's cache, after checking its files. Raises SpecError if it isn't
+    on this host or can't be merged."""
     revision = job.spec.run.model.revision
     try:
         config = cached_file(job.base, "config.json", revision=revision, local_files_only=True)
@@ -288,7 +290,7 @@ def _completions(
 # --- the end -----------------------------------------------------------------------------------------------------
 
 
-def _keep(job: ModelJob, unfinished: Path, facts: dict[str, Any]) -> None:
+def _move_to_checkpoint(job: ModelJob, unfinished: Path, facts: dict[str, Any]) -> None:
     """Move the merged model to its final folder atomically, and report it as a checkpoint."""
     run, step = job.spec.run, int(job.checkpoint.name.rpartition("-")[2])
     adapter = {"base": run.model.path, "revision": run.model.revision, "adapter": run.start_from, "step": step}

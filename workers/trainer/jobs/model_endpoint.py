@@ -101,7 +101,7 @@ class ModelEndpoint(KeyedEndpoint):
         stream = _EventStream(request)
         while (text := await pieces.get()) is not None:
             if text:
-                await stream.send(event(query.piece(text, first=not stream.begun)))
+                await stream.send(event(query.piece(text, is_first=not stream.begun)))
         try:
             result = await work
         except GenerationError as error:
@@ -111,7 +111,7 @@ class ModelEndpoint(KeyedEndpoint):
             return stream.response
         self._usage.count_request()
         if not stream.begun:
-            await stream.send(event(query.piece("", first=True)))
+            await stream.send(event(query.piece("", is_first=True)))
         for part in query.last_parts(result):
             await stream.send(event(part))
         await stream.send(END_OF_STREAM)

@@ -49,9 +49,10 @@ def follow(
 def interpreter(
     title: str, group: str, environment: str, variable: str, *, stage: Callable[[str], None] | None = None
 ) -> str:
-    """Return the Python that `variable` names, or that of our own environment, which is built when first used. `group`:
-    the environment's packages. `stage`: reports that it is built; with it, an existing environment is checked, too.
-    Raises SpecError."""
+    """Return the Python that `variable` names or, without it, that of our own environment, which is built on first use.
+    `group`: the environment's packages. `stage`: called with the stage when the environment is built; if given, an
+    existing environment is checked as well. Raises SpecError if there is no such program or the environment can't be
+    built."""
     own_python = SOURCE_ROOT / environment / "bin" / "python"
     python = os.environ.get(variable) or str(own_python)
     if Path(python) == own_python and (stage or not own_python.exists()):

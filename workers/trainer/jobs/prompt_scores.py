@@ -10,8 +10,7 @@ from workers.trainer.jobs.generation import MIN_LOGPROB, GenerationError, Prompt
 BATCH_TOKENS = 2048
 """Maximum number of tokens of one forward pass, with padding, unless one prompt has more; the limit exists because each
 token gets logits as wide as the vocabulary."""
-ROWS = 256
-"""Number of rows of logits that are converted to float32 at once."""
+LOGIT_ROWS_AT_ONCE = 256
 
 
 def score(
@@ -21,14 +20,14 @@ def score(
     extend: bool,
     top: int,
     text_of: Callable[[int], str],
-    ended: Callable[[], bool],
+    has_ended: Callable[[], bool],
 ) -> list[PromptScores]:
-    """Score prompts of token ids. Raises GenerationError once `ended` returns True. `extend`: whether to append the
+    """Score prompts of token ids. Raises GenerationError once `has_ended` returns True. `extend`: whether to append the
     model's next token. `top`: how many of the most probable tokens to return at each position. `text_of`: decodes a
     token."""
     scored: list[PromptScores] = []
     for batch in _batches(prompts):
-        if ended():
+        if has_ended():
             raise GenerationError("The request was cancelled.")
         longest = max(map(len, batch))
         rows = [[*ids, *[0] * (longest - len(ids))] for ids in batch]
@@ -59,8 +58,8 @@ def _score(ids: list[int], logits: Any, extend: bool, top: int, text_of: Callabl
     values: list[float | None] = [None]
     tops: list[dict[str, float] | None] = [None]
     names = [text_of(token) for token in ids]
-    for start in range(0, len(ids) - 1, ROWS):
-        targets = torch.tensor(ids[start + 1 : start + 1 + ROWS], device=logits.device)
+    for start in range(0, len(ids) - 1, LOGIT_ROWS_AT_ONCE):
+        targets = torch.tensor(ids[start + 1 : start + 1 + LOGIT_ROWS_AT_ONCE], device=logits.device)
         logprobs = logits[start : start + len(targets)].float().log_softmax(-1).clamp(min=MIN_LOGPROB)
         target_logprobs = logprobs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).tolist()
         most_probable = logprobs.topk(top)

@@ -21,7 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from workers.contract.run.jobs import PushSettings
 from workers.contract.wire.model_archive import CARD, WEIGHTS, model_files
 from workers.trainer.configuration.spec import SpecError
-from workers.trainer.jobs import ModelJob, Stopped, megabytes
+from workers.trainer.jobs import JobStopped, ModelJob, megabytes
 from workers.trainer.unavailable import caused_by, first_line, gigabytes
 
 MERGED_FROM = "merged_from.json"
@@ -36,7 +36,8 @@ ENTER_ANOTHER = "An admin can enter another token under Settings, Secrets, as HF
 
 
 def run(job: ModelJob, settings: PushSettings) -> None:
-    """Push the model. Raises SpecError, or Stopped after a stop, once the push has been undone."""
+    """Push the model. Raises SpecError if it can't be pushed, and JobStopped after a stop, once the push has been
+    undone."""
     paths = [path for path in model_files(job.checkpoint) if path.name != MERGED_FROM]
     if not any(path.suffix == WEIGHTS for path in paths):
         raise SpecError(f"{job.checkpoint.name} has no weights in safetensors format, so it can't be pushed.")
@@ -47,12 +48,12 @@ def run(job: ModelJob, settings: PushSettings) -> None:
         operations = [_operation(path, settings, upload, open_files) for path in paths]
         operations.append(CommitOperationAdd(CARD, settings.card.encode()))
         job.stage(f"contacting {api.endpoint}")
-        created = _find_or_create_repository(api, settings)
-        if created:
+        is_new = _find_or_create_repository(api, settings)
+        if is_new:
             job.result(
                 f"{settings.repository} was created on {api.endpoint} and is empty until the upload is complete."
             )
-        with _undone_on_failure(job, api, settings, created=created):
+        with _undo_on_failure(job, api, settings, is_new=is_new):
             commit = _commit(job, api, settings, operations, upload)
     url = f"{api.endpoint}/{settings.repository}"
     facts = {"url": url, "commit": commit.oid, "repository": settings.repository, "bytes": upload.size}
@@ -78,10 +79,11 @@ class Upload:
 
     def check_stop(self) -> None:
         if self._job.stop_requested:
-            raise Stopped
+            raise JobStopped
 
     def report_read(self, name: str, position: int) -> None:
-        """Report that a file was read up to `position`; parts that are sent again are counted once. Raises Stopped."""
+        """Report that a file was read up to `position`; parts sent again are counted once. Raises JobStopped if a stop
+        has been requested."""
         self.check_stop()
         if self.begun:
             with self._lock:
@@ -114,7 +116,8 @@ def _operation(path: Path, settings: PushSettings, upload: Upload, open_files: E
 
 
 def _without_this_host(path: Path, base: str) -> bytes | None:
-    """Return a JSON file's content with the base's name instead of a folder of this host; None if it has no folder."""
+    """Return a JSON file's content with the base's name instead of a folder of this host, or None if it has no
+    folder."""
     if path.suffix != ".json" or path.stat().st_size > MAX_JSON_BYTES:
         return None
     try:
@@ -132,7 +135,8 @@ def _without_this_host(path: Path, base: str) -> bytes | None:
 
 
 def _find_or_create_repository(api: HfApi, settings: PushSettings) -> bool:
-    """Find or create the repository; return whether it was created. Raises SpecError."""
+    """Find or create the repository; return whether it was created. Raises SpecError if the hub refuses or its token is
+    read-only."""
     account = _request(api, "", api.whoami)
     if (((account.get("auth") or {}).get("accessToken")) or {}).get("role") == "read":
         raise SpecError(f"The stored token of the hub is read-only, but a push needs write access. {ENTER_ANOTHER}")
@@ -144,11 +148,11 @@ def _find_or_create_repository(api: HfApi, settings: PushSettings) -> bool:
         _request(api, not_found, lambda: api.repo_info(settings.repository))
         return False
     create = partial(api.create_repo, settings.repository, private=settings.private, exist_ok=False)
-    _request(api, _not_created(api, settings, account), create)
+    _request(api, _creation_refusal(api, settings, account), create)
     return True
 
 
-def _not_created(api: HfApi, settings: PushSettings, account: dict[str, Any]) -> str:
+def _creation_refusal(api: HfApi, settings: PushSettings, account: dict[str, Any]) -> str:
     owner, name = settings.repository.split("/")[0], str(account.get("name"))
     namespaces = [name, *(str(org.get("name")) for org in account.get("orgs") or ())]
     if owner not in namespaces:
@@ -156,37 +160,37 @@ def _not_created(api: HfApi, settings: PushSettings, account: dict[str, Any]) ->
     return f"The token's account, {name}, may not create {settings.repository}: it needs write access there."
 
 
-def _request(api: HfApi, refused: str, request: Callable[[], Any]) -> Any:
-    """Send a request to the hub and return its result. `refused`: the message if it is refused or nothing is found.
-    Raises SpecError."""
+def _request(api: HfApi, refusal: str, request: Callable[[], Any]) -> Any:
+    """Send a request to the hub and return its result. Raises SpecError if it fails; `refusal` is the message if the
+    hub refuses the request or finds nothing."""
     try:
         return request()
     except HUB_ERRORS as error:
-        raise SpecError(_sentence(error, api, refused)) from error
+        raise SpecError(_error_message(error, api, refusal)) from error
 
 
-def _sentence(error: Exception, api: HfApi, refused: str = "") -> str:
+def _error_message(error: Exception, api: HfApi, refusal: str = "") -> str:
     hub = api.endpoint
     if not isinstance(error, HfHubHTTPError):
         if isinstance(error, httpx.TransportError):
-            why = first_line(error)
-            return f"{hub} can't be reached from this host, or closed the connection ({why}). Push again later."
+            reason = first_line(error)
+            return f"{hub} can't be reached from this host, or closed the connection ({reason}). Push again later."
         return f"The push failed: {' '.join(str(error).split())}"
-    status, message = error.response.status_code, error.server_message or first_line(error)
+    status, hub_message = error.response.status_code, error.server_message or first_line(error)
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
         return f"{hub} doesn't accept the stored token: it has expired or been revoked. {ENTER_ANOTHER}"
-    if refused and status == 409:
+    if refusal and status == 409:
         return (
             f"{hub} already has this repository: push again with “Add to the existing repository”, or choose "
-            f"another name. The hub says: {message}"
+            f"another name. The hub says: {hub_message}"
         )
-    if refused and status in (401, 403, 404):
-        return refused
+    if refusal and status in (401, 403, 404):
+        return refusal
     if status in (403, 404):
-        return f"{hub} doesn't let the token's account write there. The hub says: {message}"
+        return f"{hub} doesn't let the token's account write there. The hub says: {hub_message}"
     if status == 429 or status >= 500:
-        return f"{hub} returned status {status}: push again later. The hub says: {message}"
-    return f"{hub} refused the push with status {status}. The hub says: {message}"
+        return f"{hub} returned status {status}: push again later. The hub says: {hub_message}"
+    return f"{hub} refused the push with status {status}. The hub says: {hub_message}"
 
 
 # --- the commit --------------------------------------------------------------------------------------------------
@@ -203,17 +207,17 @@ def _commit(
 
 
 @contextmanager
-def _undone_on_failure(job: ModelJob, api: HfApi, settings: PushSettings, *, created: bool) -> Iterator[None]:
-    """Delete the repository after an error if the push has `created` it, and report the outcome."""
+def _undo_on_failure(job: ModelJob, api: HfApi, settings: PushSettings, *, is_new: bool) -> Iterator[None]:
+    """Delete the repository after an error if this push has created it (`is_new`), and report the outcome."""
     try:
         yield
     except Exception as error:
-        outcome = _delete(api, settings) if created else f"{settings.repository} is unchanged."
-        if caused_by(error, Stopped) is not None:
+        outcome = _delete(api, settings) if is_new else f"{settings.repository} is unchanged."
+        if caused_by(error, JobStopped) is not None:
             job.result(f"Stopped. {outcome}")
-            raise Stopped from error
+            raise JobStopped from error
         if hub_error := caused_by(error, *HUB_ERRORS):
-            raise SpecError(f"{_sentence(hub_error, api)} {outcome}") from error
+            raise SpecError(f"{_error_message(hub_error, api)} {outcome}") from error
         print(outcome, flush=True)
         raise
 

@@ -34,7 +34,7 @@ MAX_PIECE = 2_000
 
 def run(job: ModelJob, settings: ServeSettings) -> None:
     """Serve the model until it has been idle for too long, a run needs its resources, or there is a stop. Raises
-    TrainerError."""
+    TrainerError if the model can't be loaded or can't listen for requests."""
     if settings.address:
         try:
             ip_address(settings.address)
@@ -57,8 +57,10 @@ def run(job: ModelJob, settings: ServeSettings) -> None:
         job.begin(1)
         job.result("", at_once=engine.at_once, context=engine.context, **facts)
         was_wanted = _chat(job, engine, usage, settings)
-    idle = f"Ended after {settings.idle_minutes:g} minutes without a message or a request."
-    job.result("Ended because nobody used it and another run needed its resources." if was_wanted else idle, **facts)
+    idle_message = f"Ended after {settings.idle_minutes:g} minutes without a message or a request."
+    job.result(
+        "Ended because nobody used it and another run needed its resources." if was_wanted else idle_message, **facts
+    )
 
 
 def open_engine(job: ModelJob, *, with_base: bool = True) -> ModelEngine:
@@ -75,14 +77,14 @@ def open_engine(job: ModelJob, *, with_base: bool = True) -> ModelEngine:
 
 def _chat(job: ModelJob, engine: ModelEngine, usage: Usage, settings: ServeSettings) -> bool:
     """Answer chat turns until the model has been idle for too long or there is a stop; return whether another run is
-    waiting for its resources."""
+    waiting for the model's resources."""
     inbox = _ChatInbox(job.folder / FileName.CHAT)
-    counted, counted_at = 0, float("-inf")
+    counted_requests, counted_at = 0, float("-inf")
     with ThreadPoolExecutor(engine.at_once, thread_name_prefix="chat") as threads:
         while not usage.is_idle_for(inbox.patience(settings)) and not job.stop_requested:
             now, requests = time.monotonic(), usage.requests
-            if requests != counted and now - counted_at >= COUNT_EVERY_S:
-                counted, counted_at = requests, now
+            if requests != counted_requests and now - counted_at >= COUNT_EVERY_S:
+                counted_requests, counted_at = requests, now
                 job.metrics.log(0, {REQUESTS: float(requests)})
             for turn in inbox.read():
                 usage.touch()
@@ -93,25 +95,27 @@ def _chat(job: ModelJob, engine: ModelEngine, usage: Usage, settings: ServeSetti
     return inbox.is_wanted
 
 
-def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, ended: "_EndCheck") -> None:
+def _answer(job: ModelJob, engine: ModelEngine, usage: Usage, turn: ChatTurn, ask: Ask, end_check: "_EndCheck") -> None:
     lines = _AnswerLines(job.metrics, turn=turn.number, model=ask.model)
     with usage.answering():
         try:
-            if (why := ended()) is not None:
-                lines.end(why)
+            if (reason := end_check()) is not None:
+                lines.end(reason)
                 return
-            with engine.turn(ended):
-                result = engine.answer(GenerationRequest(ask, turn.sampling), lines.add, lambda: ended() is not None)
-            lines.end(ended() or Finish.STOPPED if result.finish is Finish.STOPPED else result.finish, result)
+            with engine.turn(end_check):
+                result = engine.answer(
+                    GenerationRequest(ask, turn.sampling), lines.add, lambda: end_check() is not None
+                )
+            lines.end(end_check() or Finish.STOPPED if result.finish is Finish.STOPPED else result.finish, result)
         except GenerationError as error:
-            lines.end(ended() or Finish.ERROR, error=str(error))
+            lines.end(end_check() or Finish.ERROR, error=str(error))
         except Exception as error:  # in a thread: the answer reports it, and the model remains available
             lines.end(Finish.ERROR, error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
             raise
 
 
 class _AnswerLines:
-    """Writer of one answer to metrics.jsonl: its text in pieces, then its end. Used by one thread."""
+    """Writer of one answer to metrics.jsonl, its text in pieces and then its end, for use by one thread."""
 
     def __init__(self, lines: LineFile, *, turn: int, model: str) -> None:
         self._lines = lines
@@ -179,11 +183,11 @@ class _ChatInbox:
         return settings.gives_way_s if self.is_wanted else 60 * settings.idle_minutes
 
     def ended(self, turn: int) -> Finish | None:
-        """Return why the answers to a turn must end; None if they may continue."""
-        news = self._news
-        if self.closed or turn <= news.stopped:
+        """Return why the answers to a turn must end, or None if they may continue."""
+        latest_news = self._news
+        if self.closed or turn <= latest_news.stopped:
             return Finish.STOPPED
-        return None if news.present else Finish.LEFT
+        return None if latest_news.present else Finish.LEFT
 
 
 _EndCheck = partial[Finish | None]

@@ -20,7 +20,8 @@ _XML_CALL = "<function="
 
 
 def tools_in(document: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return a request's tools; () if its tool_choice is "none". Raises HttpRefusal."""
+    """Return a request's tools, or () if its tool_choice is "none". Raises HttpRefusal if they aren't functions with
+    names, are too many, or come with streaming."""
     tools = document.get("tools") or []
     if not isinstance(tools, list) or len(tools) > MAX_TOOLS or not all(map(_is_tool, tools)):
         raise HttpRefusal(400, f"tools must be a list of at most {MAX_TOOLS} functions, each with a name.")
@@ -30,8 +31,8 @@ def tools_in(document: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
 
 
 def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return an earlier message's calls in the form for chat templates, with arguments as objects. Raises
-    HttpRefusal."""
+    """Return an earlier message's calls in the form for chat templates, with arguments as objects. Raises HttpRefusal
+    if they aren't calls of functions."""
     try:
         calls = [call["function"] for call in message.get("tool_calls") or ()]
         return [{"type": "function", "function": {"name": str(c["name"]), "arguments": _arguments(c)}} for c in calls]
@@ -61,10 +62,10 @@ def read(text: str) -> dict[str, Any]:
         calls.append({"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": function})
         return ""
 
-    rest = _CALL.sub(extract, text).strip()
+    remaining_text = _CALL.sub(extract, text).strip()
     if not calls:
         return {"role": "assistant", "content": text}
-    return {"role": "assistant", "content": rest or None, "tool_calls": calls}
+    return {"role": "assistant", "content": remaining_text or None, "tool_calls": calls}
 
 
 def _is_tool(tool: object) -> bool:

@@ -54,8 +54,8 @@ class TransformersEngine(ModelEngine):
         if job.is_adapter:
             from peft import PeftModel
 
-            adapted = PeftModel.from_pretrained(models[BASE], str(job.checkpoint), use_safetensors=True).eval()
-            models = {TRAINED: adapted, BASE: adapted}
+            adapted_model = PeftModel.from_pretrained(models[BASE], str(job.checkpoint), use_safetensors=True).eval()
+            models = {TRAINED: adapted_model, BASE: adapted_model}
         return models
 
     def _model(self, job: ModelJob, path: str, revision: str | None) -> Any:
@@ -70,11 +70,11 @@ class TransformersEngine(ModelEngine):
         return model.to(self._device).eval()
 
     def answer(
-        self, request: GenerationRequest, send: Callable[[str], None], ended: Callable[[], bool]
+        self, request: GenerationRequest, send: Callable[[str], None], has_ended: Callable[[], bool]
     ) -> GenerationResult:
         ids, model = self._ids(request), self._models[request.ask.model]
         limit = completion_limit(len(ids), self.context, request.sampling.max_tokens)
-        text = _TextStreamer(self._tokenizer, send, request.stop)
+        streamer = _TextStreamer(self._tokenizer, send, request.stop)
         torch.manual_seed(request.sampling.seed)
         prompt = torch.tensor([ids], device=self._device)
         with torch.inference_mode(), self._adapter_for(request.ask.model):
@@ -82,47 +82,47 @@ class TransformersEngine(ModelEngine):
                 input_ids=prompt,
                 attention_mask=torch.ones_like(prompt),
                 generation_config=self._settings(model, request, limit),
-                streamer=text,
-                stopping_criteria=[_EndedCriterion(lambda: text.stopped or ended())],
+                streamer=streamer,
+                stopping_criteria=[_EndedCriterion(lambda: streamer.stopped or has_ended())],
             )
         tokens = output[0][len(ids) :].tolist()
-        return GenerationResult(self._finish(tokens, limit, text, ended), len(tokens), len(ids))
+        return GenerationResult(self._finish(tokens, limit, streamer, has_ended), len(tokens), len(ids))
 
     def answers(
-        self, requests: Sequence[GenerationRequest], ended: Callable[[], bool]
+        self, requests: Sequence[GenerationRequest], has_ended: Callable[[], bool]
     ) -> list[tuple[str, GenerationResult]]:
-        prompts, first = [self._ids(request) for request in requests], requests[0]
-        width, model = max(map(len, prompts)), self._models[first.ask.model]
-        limit = completion_limit(width, self.context, first.sampling.max_tokens)
-        settings = self._settings(model, first, limit)
+        prompts, first_request = [self._ids(request) for request in requests], requests[0]
+        width, model = max(map(len, prompts)), self._models[first_request.ask.model]
+        limit = completion_limit(width, self.context, first_request.sampling.max_tokens)
+        settings = self._settings(model, first_request, limit)
         rows = [[settings.pad_token_id] * (width - len(ids)) + ids for ids in prompts]
         mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts]
-        stops = _StopTextCriterion(self._tokenizer, width, first.stop, len(prompts))
-        torch.manual_seed(first.sampling.seed)
-        with torch.inference_mode(), self._adapter_for(first.ask.model):
+        stops = _StopTextCriterion(self._tokenizer, width, first_request.stop, len(prompts))
+        torch.manual_seed(first_request.sampling.seed)
+        with torch.inference_mode(), self._adapter_for(first_request.ask.model):
             output = model.generate(
                 input_ids=torch.tensor(rows, device=self._device),
                 attention_mask=torch.tensor(mask, device=self._device),
                 generation_config=settings,
-                stopping_criteria=[stops, _EndedCriterion(ended)],
+                stopping_criteria=[stops, _EndedCriterion(has_ended)],
             )
         completions = []
-        for ids, padded, length in zip(prompts, output[:, width:].tolist(), stops.lengths, strict=True):
-            ends = self._ends(model)
-            tokens = up_to_end(padded[:length], ends)
-            is_complete = length is not None or (tokens and tokens[-1] in ends)
+        for ids, padded_tokens, length in zip(prompts, output[:, width:].tolist(), stops.lengths, strict=True):
+            end_tokens = self._ends(model)
+            tokens = up_to_end(padded_tokens[:length], end_tokens)
+            is_complete = length is not None or (tokens and tokens[-1] in end_tokens)
             finish = Finish.STOP if is_complete else Finish.LENGTH if len(tokens) >= limit else Finish.STOPPED
             completions.append((stops.text(tokens), GenerationResult(finish, len(tokens), len(ids))))
         return completions
 
     def _score(
-        self, model: str, prompts: list[list[int]], extend: bool, top: int, ended: Callable[[], bool]
+        self, model: str, prompts: list[list[int]], extend: bool, top: int, has_ended: Callable[[], bool]
     ) -> list[PromptScores]:
         def text_of(token: int) -> str:
             return str(self._tokenizer.decode([token]))
 
         with self._adapter_for(model):
-            return score(self._models[model], prompts, extend=extend, top=top, text_of=text_of, ended=ended)
+            return score(self._models[model], prompts, extend=extend, top=top, text_of=text_of, has_ended=has_ended)
 
     def _ids(self, request: GenerationRequest) -> list[int]:
         ids = super()._ids(request)
@@ -132,22 +132,25 @@ class TransformersEngine(ModelEngine):
         return ids
 
     def _adapter_for(self, model: str) -> contextlib.AbstractContextManager[Any]:
-        """Return a context in which the adapter is disabled if the model is the base."""
-        disables = self._is_adapter and model == BASE
-        return self._models[model].disable_adapter() if disables else contextlib.nullcontext()
+        disables_adapter = self._is_adapter and model == BASE
+        return self._models[model].disable_adapter() if disables_adapter else contextlib.nullcontext()
 
-    def _finish(self, tokens: list[int], limit: int, text: "_TextStreamer", ended: Callable[[], bool]) -> Finish:
-        if text.stopped or (tokens and tokens[-1] in self._ends(self._models[TRAINED])):
+    def _finish(
+        self, tokens: list[int], limit: int, streamer: "_TextStreamer", has_ended: Callable[[], bool]
+    ) -> Finish:
+        if streamer.stopped or (tokens and tokens[-1] in self._ends(self._models[TRAINED])):
             return Finish.STOP
         if len(tokens) >= limit:
             return Finish.LENGTH
-        return Finish.STOPPED if ended() else Finish.STOP
+        return Finish.STOPPED if has_ended() else Finish.STOP
 
     def _settings(self, model: Any, request: GenerationRequest, limit: int) -> GenerationConfig:
         sampling = request.sampling
-        ends = self._ends(model)
-        settings: dict[str, Any] = {"max_new_tokens": limit, "eos_token_id": ends or None, "top_k": 0}
-        settings["pad_token_id"] = self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else ends[0]
+        end_tokens = self._ends(model)
+        settings: dict[str, Any] = {"max_new_tokens": limit, "eos_token_id": end_tokens or None, "top_k": 0}
+        settings["pad_token_id"] = (
+            self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else end_tokens[0]
+        )
         if sampling.temperature > 0:
             settings |= {"do_sample": True, "temperature": sampling.temperature, "top_p": sampling.top_p}
         else:
@@ -161,8 +164,8 @@ class TransformersEngine(ModelEngine):
 
 
 class _EndedCriterion(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here
-    def __init__(self, ended: Callable[[], bool]) -> None:
-        self._ended = ended
+    def __init__(self, has_ended: Callable[[], bool]) -> None:
+        self._ended = has_ended
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         return torch.full((input_ids.shape[0],), self._ended(), device=input_ids.device, dtype=torch.bool)
@@ -221,16 +224,16 @@ class _TextStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is unty
             self._add(text)
 
     def end(self) -> None:
-        self._add(self._unsent(), last=True)
+        self._add(self._unsent(), is_last=True)
 
     def _unsent(self) -> str:
-        before, text = (
+        sent_text, text = (
             str(self._tokenizer.decode(self._ids[self._from : end], skip_special_tokens=True))
             for end in (self._read, len(self._ids))
         )
-        return text[len(before) :]
+        return text[len(sent_text) :]
 
-    def _add(self, text: str, *, last: bool = False) -> None:
+    def _add(self, text: str, *, is_last: bool = False) -> None:
         if self.stopped:
             return
         self._held += text
@@ -239,11 +242,11 @@ class _TextStreamer(BaseStreamer):  # type: ignore[misc]  # transformers is unty
             self.stopped = True
             self._held = self._held[:stop_at]
         # The received text may end with the beginning of a stop string.
-        uncertain = 0 if self.stopped or last else max((len(stop) - 1 for stop in self._stops), default=0)
-        end = max(0, len(self._held) - uncertain)
-        certain, self._held = self._held[:end], self._held[end:]
-        if certain:
-            self._send(certain)
+        uncertain_length = 0 if self.stopped or is_last else max((len(stop) - 1 for stop in self._stops), default=0)
+        end = max(0, len(self._held) - uncertain_length)
+        sendable_text, self._held = self._held[:end], self._held[end:]
+        if sendable_text:
+            self._send(sendable_text)
 
 
 def _tokenizer(job: ModelJob) -> Any:

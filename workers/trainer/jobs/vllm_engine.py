@@ -32,7 +32,7 @@ SILENCE_S = 120.0
 
 
 class VllmEngine(ModelEngine):
-    """Engine that uses a server over HTTP; its models are their names on that server."""
+    """Engine that uses a server over HTTP. `_models` holds the models' names on that server."""
 
     name = "vLLM"
     at_once = 16
@@ -57,7 +57,7 @@ class VllmEngine(ModelEngine):
         super().__init__(models, tokenizer, min(lengths, default=None))
 
     def answer(
-        self, request: GenerationRequest, send: Callable[[str], None], ended: Callable[[], bool]
+        self, request: GenerationRequest, send: Callable[[str], None], has_ended: Callable[[], bool]
     ) -> GenerationResult:
         ids, sampling = self._ids(request), request.sampling
         body = {
@@ -80,12 +80,12 @@ class VllmEngine(ModelEngine):
                     send(str(choice.get("text") or ""))
                     if choice.get("finish_reason"):
                         finish = Finish.LENGTH if choice["finish_reason"] == "length" else Finish.STOP
-                if ended():
+                if has_ended():
                     break  # vLLM ends a generation when its client disconnects
         return GenerationResult(finish, tokens, len(ids))
 
     def _score(
-        self, model: str, prompts: list[list[int]], extend: bool, top: int, ended: Callable[[], bool]
+        self, model: str, prompts: list[list[int]], extend: bool, top: int, has_ended: Callable[[], bool]
     ) -> list[PromptScores]:
         body = {"prompt": prompts, "max_tokens": 1, "temperature": 0, "logprobs": top, "echo": True}
         with self._response({"model": self._models[model], **body}) as response:
@@ -111,8 +111,8 @@ class VllmEngine(ModelEngine):
             response = connection.getresponse()
             if response.status != http.client.OK:
                 content = response.read(2000).decode(errors="replace")
-                why = " ".join(content.split())[:300]
-                raise GenerationError(f"The vLLM server refused the request ({response.status}): {why}")
+                reason = " ".join(content.split())[:300]
+                raise GenerationError(f"The vLLM server refused the request ({response.status}): {reason}")
             yield response
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             raise GenerationError(

@@ -16,7 +16,7 @@ from workers.trainer.rollouts.vllm_client import AdapterClient, ServerError, ada
 
 POLL_S = 0.2
 CHECK_FILES_EVERY_S = 2.0
-CHANGED = "The model's files on this host have changed since the server was started."
+FILES_CHANGED = "The model's files on this host have changed since the server was started."
 
 
 def run(job: ModelJob, _settings: None) -> None:
@@ -28,31 +28,31 @@ def run(job: ModelJob, _settings: None) -> None:
         for server in servers_of(spec)
     ]
     job.begin(1)
-    if why := _wait(job, clients):
-        job.result(why)
+    if reason := _wait(job, clients):
+        job.result(reason)
 
 
 def _wait(job: ModelJob, clients: list[AdapterClient]) -> str:
-    """Wait until the server must end, and return why; "" after a stop."""
+    """Wait until the server must end, and return the reason; "" after a stop."""
     model = job.spec.run.model
-    files, checked, unloaded = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), 0
+    files, checked_at, unloaded_count = (job.folder / FileName.MODEL_FILES).read_text(), time.monotonic(), 0
     while not job.stop_requested:
         news = from_dict(WarmNews, job.document(FileName.WARM))
         if news.leave:
             return news.leave
-        if unloaded < len(news.former) and _unload(clients, news.former[unloaded]):
-            unloaded += 1
-        if not news.user and time.monotonic() - checked >= CHECK_FILES_EVERY_S:
-            checked = time.monotonic()
+        if unloaded_count < len(news.former) and _unload(clients, news.former[unloaded_count]):
+            unloaded_count += 1
+        if not news.user and time.monotonic() - checked_at >= CHECK_FILES_EVERY_S:
+            checked_at = time.monotonic()
             if model_files(model.path, model.revision) != files:
-                return CHANGED
+                return FILES_CHANGED
         time.sleep(POLL_S)
     return ""
 
 
 def _unload(clients: list[AdapterClient], user: str) -> bool:
-    """Unload the adapters of an attempt that has ended, although those of the next one may already be loaded; return
-    False to try again."""
+    """Unload the adapters of an attempt that has ended; those of the next attempt may already be loaded. Return whether
+    this succeeded."""
     try:
         for client in clients:
             client.unload_all(adapter_prefix(user))

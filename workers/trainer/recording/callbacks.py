@@ -56,11 +56,11 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         if not self._metrics.writes:
             return
         name = f"checkpoint-{state.global_step}"
-        packages = versions()
-        Path(args.output_dir, name, FileName.VERSIONS).write_text(json.dumps(packages))
-        saved = {"path": f"{FileName.CHECKPOINTS}/{name}", "bytes": _size(Path(args.output_dir, name))}
+        package_versions = versions()
+        Path(args.output_dir, name, FileName.VERSIONS).write_text(json.dumps(package_versions))
+        location = {"path": f"{FileName.CHECKPOINTS}/{name}", "bytes": _size(Path(args.output_dir, name))}
         steps = sorted(int(path.name.rpartition("-")[2]) for path in Path(args.output_dir).glob("checkpoint-*[0-9]"))
-        data = {"step": state.global_step, **saved, "kept": steps, "versions": packages}
+        data = {"step": state.global_step, **location, "kept": steps, "versions": package_versions}
         self._metrics.event(EventKind.CHECKPOINT, data, step=state.global_step)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -73,12 +73,12 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
 
 def _size(folder: Path) -> int:
     """Return the size of the folder's files in bytes, although other ranks may still be writing theirs."""
-    total = 0
+    size = 0
     for root, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):
-                total += os.lstat(os.path.join(root, name)).st_size
-    return total
+                size += os.lstat(os.path.join(root, name)).st_size
+    return size
 
 
 class StopCallback(TrainerCallback):  # type: ignore[misc]

@@ -7,13 +7,13 @@ from workers.trainer.configuration.spec import SpecError
 
 GIB = 1024**3
 MIB = 1024**2
-NAMES = ("reserved_mib", "allocated_mib")
+PEAK_NAMES = ("reserved_mib", "allocated_mib")
 
 
 def cap(hardware: HardwareSpec, *, local_rank: int) -> float:
-    """Limit this process's GPU memory to the profile's cap, as on a smaller GPU. Call it before any allocation. Return
-    the cap's share of the actual GPU, 1 without a cap, since vLLM's share also refers to the whole GPU. Raises
-    SpecError."""
+    """Limit this process's GPU memory to the profile's cap, as on a smaller GPU, before any allocation. Return the cap
+    as a share of the GPU's memory, 1 without a cap, because vLLM's memory setting is a share of the whole GPU. Raises
+    SpecError if the GPU has less memory than the cap."""
     if hardware.memory_cap_gib is None or not torch.cuda.is_available():
         return 1.0
     total = torch.cuda.get_device_properties(local_rank).total_memory
@@ -29,18 +29,18 @@ def cap(hardware: HardwareSpec, *, local_rank: int) -> float:
 
 
 def peaks() -> dict[str, float]:
-    """Return `memory/rank<r>/<name>` of all ranks in MiB; {} on a CPU. All ranks must call this, since it uses a
+    """Return `memory/rank<r>/<name>` of all ranks in MiB; {} on a CPU. All ranks must call this, since it is a
     collective operation."""
     if not torch.cuda.is_initialized():
         return {}
     peak_values = [torch.cuda.max_memory_reserved() / MIB, torch.cuda.max_memory_allocated() / MIB]
-    own = torch.tensor(peak_values, device="cuda")
-    gathered = [own]
+    own_peaks = torch.tensor(peak_values, device="cuda")
+    all_peaks = [own_peaks]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        gathered = [torch.empty_like(own) for _ in range(torch.distributed.get_world_size())]
-        torch.distributed.all_gather(gathered, own)
+        all_peaks = [torch.empty_like(own_peaks) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(all_peaks, own_peaks)
     return {
         f"memory/rank{rank}/{name}": value
-        for rank, values in enumerate(gathered)
-        for name, value in zip(NAMES, values.tolist(), strict=True)
+        for rank, values in enumerate(all_peaks)
+        for name, value in zip(PEAK_NAMES, values.tolist(), strict=True)
     }

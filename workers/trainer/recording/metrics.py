@@ -11,7 +11,6 @@ from workers.contract.reports.lines import as_bytes, event_line, metrics_line
 from workers.contract.wire.names import EventKind
 
 MAX_NAMES_LENGTH = 1_000
-"""Maximum number of characters of names in one report of omitted metrics."""
 
 
 class LineFile:
@@ -27,7 +26,7 @@ class LineFile:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600) if writes else -1
 
     def write(self, value: Mapping[str, Any]) -> None:
-        """Append `value` as a plain JSON line, without the form of the outbox's lines."""
+        """Append `value` as a plain JSON line, without the outbox envelope."""
         self._append(lambda: as_bytes(value))
 
     def event(self, kind: EventKind, data: Mapping[str, Any], *, step: int | None = None) -> None:

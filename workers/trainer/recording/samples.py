@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract.run.episodes import EpisodeEnd
+from workers.contract.run.prompts import source_reward
 from workers.trainer.data import Rows, prompt_text, turns
 from workers.trainer.recording.metrics import LineFile
+from workers.trainer.recording.sources import Sources
 
 
 @dataclass(frozen=True)
@@ -18,14 +20,13 @@ class Sample:
     text: str
     tokens: int
     end: str
-    """Reason why it ended: see `end_of`, and EpisodeEnd for episodes."""
+    """Reason why the completion ended: see `end_of`, and EpisodeEnd for episodes."""
     rewards: list[float]
-    """Rewards, one per reward function, NaN without a score; those for evaluations only in evaluations."""
+    """One reward per reward function, NaN where it gave no score; evaluation-only rewards are included only in
+    evaluations."""
     advantage: float
     turns: list[Any] | None = None
-    """Messages, if there are several."""
     prompt: Any = None
-    """Prompt, if an environment has extended that of the row."""
     policy: int | None = None
     """Step whose weights generated it; None for the weights that are trained on it."""
 
@@ -47,15 +48,16 @@ def _is_call(message: dict[str, Any]) -> bool:
 
 class SampleFile:
     def __init__(self, path: Path, *, rows: Rows, names: list[str], weights: list[float], writes: bool) -> None:
-        """Open the file. `names`: those of all rewards, with rewards for evaluations last. `weights`: those of the
-        rewards that form the total."""
+        """Open the file. `names`: names of all rewards, evaluation-only ones last. `weights`: weights of the rewards
+        that form the total."""
         self._file = LineFile(path, writes=writes)
         self._rows = rows
         self._names = names
         self._weights = weights
+        self._sources = Sources(rows)
 
     def write(self, samples: list[Sample], *, group: int, step: int, mode: str) -> None:
-        """Write one line per group. `samples`: those of all ranks in rank order, in consecutive groups of size
+        """Write one line per group. `samples`: samples of all ranks in rank order, in consecutive groups of size
         `group`."""
         now = time.time()
         for start in range(0, len(samples), group):
@@ -76,17 +78,27 @@ class SampleFile:
             prompt_turns = turns(prompt)
             self._file.write(line if prompt_turns is None else {**line, "turns": prompt_turns})
 
+    def log_sources(self, samples: list[Sample], metrics: dict[str, list[float]]) -> None:
+        """Log the mean reward of the samples from each source. `samples`: those of all ranks."""
+        means = self._sources.means((sample.row, self._total(sample)) for sample in samples)
+        for source, mean in means.items():
+            metrics[source_reward(source)].append(mean)
+
+    def _total(self, sample: Sample) -> float | None:
+        pairs = zip(self._weights, sample.rewards, strict=False)
+        weighted = [weight * reward for weight, reward in pairs if not math.isnan(reward)]
+        return sum(weighted) if weighted else None
+
     def _completion(self, sample: Sample) -> dict[str, Any]:
         rewards = [None if math.isnan(reward) else reward for reward in sample.rewards]
-        weighted = [w * reward for w, reward in zip(self._weights, rewards, strict=False) if reward is not None]
-        extra = {} if sample.turns is None else {"turns": sample.turns}
+        optional_turns = {} if sample.turns is None else {"turns": sample.turns}
         return {
-            **extra,
+            **optional_turns,
             "text": sample.text,
             "tokens": sample.tokens,
             "ended": sample.end in ("eos", EpisodeEnd.DONE),
             "end": sample.end,
             "rewards": dict(zip(self._names, rewards, strict=False)),
-            "reward": sum(weighted) if weighted else None,
+            "reward": self._total(sample),
             "advantage": sample.advantage,
         }

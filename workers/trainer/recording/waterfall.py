@@ -14,7 +14,7 @@ from typing import Any
 
 from workers.contract.reports.waterfall import (
     EXTRA,
-    LONGEST_LANE,
+    MAX_LANE_LENGTH,
     OPTIMIZER,
     REWARD,
     REWARDS,
@@ -26,7 +26,7 @@ from workers.contract.run.hardware import Rollout
 from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.wire.names import SERVER_ROLES, StepPart
 
-PAUSE_S = 2.0
+MIN_INTERVAL_S = 2.0
 """Minimum number of seconds between two steps that are written."""
 MAX_SPANS = 20_000
 """Maximum number of spans kept per step; more are dropped."""
@@ -40,8 +40,8 @@ class Waterfall:
     def __init__(
         self, write: Write, *, clock: Callable[[], float] = time.perf_counter, wall: Callable[[], float] = time.time
     ) -> None:
-        """Begin without a step. `clock`: the clock of the times passed to `add`. `wall`: returns seconds since the
-        epoch."""
+        """Create a collector outside any step. `clock`: the clock of the times passed to `add`. `wall`: returns seconds
+        since the epoch."""
         self._write = write
         self._clock = clock
         self._wall = wall
@@ -56,7 +56,7 @@ class Waterfall:
     def add(self, lane: str, phase: str, start: float, end: float) -> None:
         with self._lock:
             if len(self._finished) < MAX_SPANS:
-                self._finished.append((lane[:LONGEST_LANE], phase[:LONGEST_LANE], start, end))
+                self._finished.append((lane[:MAX_LANE_LENGTH], phase[:MAX_LANE_LENGTH], start, end))
 
     @contextmanager
     def within(self, lane: str, phase: str) -> Iterator[None]:
@@ -72,33 +72,33 @@ class Waterfall:
             self.add(lane, phase, start, self._clock())
 
     def step_begins(self, step: int) -> None:
-        """End the window of the previous step, and begin that of `step`, counted from 1."""
+        """End the window of the previous step, and begin the window of `step`, counted from 1."""
         self._end()
         self._step = step
 
     def training_ends(self, step: int) -> None:
         """End the last window. `step`: the last finished step; a step that began after it is dropped."""
         if self._step == step:
-            self._end(last=True)
+            self._end(is_last=True)
         self._step = None
 
-    def _end(self, *, last: bool = False) -> None:
+    def _end(self, *, is_last: bool = False) -> None:
         now = self._clock()
         with self._lock:
             spans = [*self._finished, *((lane, phase, start, now) for lane, phase, start in self._open.values())]
             self._finished.clear()
         began, began_at, step = self._began, self._began_at, self._step
         self._began, self._began_at = now, self._wall()
-        if step is None or not (last or now - self._written_at >= PAUSE_S):
+        if step is None or not (is_last or now - self._written_at >= MIN_INTERVAL_S):
             return
         self._written_at = now
         window = now - began
-        inside = [
+        window_spans = [
             Span(lane, phase, max(0.0, start - began), min(end, now) - max(start, began))
             for lane, phase, start, end in spans
             if end > began
         ]
-        data = {"began": round(began_at, 3), "seconds": round(window, 4), "spans": packed(inside, window)}
+        data = {"began": round(began_at, 3), "seconds": round(window, 4), "spans": packed(window_spans, window)}
         self._write(step, data)
 
 

@@ -33,10 +33,10 @@ POLL_S = 0.05
 
 @contextlib.contextmanager
 def rollouts(spec: AttemptSpec, folder: Path, stage: Callable[[str], None]) -> Iterator[fanout.ServerFanout | None]:
-    """Make a GRPOTrainer that is created in this context generate as the spec says; yield the servers of a LoRA run, or
-    None. TRL creates its generation backend in its constructor, by a name in its module: this is the only place where
-    another backend can be substituted without importing vllm, which a trainer that only uses HTTP doesn't need. By then
-    TRL has loaded the model, and the servers must be ready."""
+    """Let a GRPOTrainer that is created in this context generate as the spec says, and yield the servers of a LoRA run,
+    or None. TRL creates its generation backend in its constructor, by a name in its module: this is the only place
+    where another backend can be substituted without importing vllm, which a trainer that only uses HTTP doesn't need.
+    By then TRL has loaded the model, and the servers must be ready."""
     server = spec.run.hardware.server
     if spec.run.hardware.rollout is not Rollout.SERVER or server is None:
         yield None

@@ -23,14 +23,12 @@ from workers.contract.run.overlapping import AHEAD_SECONDS, STALENESS
 from workers.trainer.configuration.spec import TrainerError
 
 Prompts = list[list[int]]
-"""Prompts as token ids."""
 
 
 @dataclass(frozen=True)
 class PromptBatch:
     epoch: int
     number: int
-    """Number of the batch within its epoch, from 0."""
     indexes: tuple[int, ...]
     """Indexes of the prompts of all ranks in the training set, in rank order, each prompt once."""
 
@@ -70,17 +68,17 @@ class PendingGeneration:
         threading.Thread(target=self._run, args=(generate,), name="next-batch", daemon=True).start()
 
     def _run(self, generate: Callable[[Prompts], Any]) -> None:
-        started = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             completions = generate(self._prompts)
         except BaseException as error:
             self._result.set_exception(error)
         else:
-            self.seconds = time.perf_counter() - started
+            self.seconds = time.perf_counter() - started_at
             self._result.set_result(completions)
 
     def wait(self) -> Any:
-        """Wait for the completions and return them. Raises the request's exception."""
+        """Wait for the completions and return them, or raise the exception with which the request failed."""
         return self._result.result()
 
     def completions_of(self, prompts: Prompts) -> Any:
@@ -217,5 +215,5 @@ class NextBatches:
         passes = args.steps_per_generation * trainer.num_iterations  # forward passes over one batch
         batches = len(self._indexes) // (args.generation_batch_size // trainer.num_generations)
         steps = math.ceil(batches * passes / args.gradient_accumulation_steps)  # per epoch
-        first = batch.epoch * steps + batch.number * passes // args.gradient_accumulation_steps
-        return bool(first < trainer.state.max_steps)
+        first_step = batch.epoch * steps + batch.number * passes // args.gradient_accumulation_steps
+        return bool(first_step < trainer.state.max_steps)

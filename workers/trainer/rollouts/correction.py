@@ -14,13 +14,13 @@ def clipped_counts(
     output: Mapping[str, Any], *, mode: str, low: float | None, high: float | None
 ) -> tuple[str, torch.Tensor] | None:
     """Return (metric, [number clipped, total] of this rank), in tokens that the model generated or, depending on
-    `mode`, in sequences; None without a correction. `output`: TRL's output of a generation. Masking modes have set
+    `mode`, in sequences, or None without a correction. `output`: TRL's output of a generation. Masking modes have set
     ratios beyond a bound to 0, truncating modes to the bound."""
     ratio = output.get("importance_sampling_ratio")
     if ratio is None:
         return None
-    own = own_token_mask(output)
-    counted = own if ratio.shape == own.shape else torch.ones_like(ratio)
+    own_mask = own_token_mask(output)
+    counted_mask = own_mask if ratio.shape == own_mask.shape else torch.ones_like(ratio)
     if mode.endswith("_mask"):
         name, clipped = MASKED, ratio == 0
     else:
@@ -29,17 +29,18 @@ def clipped_counts(
             clipped = clipped | (ratio >= high)
         if low is not None:
             clipped = clipped | (ratio <= low)
-    return name, torch.stack([(clipped * counted).sum().float(), counted.sum().float()])
+    return name, torch.stack([(clipped * counted_mask).sum().float(), counted_mask.sum().float()])
 
 
 def own_token_mask(batch: Mapping[str, Any]) -> torch.Tensor:
-    """Return 1 for each token that the model generated, else 0. `batch`: TRL's output of a generation, or a part."""
+    """Return a mask with 1 for each token that the model generated. `batch`: TRL's output of a generation, or part of
+    it."""
     mask: torch.Tensor = batch["completion_mask"]
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
 def disable_logprobs(generation: Any) -> None:
-    """Keep vLLM from computing log-probabilities, which halves its speed (a 1.5B model on an H100, 1,024 concurrent
+    """Stop vLLM from computing log-probabilities, which halves its speed (a 1.5B model on an H100, 1,024 concurrent
     completions). TRL gets zeros instead, which it doesn't use here."""
     generate = generation.generate
 

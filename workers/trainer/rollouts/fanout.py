@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from workers.contract.run.spec import AttemptSpec, servers_of
 from workers.contract.stack import commands
-from workers.trainer.rollouts.vllm_client import POLICY, AdapterClient, Completion, adapter_prefix
+from workers.trainer.rollouts.vllm_client import POLICY_PREFIX, AdapterClient, Completion, adapter_prefix
 
 T = TypeVar("T")
 OnArrival = Callable[[int, T], None]
@@ -33,12 +33,12 @@ def connect(spec: AttemptSpec) -> "ServerFanout":
                 role=server.role if len(servers) > 1 else "",
                 # An external server may have other users' adapters, but ours contain the run's id. A warm server is
                 # used only by this attempt, and its other adapters are those of earlier runs.
-                adapters=POLICY if server.own else "" if server.warm else f"{spec.run.run_id}-",
+                adapters=POLICY_PREFIX if server.own else "" if server.warm else f"{spec.run.run_id}-",
             )
             for server in servers
         ],
         # Either all of them are the attempt's own, or none.
-        prefix=POLICY if servers[0].own else adapter_prefix(spec.attempt_id),
+        prefix=POLICY_PREFIX if servers[0].own else adapter_prefix(spec.attempt_id),
         unloads=not servers[0].own,
     )
 
@@ -46,7 +46,7 @@ def connect(spec: AttemptSpec) -> "ServerFanout":
 class ServerFanout:
     """A client of all servers. The first failure is raised immediately, because a step is either complete or failed."""
 
-    def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY, unloads: bool = False) -> None:
+    def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY_PREFIX, unloads: bool = False) -> None:
         """Create the group. `prefix`: the beginning of adapter names, which end with a version. `unloads`: whether to
         unload the last adapter at the end."""
         self.clients = list(clients)
@@ -59,7 +59,7 @@ class ServerFanout:
         run_concurrently([client.check for client in self.clients])
 
     def get_server_info(self) -> dict[str, Any]:
-        """Return the information that TRL queries, of a server that returns raw log-probabilities if there is one."""
+        """Return the information that TRL queries, if possible from a server that returns raw log-probabilities."""
         infos = run_concurrently([client.get_server_info for client in self.clients])
         biased = [info for info in infos if info["model_config"]["logprobs_mode"] != "processed_logprobs"]
         return (biased or infos)[0]
@@ -84,6 +84,10 @@ class ServerFanout:
         ]
         return [completion for group in run_concurrently(calls, on_arrival) for completion in group]
 
+    def score(self, sequences: list[list[int]]) -> list[list[list[float | None]]]:
+        """Return the log-probabilities of the sequences' tokens by each server."""
+        return run_concurrently([partial(client.score, sequences) for client in self.clients])
+
     def _complete(self, number: int, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
         with self.around_request(number):
             return self.clients[number].complete(prompts, sampling)
@@ -95,8 +99,8 @@ class ServerFanout:
 
 def split_evenly(items: Sequence[T], count: int) -> list[list[T]]:
     """Split `items` into `count` contiguous parts of nearly equal size; the first ones are larger."""
-    size, rest = divmod(len(items), count)
-    ends = [(number + 1) * size + min(number + 1, rest) for number in range(count)]
+    size, remainder = divmod(len(items), count)
+    ends = [(number + 1) * size + min(number + 1, remainder) for number in range(count)]
     return [list(items[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 

@@ -12,7 +12,6 @@ from workers.contract.run import prompts as metric
 from workers.trainer.configuration.spec import SpecError
 
 FILE = "prompt_history.json"
-"""Name of the file in each checkpoint."""
 KEPT_SHARE = 0.25
 """Share of its history that a prompt keeps at each visit, so that groups of older policies soon stop mattering, and a
 prompt that the policy now always solves isn't drawn for long."""
@@ -41,8 +40,8 @@ class PromptHistory:
         self._reward = np.zeros(len(self._rows))
         self._spread = np.zeros(len(self._rows))
 
-    def draw(self, count: int, *, without: Collection[int] = (), weighted: bool) -> list[int]:
-        """Draw up to `count` different indexes, excluding those of the rows `without`; fewer if there are no more. The
+    def draw(self, count: int, *, excluded_rows: Collection[int] = (), weighted: bool) -> list[int]:
+        """Draw up to `count` different indexes, fewer if there are no more, excluding those of `excluded_rows`. The
         algorithm is that of Efraimidis and Spirakis 2006 (Information Processing Letters 97): the items with the
         largest log(u) / weight are a weighted sample without replacement."""
         rng = np.random.default_rng([self._seed, self._draws])
@@ -50,13 +49,13 @@ class PromptHistory:
         keys = np.log(1.0 - rng.random(len(self._rows)))
         if weighted:
             keys /= self.weights()
-        keys[[self._indexes[row] for row in without]] = -np.inf
-        count = min(count, len(self._rows) - len(set(without)))
+        keys[[self._indexes[row] for row in excluded_rows]] = -np.inf
+        count = min(count, len(self._rows) - len(set(excluded_rows)))
         chosen: list[int] = np.argsort(-keys, kind="stable")[:count].tolist()
         return chosen
 
     def note(self, row: int, rewards: Sequence[float]) -> None:
-        """Record the finite rewards of a group of completions of this row."""
+        """Record the finite rewards of one group of completions for this row."""
         if not rewards:
             return
         index = self._indexes[row]
@@ -65,13 +64,13 @@ class PromptHistory:
         self._spread[index] += (1 - KEPT_SHARE) * (float(np.std(rewards)) - self._spread[index])
 
     def weights(self) -> NDArray[np.float64]:
-        """Return each prompt's weight, at most 1: its expected spread, at least the minimum weight, scaled down where
-        the bounds for prompts not known to be useful require it."""
+        """Return each prompt's weight, from the minimum weight to 1 in proportion to its expected spread, scaled down
+        where the bounds for prompts not known to be useful require it."""
         expected, kinds = self._expected()
         weights: NDArray[np.float64] = self._least_weight + (1 - self._least_weight) * expected / expected.max()
-        teach = weights[kinds[metric.TEACH]].sum()
+        useful_weight = weights[kinds[metric.TEACH]].sum()
         for kind, bound in ((metric.UNSEEN, MAX_UNSEEN), (metric.TEACH_LITTLE, MAX_LITTLE)):
-            limit, total = bound * teach, weights[kinds[kind]].sum()
+            limit, total = bound * useful_weight, weights[kinds[kind]].sum()
             if 0 < limit < total:
                 weights[kinds[kind]] *= limit / total
         return weights
@@ -80,21 +79,25 @@ class PromptHistory:
         """Return the expected spread of each prompt's next group, and masks of the prompts of each kind. An unseen
         prompt is expected to have the mean spread of the seen prompts and one imaginary prompt with the largest spread,
         so that a few early groups without spread don't dominate."""
-        visited = self._visits > 0
-        assumed = ASSUMED_SHARE**self._visits
-        measured = 1 - KEPT_SHARE**self._visits
-        spread = np.divide(self._spread, measured, out=np.zeros_like(measured), where=visited)
-        unseen = (spread.sum() + (spread.max(initial=0.0) or 1.0)) / (visited.sum() + 1)
-        expected: NDArray[np.float64] = assumed * unseen + (1 - assumed) * spread
-        teach = visited & (expected >= unseen / 2)
-        return expected, {metric.TEACH: teach, metric.TEACH_LITTLE: visited & ~teach, metric.UNSEEN: ~visited}
+        is_visited = self._visits > 0
+        assumption_weight = ASSUMED_SHARE**self._visits
+        total_weight = 1 - KEPT_SHARE**self._visits
+        spread = np.divide(self._spread, total_weight, out=np.zeros_like(total_weight), where=is_visited)
+        unseen_spread = (spread.sum() + (spread.max(initial=0.0) or 1.0)) / (is_visited.sum() + 1)
+        expected: NDArray[np.float64] = assumption_weight * unseen_spread + (1 - assumption_weight) * spread
+        is_useful = is_visited & (expected >= unseen_spread / 2)
+        return expected, {
+            metric.TEACH: is_useful,
+            metric.TEACH_LITTLE: is_visited & ~is_useful,
+            metric.UNSEEN: ~is_visited,
+        }
 
     def metrics(self, *, weighted: bool) -> dict[str, float]:
-        visited = self._visits > 0
+        is_visited = self._visits > 0
         _, kinds = self._expected()
         values = {metric.share_of_prompts(kind): float(mask.mean()) for kind, mask in kinds.items()}
-        if visited.any():
-            rewards = self._reward[visited] / (1 - KEPT_SHARE ** self._visits[visited])
+        if is_visited.any():
+            rewards = self._reward[is_visited] / (1 - KEPT_SHARE ** self._visits[is_visited])
             values[metric.MEAN_REWARD] = float(rewards.mean())
         if weighted:
             weights = self.weights()
@@ -106,9 +109,9 @@ class PromptHistory:
     # --- in a checkpoint ---
 
     def save(self, checkpoint: Path) -> None:
-        visited = np.flatnonzero(self._visits)
+        visited_indexes = np.flatnonzero(self._visits)
         columns = (self._rows, self._visits, self._reward, self._spread)
-        rows = list(zip(*(column[visited].tolist() for column in columns), strict=True))
+        rows = list(zip(*(column[visited_indexes].tolist() for column in columns), strict=True))
         (checkpoint / FILE).write_text(json.dumps({"draws": self._draws, "rows": rows}), encoding="utf-8")
 
     def load(self, checkpoint: Path) -> None:

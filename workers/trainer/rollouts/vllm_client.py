@@ -19,10 +19,8 @@ CONNECT_TIMEOUT_S = 10.0
 LOAD_TIMEOUT_S = 120.0
 MAX_RESPONSE_BYTES = 2**31
 """Maximum size of a response; a token takes about a hundred bytes."""
-POLICY = "policy-v"
-"""Prefix of adapter names, which end with a version."""
+POLICY_PREFIX = "policy-v"
 WITH_TOKEN_IDS = {"return_token_ids": True, "return_tokens_as_token_ids": True, "logprobs": 0}
-"""Flags of a request for completions."""
 _NO_ADAPTERS = (
     ". It doesn't accept adapters: a server for the LoRA hot-swap is started with --enable-lora and "
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1."
@@ -53,7 +51,7 @@ class AdapterClient:
         *,
         request_timeout_s: float,
         role: str = "",
-        adapters: str = POLICY,
+        adapters: str = POLICY_PREFIX,
     ) -> None:
         """Create the client. `served_name`: None for an external server, whose model is the first that it lists.
         `role`: distinguishes servers in messages. `adapters`: the prefix of the adapters that this client may unload,
@@ -78,7 +76,7 @@ class AdapterClient:
 
     def check(self) -> None:
         """Check that the right server responds, and unload adapters of an earlier trainer of this run. Raises
-        ServerError."""
+        ServerError if another server responds or it serves no model."""
         document = self._json("GET", "/v1/models", timeout=CONNECT_TIMEOUT_S)
         models = [model for model in document.get("data", []) if isinstance(model, dict)]
         names = [str(model.get("id")) for model in models]
@@ -102,7 +100,7 @@ class AdapterClient:
 
     def get_server_info(self) -> dict[str, Any]:
         """Return the information that TRL queries after building its backend: whether log-probabilities are those that
-        the server sampled from. A server without development routes doesn't tell; ours are started with
+        the server sampled from. A server without development routes doesn't reveal that; ours are started with
         processed_logprobs."""
         status, body = self._send("GET", "/server_info?config_format=json", timeout=CONNECT_TIMEOUT_S)
         if status == http.client.OK:
@@ -141,16 +139,33 @@ class AdapterClient:
             raise ServerError(f"{self._title} responded to {path} with {len(completions)} of {expected} completions.")
         return [(ids, finite_logprobs(values)) for ids, values in completions]
 
+    def score(self, sequences: list[list[int]]) -> list[list[float | None]]:
+        """Return the log-probability of each token of each sequence, at temperature 1, or None for the first token."""
+        if not self.model:
+            self.check()
+        path = "/v1/completions"
+        request = {"model": self.model, "prompt": sequences, "max_tokens": 1, "temperature": 0, "echo": True}
+        document = self._json("POST", path, {**request, "logprobs": 1}, timeout=self._timeout)
+        try:
+            choices = sorted(document["choices"], key=lambda choice: choice["index"])
+            scores = [choice["logprobs"]["token_logprobs"] for choice in choices]
+            scores = [values[: len(ids)] for values, ids in zip(scores, sequences, strict=True)]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ServerError(f"{self._title} sent an unexpected response to {path}: {error!r}.") from error
+        if any(len(values) != len(ids) for values, ids in zip(scores, sequences, strict=True)):
+            raise ServerError(f"{self._title} responded to {path} without the scores of the prompts.")
+        return [finite_logprobs(values) for values in scores]
+
     def _change_adapter(self, verb: str, name: str, *, shared: bool = False, **details: str) -> None:
         """Load or unload an adapter. `shared`: whether another process may unload it as well."""
         path = f"/v1/{verb}_lora_adapter"
         status, content = self._send("POST", path, {"lora_name": name, **details}, timeout=LOAD_TIMEOUT_S)
         if status == http.client.OK or (shared and status == http.client.NOT_FOUND):
             return
-        why = _message(content)
-        if status == http.client.NOT_FOUND and "adapter" not in why:  # the route itself isn't there
-            why += _NO_ADAPTERS
-        raise ServerError(f"{self._title} refused {path} for {name} ({status}): {why}")
+        reason = _message(content)
+        if status == http.client.NOT_FOUND and "adapter" not in reason:  # the route itself isn't there
+            reason += _NO_ADAPTERS
+        raise ServerError(f"{self._title} refused {path} for {name} ({status}): {reason}")
 
     def _json(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> dict[str, Any]:
         status, content = self._send(method, path, body, timeout=timeout)
@@ -185,7 +200,6 @@ def finite_logprobs(values: list[float | None]) -> list[float | None]:
 
 
 def _message(content: bytes) -> str:
-    """Return the message of an error response, truncated to fit a sentence."""
     text = content.decode("utf-8", "replace")
     with contextlib.suppress(ValueError, TypeError, KeyError):
         text = str(json.loads(text)["error"]["message"])

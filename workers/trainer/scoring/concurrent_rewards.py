@@ -33,7 +33,7 @@ dropped eventually."""
 MAX_PROMPTS = 16_384
 """Maximum number of prompts whose rows are remembered."""
 CONCURRENCY = "concurrency"
-"""Name of the parameter of rewards that limit their own requests."""
+"""Name of the parameter by which a reward limits its own requests."""
 Score = Callable[..., Scores]
 """Function with the signature of workers.rewards.scoring.score."""
 Doing = Callable[[str], AbstractContextManager[None]]
@@ -99,29 +99,29 @@ class EarlyReward:
         ignored: groups scored now use the early reward's own parameters."""
         called_at = time.perf_counter()
         groups = [list(group) for _, group in groupby(range(len(rows)), key=lambda index: rows[index])]
-        early = [self._pop([completions[i] for i in group], [rows[i] for i in group]) for group in groups]
-        for scoring in early:
+        early_groups = [self._pop([completions[i] for i in group], [rows[i] for i in group]) for group in groups]
+        for scoring in early_groups:
             if scoring is not None:
                 scoring.done.wait()
-        early_scores = [scoring.scores if scoring is not None else None for scoring in early]
-        remaining = [i for group, scores in zip(groups, early_scores, strict=True) if scores is None for i in group]
+        early_scores = [scoring.scores if scoring is not None else None for scoring in early_groups]
+        late_indexes = [i for group, scores in zip(groups, early_scores, strict=True) if scores is None for i in group]
         parts = [(group, scores) for group, scores in zip(groups, early_scores, strict=True) if scores is not None]
-        if remaining:
+        if late_indexes:
             late_scores = score(
-                reward, [completions[i] for i in remaining], [rows[i] for i in remaining], self._params, tools
+                reward, [completions[i] for i in late_indexes], [rows[i] for i in late_indexes], self._params, tools
             )
-            parts.append((remaining, late_scores))
+            parts.append((late_indexes, late_scores))
         self.seconds = union(
             Span("", "", scoring.began, min(scoring.began + scoring.seconds, called_at) - scoring.began)
-            for scoring in early
+            for scoring in early_groups
             if scoring is not None and scoring.scores is not None and scoring.began < called_at
         )
         return merge_scores(parts, len(completions))
 
     def _pop(self, completions: list[Completion], rows: list[Row]) -> GroupScoring | None:
         with self._lock:
-            waiting = list(self._waiting.items())
-        for number, group in waiting:
+            waiting_groups = list(self._waiting.items())
+        for number, group in waiting_groups:
             if group.completions == completions and group.rows == rows:
                 with self._lock:
                     return self._waiting.pop(number, None)
@@ -142,7 +142,7 @@ class EarlyReward:
 
 
 def merge_scores(parts: Iterable[tuple[Sequence[int], Scores]], count: int) -> Scores:
-    """Merge the scores of the parts of a batch of `count` completions, each part with its indexes."""
+    """Merge scores of parts of a batch of `count` completions. `parts`: the indexes and scores of each part."""
     result = Scores([None] * count, [], [""] * count)
     for indexes, scores in parts:
         for index, value in zip(indexes, scores.values, strict=True):
@@ -167,8 +167,8 @@ class ConcurrentRewards:
         self._rows: OrderedDict[tuple[int, ...], int] = OrderedDict()
 
     def add(self, spec: RewardSpec, split: Split) -> EarlyReward | None:
-        """Register a reward to begin early and return its scorer; None if it doesn't wait, or is only for evaluations.
-        `split`: converts a group's completions to what is scored, each with its row."""
+        """Register a reward to begin early and return its scorer, or None if it doesn't wait, or is only for
+        evaluations. `split`: converts a group's completions to what is scored, each with its row."""
         reward = LIBRARY[spec.function]
         if not waits(reward) or spec.name not in self._trained_on:
             return None
@@ -196,11 +196,11 @@ class ConcurrentRewards:
             self._rows.popitem(last=False)
 
     def watch(self, client: Any, group: GroupOf) -> None:
-        """Make each group be requested separately and scored on arrival. `client`: TRL's client or its substitute, in
-        the process that sends all requests."""
+        """Wrap the client so that each group is requested separately and scored on arrival. `client`: TRL's client or
+        its substitute, in the process that sends all requests."""
 
-        def on_group(row: int, prompt: list[int], ids: list[list[int]]) -> None:
-            self.begin(*group(row, prompt, ids))
+        def on_group(row: int, prompt: list[int], completions: list[list[int]]) -> None:
+            self.begin(*group(row, prompt, completions))
 
         if hasattr(client, "clients"):  # a LoRA run
             client.complete = self._by_group(client.complete, on_group)
@@ -242,7 +242,7 @@ class ConcurrentRewards:
         return generate_by_group
 
     def _rows_of(self, prompts: list[list[int]]) -> list[int] | None:
-        """Return the prompts' rows; None if one is unknown, as in evaluations."""
+        """Return the prompts' rows, or None if one is unknown, as in evaluations."""
         rows = [self._rows.get(tuple(prompt)) for prompt in prompts]
         return None if None in rows else [row for row in rows if row is not None]
 

@@ -13,7 +13,6 @@ from workers.contract.wire.names import EventKind
 from workers.rewards.reward import Failure
 
 WINDOW = 8
-"""Number of batches over which failures are counted."""
 MIN_BATCHES = 4
 """Minimum number of batches scored before failures may end the run, since a server may be down for one."""
 MAX_MESSAGE = 500
@@ -29,17 +28,16 @@ class FailureNote:
     kind: str = ""
     message: str = ""
     row: int | None = None
-    """Row of the first failure."""
 
 
 class Failures:
     """Counter of the failures of all rewards, which decides whether the run ends."""
 
-    def __init__(self, *, share: float, event: Callable[..., None], spared: Container[str] = ()) -> None:
+    def __init__(self, *, share: float, event: Callable[..., None], exempt_rewards: Container[str] = ()) -> None:
         """Begin to count. `share`: the run ends if a reward fails on more than this share of its rows; 1 never ends it.
-        `event`: writes an event on the rank that reports. `spared`: rewards that never end the run."""
+        `event`: writes an event on the rank that reports. `exempt_rewards`: rewards that never end the run."""
         self._share = share
-        self._spared = spared
+        self._spared = exempt_rewards
         self._event = event
         self._new_notes: list[FailureNote] = []
         self._windows: dict[str, deque[tuple[int, int]]] = {}
@@ -54,12 +52,16 @@ class Failures:
         if not failures:
             self._new_notes.append(FailureNote(reward, len(rows), 0))
             return
-        first, failed = failures[0], len({failure.index for failure in failures})
+        first_failure, failed = failures[0], len({failure.index for failure in failures})
         if self._is_reported(self._failed[reward], failed):
-            print(f"Reward {reward!r} failed on row {rows[first.index]}: {first.message}", file=sys.stderr)
-            if first.traceback:
-                print(first.traceback, file=sys.stderr)
-        self._new_notes.append(FailureNote(reward, len(rows), failed, first.kind, first.message, rows[first.index]))
+            print(
+                f"Reward {reward!r} failed on row {rows[first_failure.index]}: {first_failure.message}", file=sys.stderr
+            )
+            if first_failure.traceback:
+                print(first_failure.traceback, file=sys.stderr)
+        self._new_notes.append(
+            FailureNote(reward, len(rows), failed, first_failure.kind, first_failure.message, rows[first_failure.index])
+        )
 
     def judge_batch(self, step: int, gather: Callable[[list[FailureNote]], list[FailureNote]]) -> None:
         """Combine the notes on a batch, report failures, and set `verdict` if there are too many. `gather`: returns the
@@ -73,18 +75,18 @@ class Failures:
             if not self.verdict and len(self._windows[reward]) >= MIN_BATCHES:
                 self.verdict = self._judge(reward)
 
-    def judge_the_end(self) -> None:
+    def judge_at_end(self) -> None:
         """Set `verdict` for runs that were too short to be judged during training."""
         self.verdict = self.verdict or next(
             (verdict for reward in self._windows if (verdict := self._judge(reward))), ""
         )
 
     def _count(self, reward: str, notes: list[FailureNote], step: int) -> None:
-        failed, scored = sum(note.failed for note in notes), sum(note.scored for note in notes)
-        self._windows.setdefault(reward, deque(maxlen=WINDOW)).append((failed, scored))
+        failed, total = sum(note.failed for note in notes), sum(note.scored for note in notes)
+        self._windows.setdefault(reward, deque(maxlen=WINDOW)).append((failed, total))
         previous = self._failed[reward]
         self._failed[reward] += failed
-        self._scored[reward] += scored
+        self._scored[reward] += total
         first_failure = next((note for note in notes if note.failed), None)
         if first_failure is None:
             return
@@ -96,17 +98,17 @@ class Failures:
             self._event(EventKind.REWARD_FAILED, {**failure, **counts}, step=step)
 
     @staticmethod
-    def _is_reported(before: int, failed: int) -> bool:
-        """Return whether the 1st, 10th, 100th … failure is among these: a broken reward fails on every row."""
-        return failed > 0 and len(str(before + failed)) > (len(str(before)) if before else 0)
+    def _is_reported(count_before: int, new_count: int) -> bool:
+        """Return whether the 1st, 10th, 100th … failure is among the new ones; a broken reward fails on every row."""
+        return new_count > 0 and len(str(count_before + new_count)) > (len(str(count_before)) if count_before else 0)
 
     def _judge(self, reward: str) -> str:
         window = self._windows[reward]
-        failed, scored = sum(failed for failed, _ in window), sum(scored for _, scored in window)
-        if reward in self._spared or failed <= self._share * scored:
+        failed, total = (sum(failed for failed, _ in window), sum(total for _, total in window))
+        if reward in self._spared or failed <= self._share * total:
             return ""
         batches = f"its last {len(window)} batches" if len(window) > 1 else "its batch"
         return (
-            f"The reward {reward} failed on {failed} of the {scored} completions of {batches}, but the run allows only "
+            f"The reward {reward} failed on {failed} of the {total} completions of {batches}, but the run allows only "
             f"{self._share:.0%}: {self._last_messages[reward]}"
         )

@@ -16,7 +16,7 @@ from workers.rewards.tools import Tools
 from workers.trainer.data import Rows
 from workers.trainer.episodes.rollout import Rollouts
 from workers.trainer.scoring.concurrent_rewards import ConcurrentRewards
-from workers.trainer.scoring.rewards import Generated, to_generated
+from workers.trainer.scoring.rewards import GeneratedCompletion, to_generated
 
 
 def score_together(
@@ -75,15 +75,15 @@ class GroupFeed:
         if self._episodes is None:
             all_rows = gather_object(rows) if self._trainer.accelerator.num_processes > 1 else rows
             if self._trainer.accelerator.is_main_process:
-                own_rows = all_rows[:: self._trainer.num_generations]
-                prompts = copy.deepcopy([self._rows.by_id[row]["prompt"] for row in own_rows])
-                self._early.expect(self._trainer._tokenize_prompts(prompts)[0], own_rows)
+                group_rows = all_rows[:: self._trainer.num_generations]
+                prompts = copy.deepcopy([self._rows.by_id[row]["prompt"] for row in group_rows])
+                self._early.expect(self._trainer._tokenize_prompts(prompts)[0], group_rows)
 
     def announce(self, prompts: list[list[int]], rows: list[int]) -> None:
         """Announce prompts that are generated ahead, while the trainer learns from the previous batch."""
         self._early.expect(prompts, rows)
 
-    def _group(self, row: int, prompt: list[int], ids: list[list[int]]) -> tuple[list[Generated], list[Row]]:
+    def _group(self, row: int, prompt: list[int], ids: list[list[int]]) -> tuple[list[GeneratedCompletion], list[Row]]:
         completions = to_generated(self._decode(prompt, ids), ids)
         return completions, [self._rows.by_id[row]] * len(completions)
 

@@ -18,21 +18,21 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from workers.contract.run.spec import REWARD_MODEL, RewardSpec, RunSpec
 from workers.trainer.configuration.spec import SpecError
 
-FATAL = ("CUDA", "memory")
+FATAL_SIGNS = ("CUDA", "memory")
 """Parts of messages about device errors or lack of memory, after which nothing else would work."""
 
 
 @dataclass(frozen=True)
 class RewardModel:
     index: int
-    """Index of the reward in RunSpec.every_reward."""
     name: str
     model: Any
     tokenizer: Any
 
 
 def load(run: RunSpec, *, chat: bool) -> list[RewardModel]:
-    """Load and return the run's reward models. `chat`: whether prompts are messages. Raises SpecError."""
+    """Load and return the run's reward models. `chat`: whether prompts are messages. Raises SpecError if a model can't
+    be loaded or isn't a sequence classifier."""
     rewards = enumerate(run.every_reward)
     return [_load(index, reward, run, chat) for index, reward in rewards if reward.function == REWARD_MODEL]
 
@@ -93,7 +93,7 @@ def _guard(model: Any, name: str) -> None:
         try:
             return original(input_ids=input_ids, **inputs)
         except (IndexError, RuntimeError, ValueError) as error:
-            if any(sign in str(error) for sign in FATAL):
+            if any(sign in str(error) for sign in FATAL_SIGNS):
                 raise
             print(f"Reward {name!r} raised {type(error).__name__}: {error}", file=sys.stderr)
             return SimpleNamespace(logits=torch.full((len(input_ids), 1), torch.nan, device=input_ids.device))

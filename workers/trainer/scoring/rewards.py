@@ -36,28 +36,28 @@ Together = Callable[..., Scores]
 """Function from (scorer, *its arguments) to this rank's scores; a scorer has the signature of
 workers.rewards.scoring.score."""
 TurnScores = dict[str, list[list[float | None]]]
-"""Map of component that scores each turn -> scores[completion of this rank][turn] of the last batch."""
+"""Scores of the last batch as scores[completion of this rank][turn], by component that scores turns."""
 
 
 def score_alone(scorer: Score, *batch: Any) -> Scores:
-    """Score this rank's completions without those of other ranks."""
+    """Score this rank's completions without involving other ranks."""
     return scorer(*batch)
 
 
 @dataclass(frozen=True)
-class Generated(Completion):
+class GeneratedCompletion(Completion):
     ids: Sequence[int] = ()
 
 
 class Batches:
-    """Converter of the batch being scored, which converts it once for all rewards."""
+    """Converter of the batch being scored, which is converted once for all rewards."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._source: Any = None
-        self._converted: tuple[list[Generated], list[Row]] = ([], [])
+        self._converted: tuple[list[GeneratedCompletion], list[Row]] = ([], [])
 
-    def of(self, completions: list[Any], row: list[int], ids: Any) -> tuple[list[Generated], list[Row]]:
+    def of(self, completions: list[Any], row: list[int], ids: Any) -> tuple[list[GeneratedCompletion], list[Row]]:
         if self._source is not completions:
             by_id = {i: self._rows.by_id[i] for i in set(row)}
             tokens = ids if ids is not None else [None] * len(completions)
@@ -113,8 +113,8 @@ def _entries(run: RunSpec) -> Iterator[tuple[RewardSpec | PartSpec, Reward | Ent
 
 
 def _check_needs(entry: Reward | Entry, spec: RewardSpec | PartSpec, name: str, tools: Tools) -> None:
-    """Build the interpreter of workers.packages if the entry needs it, and check that its endpoints exist. Raises
-    SpecError."""
+    """Build the interpreter of workers.packages if the entry needs it. Raises SpecError if that fails or an endpoint is
+    missing."""
     try:
         if entry.package:
             interpreter.build()
@@ -133,24 +133,23 @@ class RewardFunctions:
     tools: Tools
     failures: Failures
     doing: Doing
-    """Function that returns the context in which the reward with this name is computed."""
+    """Function that takes a reward's name and returns the context in which that reward is computed."""
     turn_scores: TurnScores = field(default_factory=dict)
     """Per-turn scores by component, filled in during scoring."""
     together: Together = score_alone
     """Function that scores completions with rewards that compare whole groups."""
     early: ConcurrentRewards | None = None
-    """Rewards that may already have scored groups."""
 
     def of(self, specs: Sequence[RewardSpec]) -> list[RewardFunction]:
-        """Return one function per reward, in order. That of a reward model is never called: TRL gets the model
-        instead."""
+        """Return one function per reward, in order. A reward model's function is never called, because TRL gets the
+        model instead."""
         batches = Batches(self.rows)
         return [self._function(spec, batches) for spec in specs]
 
     def _function(self, spec: RewardSpec, batches: Batches) -> RewardFunction:
-        """Create the function that TRL calls with the columns of a batch. Its name labels the charts. A row on which
-        the reward fails gets the score None, so that one odd completion doesn't end a day of training; the share of
-        such rows is a metric."""
+        """Create the function that TRL calls with the columns of a batch. The function's name labels the charts. A row
+        on which the reward fails gets the score None, so that one odd completion doesn't end a day of training; the
+        share of such rows is a metric."""
         reward, early = LIBRARY[spec.function], self.early
         early_reward = early.add(spec, lambda completions, rows: _parts(spec, completions, rows)[1:]) if early else None
         scorer: Score = early_reward.scores if early_reward else score
@@ -168,27 +167,27 @@ class RewardFunctions:
             began = time.perf_counter()
             indexes, parts, part_rows = _parts(spec, batch, rows)
             with self.doing(spec.name):
-                scored = scorer(reward, parts, part_rows, spec.params, self.tools)
+                part_scores = scorer(reward, parts, part_rows, spec.params, self.tools)
             early_s = early_reward.seconds if early_reward else 0.0
             log_metric(reward_time(spec.name), time.perf_counter() - began + early_s)
-            self.failures.note(spec.name, [row[index] for index in indexes], scored.failures)
-            log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(parts), 1))
+            self.failures.note(spec.name, [row[index] for index in indexes], part_scores.failures)
+            log_metric(f"rewards/{spec.name}/failed", len(part_scores.failures) / max(len(parts), 1))
             if not spec.per_turn:
-                return scored.values
-            values = iter(scored.values)
-            by_turn = [[next(values) for _ in range(indexes.count(index))] for index in range(len(batch))]
-            self.turn_scores[spec.name] = by_turn
-            return [mean(turns) for turns in by_turn]
+                return part_scores.values
+            values = iter(part_scores.values)
+            scores_by_turn = [[next(values) for _ in range(indexes.count(index))] for index in range(len(batch))]
+            self.turn_scores[spec.name] = scores_by_turn
+            return [mean(turns) for turns in scores_by_turn]
 
         scores.__name__ = spec.name
         return scores
 
 
 def _parts(
-    spec: RewardSpec, completions: Sequence[Generated], rows: Sequence[Mapping[str, Any]]
+    spec: RewardSpec, completions: Sequence[GeneratedCompletion], rows: Sequence[Mapping[str, Any]]
 ) -> tuple[list[int], list[Completion], list[Mapping[str, Any]]]:
-    """Return the parts to score, completions or each of their turns, as three lists: the indexes of the completions,
-    the parts, and the rows."""
+    """Split completions into the parts to score, whole completions or single turns. Return three lists: the completion
+    index, the part and the row of each."""
     parts = [
         (index, part)
         for index, completion in enumerate(completions)
@@ -197,8 +196,7 @@ def _parts(
     return [index for index, _ in parts], [part for _, part in parts], [rows[index] for index, _ in parts]
 
 
-def _turns(completion: Generated) -> list[Completion]:
-    """Split a completion into its turns, each with its token ids."""
+def _turns(completion: GeneratedCompletion) -> list[Completion]:
     parts = turns_of(completion)
     if len(parts) == 1:
         return [completion]
@@ -206,15 +204,15 @@ def _turns(completion: Generated) -> list[Completion]:
     if len(turn_spans) != len(parts):
         return parts
     return [
-        Generated(part.text, part.turns, stop - start, completion.ids[start:stop])
+        GeneratedCompletion(part.text, part.turns, stop - start, completion.ids[start:stop])
         for part, (start, stop) in zip(parts, turn_spans, strict=True)
     ]
 
 
-def to_generated(completions: Sequence[Any], ids: Sequence[Sequence[int] | None]) -> list[Generated]:
+def to_generated(completions: Sequence[Any], ids: Sequence[Sequence[int] | None]) -> list[GeneratedCompletion]:
     """Convert completions from TRL's form (strings or messages)."""
     return [
-        Generated(
+        GeneratedCompletion(
             completion_text(completion),
             tuple(turns(completion) or ()),
             None if tokens is None else len(tokens),
@@ -225,7 +223,8 @@ def to_generated(completions: Sequence[Any], ids: Sequence[Sequence[int] | None]
 
 
 def _backend(spec: AttemptSpec) -> Backend | None:
-    """Return this host's best sandbox backend; None if no reward and no tool runs code. Raises SpecError."""
+    """Return this host's best sandbox backend: BARE if none works and an admin allows that, None if the run executes no
+    code. Raises SpecError if none works and BARE isn't allowed."""
     code_part = next((part for part, entry in _entries(spec.run) if entry.cost is Cost.SANDBOX), None)
     if code_part is None:
         return None

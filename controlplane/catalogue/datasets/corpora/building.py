@@ -29,7 +29,7 @@ DATASET_DELETED = {"kind": "gone", "message": "This corpus's dataset version no 
 
 
 def columns_of(version: DatasetVersion) -> list[str]:
-    """List the columns that documents can be built from: the file's, or for a derived version the canonical ones."""
+    """List the columns that documents can be built from: the file's own or, in derived versions, the canonical ones."""
     if version.status in DatasetVersion.AT_WORK:
         return []
     if version.source_kind != DatasetVersion.DERIVED:
@@ -40,7 +40,8 @@ def columns_of(version: DatasetVersion) -> list[str]:
 def create(
     user: User | None, name: str, source: DatasetVersion, *, text: Sequence[str], title: str = "", about: str = ""
 ) -> CorpusVersion:
-    """Queue the next version of the corpus `name`, which is created if it doesn't exist. Raises DatasetError."""
+    """Queue the next version of the corpus `name`, which is created if it doesn't exist. Raises DatasetError if the
+    source lacks a chosen column or no version can be created."""
     available = columns_of(source)
     missing = [column for column in (*text, *filter(None, [title])) if column not in available]
     if missing or not text:
@@ -54,7 +55,8 @@ def create(
 
 
 def create_from_lines(user: User | None, name: str, lines: bytes, *, source: str, about: str = "") -> CorpusVersion:
-    """Queue a version from JSON Lines with "title" and "text", which are kept in its folder until it is built."""
+    """Queue a version from JSON Lines with "title" and "text", kept in its folder until it is built. Raises NoSpace if
+    they can't be stored."""
     with _new_version(user, name) as version:
         version.source, version.text_columns, version.title_column, version.about = source, ["text"], "title", about
         version.save()
@@ -69,17 +71,17 @@ def create_from_lines(user: User | None, name: str, lines: bytes, *, source: str
 def create_sample(user: User | None) -> CorpusVersion:
     """Create the sample, unless it exists: a corpus from a made-up encyclopaedia, and a dataset of questions about it.
 
-    Raises DatasetError.
+    Raises DatasetError if either can't be stored.
     """
     if not Dataset.objects.filter(name=encyclopaedia.QUESTIONS).exists():
         questions = BytesIO(encyclopaedia.lines(encyclopaedia.questions()))
         mapping = ColumnMapping(prompt="question", answer="answer")
         actions.create_from_upload(
-            user, encyclopaedia.QUESTIONS, questions, "questions.jsonl", new=True, mapping=mapping
+            user, encyclopaedia.QUESTIONS, questions, "questions.jsonl", must_be_new=True, mapping=mapping
         )
-    usable = CorpusVersion.objects.filter(corpus__name=encyclopaedia.NAME, archived_at=None)
-    if (existing := usable.exclude(status=CorpusVersion.INVALID).first()) is not None:
-        return existing
+    unarchived = CorpusVersion.objects.filter(corpus__name=encyclopaedia.NAME, archived_at=None)
+    if (usable_version := unarchived.exclude(status=CorpusVersion.INVALID).first()) is not None:
+        return usable_version
     documents = encyclopaedia.lines(encyclopaedia.documents())
     return create_from_lines(
         user, encyclopaedia.NAME, documents, source="the sample of this product", about=encyclopaedia.ABOUT
@@ -93,15 +95,15 @@ def build(version: CorpusVersion) -> None:
     with slot() as has_slot:
         if not has_slot:
             return  # `reconcile` sends it again
-        with try_lock(version.folder / LOCK) as acquired:
-            if acquired and _is_wanted(version):
+        with try_lock(version.folder / LOCK) as has_lock:
+            if has_lock and _is_wanted(version):
                 _build(version)
-            if acquired and not CorpusVersion.objects.filter(pk=version.pk).exists():
+            if has_lock and not CorpusVersion.objects.filter(pk=version.pk).exists():
                 shutil.rmtree(version.folder, ignore_errors=True)
 
 
 def reconcile() -> None:
-    """Resend the versions that are not built yet, and remove files whose version is gone from the database."""
+    """Resend the versions that haven't been built, and remove files of versions that are no longer in the database."""
     for version in CorpusVersion.objects.filter(status=CorpusVersion.MAKING):
         if timezone.now() - version.created_at > RESEND_AFTER:
             send_on_commit(CORPUS_TASK, version.pk)
@@ -130,13 +132,13 @@ def _build(version: CorpusVersion) -> None:
         report = {"file_error": error.as_dict()}
     except reader_process.ResultUnwanted:
         return
-    failed = bool(report.get("file_error"))
+    has_failed = bool(report.get("file_error"))
     fields = {
-        "status": CorpusVersion.INVALID if failed else CorpusVersion.READY,
+        "status": CorpusVersion.INVALID if has_failed else CorpusVersion.READY,
         "documents": report.get("documents", 0),
         "bytes": report.get("bytes", 0),
         "sha256": report.get("sha256", ""),
-        "ready_at": None if failed else timezone.now(),
+        "ready_at": None if has_failed else timezone.now(),
         "report": storable(report),
     }
     CorpusVersion.objects.filter(pk=version.pk, status=CorpusVersion.MAKING).update(**fields)
@@ -145,8 +147,8 @@ def _build(version: CorpusVersion) -> None:
 
 
 def _source(version: CorpusVersion) -> Path | None:
-    uploaded, parent = version.folder / files.SOURCE, version.dataset_version
-    candidates = [uploaded] if parent is None else [uploaded, parent.source_path, parent.rows_path]
+    own_path, parent = version.folder / files.SOURCE, version.dataset_version
+    candidates = [own_path] if parent is None else [own_path, parent.source_path, parent.rows_path]
     return next((path for path in candidates if path.is_file()), None)
 
 
@@ -156,7 +158,7 @@ def _is_wanted(version: CorpusVersion) -> bool:
 
 @contextmanager
 def _new_version(user: User | None, name: str) -> Iterator[CorpusVersion]:
-    """Create the next version for the block to fill and save, then queue it. If the block fails, nothing is left."""
+    """Create the next version for the block to fill and save, then queue it. If the block fails, nothing is stored."""
     with numbered(CorpusVersion(created_by=user), Corpus, name) as version:
         yield version
         send_on_commit(CORPUS_TASK, version.pk)

@@ -7,7 +7,7 @@ from controlplane.catalogue.datasets.corpora import plain_text
 from controlplane.catalogue.datasets.corpora.building import columns_of
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages.forms import CONTROL, NAME_LENGTH
-from workers.environments.search import LONGEST_QUERY
+from workers.environments.search import MAX_QUERY_LENGTH
 
 _TEXT_COLUMNS, _TITLE_COLUMNS = (
     ("text", "body", "content", "contents", "passage", "document", "article"),
@@ -68,7 +68,7 @@ class CorpusForm(NamedForm):
 class QueryForm(forms.Form):
     q = forms.CharField(
         label="Query",
-        max_length=LONGEST_QUERY,
+        max_length=MAX_QUERY_LENGTH,
         widget=forms.TextInput(attrs={"autocomplete": "off", "type": "search", "placeholder": "A few words"}),
     )
 

@@ -15,7 +15,7 @@ from workers.rewards.tools import no_corpora
 
 
 def corpora_for(request: HttpRequest) -> QuerySet[CorpusVersion]:
-    """Select all versions, for every signed-in user."""
+    """Select all versions if a user is signed in, otherwise none."""
     versions = CorpusVersion.objects.all() if request.user.is_authenticated else CorpusVersion.objects.none()
     return versions.select_related("corpus", "corpus__owner", "dataset_version__dataset")
 
@@ -28,7 +28,7 @@ def corpus_for(request: HttpRequest, corpus_id: int, number: int) -> CorpusVersi
 
 
 def offered(request: HttpRequest) -> list[CorpusVersion]:
-    """List the versions to choose from for parameters whose widget is "corpus", whose value is str(version)."""
+    """List the versions to choose from in parameters with the widget "corpus"; a parameter's value is str(version)."""
     return list(corpora_for(request).filter(status=CorpusVersion.READY, archived_at=None))
 
 
@@ -36,18 +36,19 @@ def ready_version(title: str) -> CorpusVersion | None:
     """Find the ready version with this title, archived or not."""
     if (parts := corpora.name_and_version(title)) is None:
         return None
-    ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, corpus__name=parts[0], number=parts[1])
-    return ready.select_related("corpus").first()
+    versions = CorpusVersion.objects.filter(status=CorpusVersion.READY, corpus__name=parts[0], number=parts[1])
+    return versions.select_related("corpus").first()
 
 
 def file_of(title: str) -> Path:
-    """Return the path of a corpus's documents by its title, for workers.rewards.tools.Tools. Raises Unavailable."""
+    """Return the path of a corpus's documents by its title, for workers.rewards.tools.Tools. Raises Unavailable if no
+    ready version has it."""
     version = ready_version(title)
     return version.path if version else no_corpora(title)
 
 
 def titles_in(parts: Iterable[PartSpec]) -> list[str]:
-    """List the titles of the corpora that the parts of an environment name, each once."""
+    """List the titles of the corpora that an environment's parts refer to, without duplicates."""
     titles = [
         str(part.params.get(entry["name"], entry["default"]))
         for part in parts

@@ -19,7 +19,7 @@ from controlplane.catalogue.datasets.work_queue import read_progress
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http import upload
 from controlplane.platform.http.form_pages import form_page
-from workers.contract.run.corpora import LONGEST_TEXT
+from workers.contract.run.corpora import MAX_TEXT_LENGTH
 from workers.environments import encyclopaedia
 
 SEARCH_SECONDS = 60.0
@@ -97,7 +97,7 @@ def corpus(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
         form = QueryForm(request.GET if "q" in request.GET else None)
         context |= {
             "form": form,
-            "longest": LONGEST_TEXT,
+            "longest": MAX_TEXT_LENGTH,
             "preview": version.report.get("preview") or [],
             "found": _search(version, form),
         }
@@ -143,7 +143,8 @@ def delete(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
 
 
 def _search(version: CorpusVersion, form: QueryForm) -> dict[str, Any] | None:
-    """Search as the tool does, and return {"text": what the model would read, "failed": bool}; None without a query."""
+    """Search as the tool does, and return {"text": what the model would read, "failed": bool}, or None without a
+    query."""
     if not form.is_bound or not form.is_valid():
         return None
     if not version.path.is_file():

@@ -1,5 +1,5 @@
-"""The fetching process, FOLDER hub|path|tasks: stores the source and prints {"bytes", "sha256", "found"} or {"refused":
-{...}}."""
+"""The fetching process. Called with FOLDER and hub, path or tasks, it stores the source and prints {"bytes", "sha256",
+"found"} or {"refused": {...}}."""
 
 import errno
 import json

@@ -46,18 +46,18 @@ class SplitFiles:
 
 
 def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: str) -> SplitFiles:
-    """Choose a split's files among all file `names` of the repository, by the README's front matter `card`. Raises
-    NotFetched."""
-    data = sorted(name for name in names if kind_of(name) and _is_plain(name))
+    """Choose a split's files from the repository's file `names`, as the README's front matter `card` describes them.
+    Raises NotFetched if there are none, too many, or files of several formats."""
+    paths = sorted(name for name in names if kind_of(name) and _is_plain(name))
     configs = _configs(card)
-    if not data:
+    if not paths:
         raise _no_data(names)
     if configs:
-        chosen_config, patterns = _by_readme(configs, data, config, split)
+        chosen_config, patterns = _by_readme(configs, paths, config, split)
     elif config and config != DEFAULT:
         raise NotFetched(f"This dataset has no configuration “{config}”: its README lists none.", "Leave it empty.")
     else:
-        chosen_config, patterns = "", _by_name(data, split)
+        chosen_config, patterns = "", _by_name(paths, split)
     kinds = sorted({kind_of(name) for name in patterns})
     if len(kinds) > 1:
         raise NotFetched(f"The split's files have several formats: {', '.join(kinds)}.", "Upload the file you need.")
@@ -67,7 +67,7 @@ def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: st
 
 
 def kind_of(name: str) -> str:
-    """Return the format that the file's extension stands for, ignoring .gz; "" if files of this name have no rows."""
+    """Return the format that the file's extension stands for, ignoring .gz, or "" for files without rows."""
     base_name = PurePosixPath(name).name.lower()
     if base_name in NOT_ROWS or base_name.startswith("."):
         return ""
@@ -90,11 +90,11 @@ def _configs(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [entry for entry in configs if entry.get("data_files") or entry.get("data_dir")]
 
 
-def _by_readme(configs: list[Mapping[str, Any]], data: list[str], config: str, split: str) -> tuple[str, list[str]]:
+def _by_readme(configs: list[Mapping[str, Any]], paths: list[str], config: str, split: str) -> tuple[str, list[str]]:
     entry = _entry(configs, config)
     name = _name(entry)
     folder = str(entry.get("data_dir") or "").strip("/")
-    folder_files = [file for file in data if not folder or file.startswith(f"{folder}/")]
+    folder_files = [file for file in paths if not folder or file.startswith(f"{folder}/")]
     splits = _splits(entry.get("data_files"))
     if not splits:
         return name, _by_name(folder_files, split)
@@ -124,12 +124,12 @@ def _name(entry: Mapping[str, Any]) -> str:
     return str(entry.get("config_name") or DEFAULT)
 
 
-def _splits(data_files: Any) -> dict[str, list[str]]:
-    """Return {split: patterns} from a README's data_files: patterns, {"split", "path"} tables, or a mapping."""
-    if isinstance(data_files, Mapping):
-        data_files = [{"split": split, "path": path} for split, path in data_files.items()]
+def _splits(entries: Any) -> dict[str, list[str]]:
+    """Return {split: patterns} from the data_files of a README: patterns, {"split", "path"} tables, or a mapping."""
+    if isinstance(entries, Mapping):
+        entries = [{"split": split, "path": path} for split, path in entries.items()]
     patterns_by_split: dict[str, list[str]] = {}
-    for entry in data_files if isinstance(data_files, list) else [data_files]:
+    for entry in entries if isinstance(entries, list) else [entries]:
         split, path = (entry.get("split"), entry.get("path")) if isinstance(entry, Mapping) else (None, entry)
         patterns = [item for item in (path if isinstance(path, list) else [path]) if isinstance(item, str)]
         if patterns:
@@ -137,12 +137,12 @@ def _splits(data_files: Any) -> dict[str, list[str]]:
     return patterns_by_split
 
 
-def _matching(data: list[str], pattern: str, folder: str) -> list[str]:
+def _matching(paths: list[str], pattern: str, folder: str) -> list[str]:
     full_pattern = f"{folder}/{pattern}" if folder else pattern
     if full_pattern.count("*") > MAX_STARS:
         raise NotFetched(f"The README's pattern for the files has more than {MAX_STARS} stars: “{full_pattern[:80]}”.")
     regex = _regex(full_pattern.removeprefix("./"))
-    return [name for name in data if regex.fullmatch(name)]
+    return [name for name in paths if regex.fullmatch(name)]
 
 
 def _regex(pattern: str) -> re.Pattern[str]:
@@ -158,12 +158,12 @@ def _literal(part: str) -> str:
     return re.escape(part)
 
 
-def _by_name(data: list[str], split: str) -> list[str]:
-    """Return the files whose paths name the split, or all files if no path names one and train is requested."""
-    if not data:
+def _by_name(paths: list[str], split: str) -> list[str]:
+    """Return the files whose paths name the split, or all files if no path names a split and train is requested."""
+    if not paths:
         raise NotFetched("This configuration has no file in a supported format.")
     by_split: dict[str, list[str]] = {}
-    for name in data:
+    for name in paths:
         by_split.setdefault(_split_of(name), []).append(name)
     for canonical in ("", *SPLITS):
         if split == canonical or split in SPLITS.get(canonical, ()):
@@ -171,14 +171,14 @@ def _by_name(data: list[str], split: str) -> list[str]:
     if split in by_split:
         return by_split[split]
     if split == "train" and set(by_split) == {""}:
-        return data
-    if matching := [name for name in data if split in re.split(r"[^a-z0-9]+", name.lower())]:
-        return matching
+        return paths
+    if matches := [name for name in paths if split in re.split(r"[^a-z0-9]+", name.lower())]:
+        return matches
     raise _no_split(split, [canonical or "train" for canonical in by_split])
 
 
 def _split_of(name: str) -> str:
-    """Return the split that the last matching word of the path stands for; "" if no word does."""
+    """Return the split that the last matching word of the path stands for, or "" if no word matches."""
     for word in reversed(re.split(r"[^a-z0-9]+", name.lower())):
         for split, aliases in SPLITS.items():
             if word in aliases:
@@ -191,8 +191,8 @@ def _no_split(split: str, available: list[str]) -> NotFetched:
 
 
 def _listed(names: Any) -> str:
-    distinct = list(dict.fromkeys(names))
-    return ", ".join(distinct[:20]) + (", …" if len(distinct) > 20 else "")
+    distinct_names = list(dict.fromkeys(names))
+    return ", ".join(distinct_names[:20]) + (", …" if len(distinct_names) > 20 else "")
 
 
 def _is_plain(name: str) -> bool:

@@ -23,18 +23,19 @@ def fetch(
     source: Mapping[str, str], folder: Path, limit: int
 ) -> tuple[list[tuple[str, Path]], SplitFiles, dict[str, Any]]:
     """Fetch a split's files into `folder`, and return ([(name, file)], the selection, {"commit", "id", "config",
-    "files"}). Raises NotFetched."""
+    "files"}). Raises NotFetched if the hub can't be reached or refuses, or if the split doesn't exist or is unusable or
+    too large."""
     with _translated_errors(source):
         info, sizes = _listing(source)
-        choice = choose(list(sizes), _card(info.id, info.sha, sizes, folder), source["config"], source["split"])
-        total = sum(sizes[name] for name in choice.files)
+        selection = choose(list(sizes), _card(info.id, info.sha, sizes, folder), source["config"], source["split"])
+        total = sum(sizes[name] for name in selection.files)
         if total > limit:
             raise NotFetched(
                 f"The split has {total // 2**20:,} MiB; this installation accepts at most {limit // 2**20:,} MiB."
             )
         with _with_progress(folder, total):
             shards, remaining = list[tuple[str, Path]](), limit
-            for name in choice.files:
+            for name in selection.files:
                 path = _file(info.id, name, info.sha, folder)
                 remaining -= path.stat().st_size
                 if remaining < 0:
@@ -42,15 +43,15 @@ def fetch(
                         "The files are larger than the hub announced, and exceed the limit of this server."
                     )
                 shards.append((name, path))
-    details = {"commit": info.sha, "id": info.id, "config": choice.config, "files": list(choice.files[:50])}
-    return shards, choice, details
+    details = {"commit": info.sha, "id": info.id, "config": selection.config, "files": list(selection.files[:50])}
+    return shards, selection, details
 
 
 def _listing(source: Mapping[str, str]) -> tuple[Any, dict[str, int]]:
     from huggingface_hub import HfApi, constants
 
-    ask = partial(HfApi().dataset_info, source["id"], revision=source["revision"])
-    info = _with_retries(partial(ask, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT))
+    request_info = partial(HfApi().dataset_info, source["id"], revision=source["revision"])
+    info = _with_retries(partial(request_info, files_metadata=True, timeout=constants.HF_HUB_ETAG_TIMEOUT))
     return info, {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or []}
 
 
@@ -163,8 +164,8 @@ def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
         return NotFetched(f"{hub} responded with status {status}.", "Try again later.", passing=True)
     first_line = next(iter(str(error).splitlines()), "") or type(error).__name__
     if isinstance(error, httpx.ConnectError):
-        why = re.sub(r"^\[Errno -?\d+\] ", "", first_line).rstrip(".")
-        return NotFetched(f"{hub} could not be reached: {why[:1].lower()}{why[1:200]}.", passing=True)
+        reason = re.sub(r"^\[Errno -?\d+\] ", "", first_line).rstrip(".")
+        return NotFetched(f"{hub} could not be reached: {reason[:1].lower()}{reason[1:200]}.", passing=True)
     return NotFetched(f"{hub} could not be reached, or the connection broke: {first_line[:200]}", passing=True)
 
 

@@ -8,6 +8,7 @@ import io
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
 
 BLOCK = 2**20
 BATCH_ROWS = 10_000
+MAX_BLANK_BLOCKS = 16
+"""Number of blocks in which the first character of a JSON list is searched for."""
 
 
 def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, limit: int, progress: ProgressFile) -> None:
-    """Join `shards`, pairs of a display name and a file, into `target`, and delete them. Raises NotFetched, also if the
-    result exceeds `limit` bytes."""
+    """Join `shards`, pairs of a display name and a file, into `target`, and delete them. Raises NotFetched if they
+    can't be joined, or if the result exceeds `limit` bytes."""
     if len(shards) == 1:
         shards[0][1].replace(target)
         return
@@ -60,14 +63,14 @@ class _LimitedFile:
 
 
 def _join_lines(shards: Sequence[tuple[str, Path]], out: _LimitedFile, progress: ProgressFile) -> None:
-    processed = 0
+    bytes_read = 0
     for name, path in shards:
         if out.last_byte != b"\n":
             out.write(b"\n")
         for piece in _without_bom(_pieces(name, path)):
             out.write(piece)
-            progress.report(processed, 0)
-        processed += path.stat().st_size
+            progress.report(bytes_read, 0)
+        bytes_read += path.stat().st_size
         path.unlink()
 
 
@@ -76,7 +79,7 @@ def _join_tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], limit: int
     import pyarrow.parquet as pq
 
     writer: Any = None
-    processed = rows = 0
+    bytes_read = rows = 0
     try:
         for name, path in shards:
             try:
@@ -92,7 +95,7 @@ def _join_tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], limit: int
                 for batch in table.iter_batches(batch_size=BATCH_ROWS):
                     writer.write_batch(_with_schema(batch, first_schema, name))
                     rows += batch.num_rows
-                    progress.report(processed, rows)
+                    progress.report(bytes_read, rows)
                     if file.tell() > limit:
                         raise _too_large(limit)
             except FileProblem as problem:
@@ -101,7 +104,7 @@ def _join_tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], limit: int
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 raise NotFetched(f"{name} can't be read as Parquet: {str(error).splitlines()[0][:200]}") from error
-            processed += path.stat().st_size
+            bytes_read += path.stat().st_size
             path.unlink()
     finally:
         if writer is not None:
@@ -119,7 +122,9 @@ def _with_schema(batch: "pa.RecordBatch", schema: "pa.Schema", name: str) -> "pa
 
 
 def _is_list(name: str, path: Path) -> bool:
-    return next((piece.lstrip()[:1] for piece in _without_bom(_pieces(name, path)) if piece.strip()), b"") == b"["
+    """Return whether a file is a JSON list. Only its start is read, since gzip can pack blanks without end."""
+    start = islice(_without_bom(_pieces(name, path)), MAX_BLANK_BLOCKS)
+    return next((piece.lstrip()[:1] for piece in start if piece.strip()), b"") == b"["
 
 
 def _pieces(name: str, path: Path) -> Iterator[bytes]:

@@ -12,16 +12,17 @@ STAGE = "copying"
 
 
 def copy(path: Path, roots: Sequence[Path], folder: Path, limit: int) -> tuple[list[tuple[str, Path]], str]:
-    """Copy a file or a folder's shards, and return ([(name, file)] sorted by name, their kind). Raises NotFetched."""
+    """Copy a file or a folder's shards, and return ([(name, file)] sorted by name, their kind). Raises NotFetched if
+    there is nothing to copy, or if a file can't be opened, is outside `roots` or exceeds the limit."""
     files = _shards(path) if path.is_dir() else [path]
     shards: list[tuple[str, Path]] = []
     progress = ProgressFile(folder, STAGE, sum(file.stat().st_size for file in files))
-    copied = 0
+    bytes_copied = 0
     for number, file in enumerate(files):
         target = folder / f"shard{number}"
-        copied += _copy_file(file, roots, target, limit - copied, progress, copied)
+        bytes_copied += _copy_file(file, roots, target, limit - bytes_copied, progress, bytes_copied)
         shards.append((file.name, target))
-    if not copied:
+    if not bytes_copied:
         raise NotFetched("The file is empty.")
     return shards, kind_of(files[0].name)
 
@@ -44,13 +45,13 @@ def _copy_file(file: Path, roots: Sequence[Path], target: Path, limit: int, prog
         raise NotFetched(
             f"{file.name} can't be opened: {os.strerror(error.errno or 0).lower()}.", passing=True
         ) from error
-    with os.fdopen(source, "rb") as opened:
-        real_path = Path(os.readlink(f"/proc/self/fd/{opened.fileno()}"))
+    with os.fdopen(source, "rb") as source_file:
+        real_path = Path(os.readlink(f"/proc/self/fd/{source_file.fileno()}"))
         if not any(root in real_path.parents for root in roots) or not os.path.isfile(real_path):
             raise NotFetched("Only files in the allowed folders of the server may be read.")
         size = 0
         with target.open("xb") as out:
-            while piece := opened.read(BLOCK):
+            while piece := source_file.read(BLOCK):
                 size += len(piece)
                 if size > limit:
                     raise NotFetched("The file is larger than this installation accepts.")

@@ -23,8 +23,8 @@ INHERITED_VARIABLES = (
 
 
 def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, Any]:
-    """Fetch a version's source into its folder, and return the columns to store. Raises ChildFailed and
-    reader_process.ResultUnwanted."""
+    """Fetch a version's source into its folder, and return the database fields to store. Raises ChildFailed if that
+    fails or the source is refused, and reader_process.ResultUnwanted once `is_wanted()` is False."""
     arguments: dict[str, Any] = {
         "source": version.source,
         "most": settings.DATASET_MAX_BYTES,
@@ -43,20 +43,20 @@ def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, A
         program=PROGRAM,
         environment=environment,
     )
-    if refused := result.get("refused"):
-        kind = "source" if refused["passing"] else "refused"
-        raise ChildFailed(kind, refused["message"], refused["advice"])
+    if refusal := result.get("refused"):
+        kind = "source" if refusal["passing"] else "refused"
+        raise ChildFailed(kind, refusal["message"], refusal["advice"])
     details = result["found"]
     source = version.source
     if details and version.source_kind == DatasetVersion.HUB:
-        renamed = {"renamed_to": details["id"]} if details["id"] != source["id"] else {}
-        source = source | {name: details[name] for name in ("commit", "config", "files")} | renamed
+        new_name = {"renamed_to": details["id"]} if details["id"] != source["id"] else {}
+        source = source | {name: details[name] for name in ("commit", "config", "files")} | new_name
     return {"bytes": result["bytes"], "source_sha256": result["sha256"], "source": source}
 
 
 def _for_tasks() -> tuple[str, str]:
     """Return the sandbox backend and the interpreter with reasoning-gym, building the latter if it is missing. Raises
-    ChildFailed."""
+    ChildFailed if either is unavailable."""
     try:
         return best_backend(), interpreter.build()
     except (PackageMissing, SandboxUnavailable) as error:

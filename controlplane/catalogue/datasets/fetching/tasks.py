@@ -18,7 +18,8 @@ STAGE = "making"
 
 
 def make(source: Mapping[str, Any], backend: str, folder: Path, limit: int) -> tuple[list[tuple[str, Path]], str]:
-    """Generate the rows into a file in `folder`, and return ([(name, file)], their kind). Raises NotFetched."""
+    """Generate the rows into a file in `folder`, and return ([(name, file)], their kind). Raises NotFetched if they
+    exceed the limit, or if they can't be generated."""
     tasks = TasksSource(tuple(source["families"]), source["rows"], source["seed"], source["level"])
     target = folder / "shard0"
     progress = ProgressFile(folder, STAGE, tasks.rows)
@@ -44,10 +45,10 @@ def _rows(recipe: reasoning.Recipe, sandbox: Sandbox) -> Iterator[dict[str, Any]
         yield from ({"family": recipe.family, **row} for row in piece)
 
 
-def _alternating(families: list[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    while families:
-        families, turn = [], families
-        for rows in turn:
+def _alternating(iterators: list[Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    while iterators:
+        iterators, current_iterators = [], iterators
+        for rows in current_iterators:
             if (row := next(rows, None)) is not None:
-                families.append(rows)
+                iterators.append(rows)
                 yield row

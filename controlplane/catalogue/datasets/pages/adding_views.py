@@ -28,8 +28,8 @@ FORMS: dict[str, type[AddingForm]] = {"rows": RowsForm, "hub": HubForm, "path": 
 def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
     # Both are empty if the upload was rejected.
-    submitted = (request.POST, request.FILES) if request.method == "POST" else ()
-    form = UploadForm(*submitted, dataset=dataset)
+    form_arguments = (request.POST, request.FILES) if request.method == "POST" else ()
+    form = UploadForm(*form_arguments, dataset=dataset)
     upload_problem = uploading.problem(request)
     if upload_problem:
         form.full_clean()
@@ -65,7 +65,7 @@ def _create_or_show(request: HttpRequest, form: AddingForm, dataset: Dataset | N
     if request.method == "POST" and form.is_valid():
         name = dataset.name if dataset else form.cleaned_data["name"]
         try:
-            return redirect(form.create(person(request), name, new=dataset is None))
+            return redirect(form.create(person(request), name, must_be_new=dataset is None))
         except DatasetError as error:
             name_taken = isinstance(error, NameTaken) and dataset is None
             form.add_error("name" if name_taken else form.error_field, str(error))

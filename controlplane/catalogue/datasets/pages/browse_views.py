@@ -22,14 +22,14 @@ from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.http.keyset import whole
-from controlplane.platform.http.streams import file_answer
+from controlplane.platform.http.streams import file_response
 
 PAGE_SIZE = 20
 
 
 @require_GET
 def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """Show the problems by kind; with ?kind=, a page of one kind, found by the check or (&of=import) the import."""
+    """Show the check's (with ?of=import, the import's) problems by kind or, with ?kind=, a page of one kind."""
     version = version_for(request, dataset_id, number)
     context = version_context(version)
     problem_report = context["mapped"] if _report_kind(request) == IMPORT else context["report"]
@@ -50,7 +50,7 @@ def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse
     """Download all problems as JSON Lines, or only those in the report if the file of all problems is missing."""
     version = version_for(request, dataset_id, number)
     of_import = _report_kind(request) == IMPORT
-    name = f"{exporting.file_name(version, 'problems', filtered=False)}{'-mapping' if of_import else ''}.jsonl"
+    name = f"{exporting.file_name(version, 'problems', is_filtered=False)}{'-mapping' if of_import else ''}.jsonl"
     try:
         file = (version.folder / (files.MAPPED_PROBLEMS if of_import else files.PROBLEMS)).open("rb")
     except OSError:
@@ -59,7 +59,7 @@ def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse
         response = HttpResponse(body, content_type=exporting.TYPES[exporting.JSONL])
         response["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
         return response
-    return file_answer(request, file, exporting.TYPES[exporting.JSONL], save_as=name)
+    return file_response(request, file, exporting.TYPES[exporting.JSONL], save_as=name)
 
 
 @require_GET
@@ -116,19 +116,19 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
             form.add_error(None, "The filter above is invalid.")
         else:
             try:
-                derived = deriving.derive(
+                derived_version = deriving.derive(
                     person(request), version, filter_of(form, filter_form), name=name, tokenizer=tokenizer_of(form)
                 )
             except DatasetError as error:
                 form.add_error(None, str(error))
             else:
-                return redirect(derived)
+                return redirect(derived_version)
     return render(request, "catalogue/datasets/rows.html", _rows(request, version, form), status=422)
 
 
 def filter_of(form: DeriveForm, filter_form: FilterForm) -> RowFilter:
-    """Return the filter of a derived version: row numbers replace the page's filter, and the form's conditions apply to
-    both."""
+    """Return the filter of a derived version: the form's row numbers replace the page's filter, and the form's other
+    conditions always apply."""
     ids = form.cleaned_data["row_ids"]
     row_filter = filter_form.filter if ids is None else RowFilter(row_ids=ids)
     return replace(row_filter, **form.conditions())
@@ -147,18 +147,18 @@ def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm
     query, row_filter = form.query, form.filter
     context |= {"query": query, "filtered": bool(row_filter), "sentence": filter_sentence(row_filter.as_dict())}
     try:
-        result = browsing.page(version, row_filter, after=after, limit=PAGE_SIZE)
+        rows_page = browsing.page(version, row_filter, start=after, limit=PAGE_SIZE)
         if row_filter and not after:
             context["found"] = browsing.count(version, row_filter)
     except DatasetError as error:
         return context | {"problem": str(error)}
-    views = [shown_row(version, row) for row in result["rows"]]
+    shown_rows = [shown_row(version, row) for row in rows_page["rows"]]
     return context | {
-        "rows": views,
-        "next": result["next"],
+        "rows": shown_rows,
+        "next": rows_page["next"],
         "before": max(0, after - PAGE_SIZE) if after and not row_filter else None,
-        "first_number": views[0]["position"] + 1 if views else 0,
-        "last_number": views[-1]["position"] + 1 if views else 0,
+        "first_number": shown_rows[0]["position"] + 1 if shown_rows else 0,
+        "last_number": shown_rows[-1]["position"] + 1 if shown_rows else 0,
     }
 
 

@@ -1,7 +1,5 @@
 """Forms of a row filter (reader.versions.filtering.RowFilter), for viewing and exporting rows and deriving versions."""
 
-import json
-import re
 from typing import Any, cast
 from urllib.parse import urlencode
 
@@ -10,17 +8,10 @@ from django import forms
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages.mapping_forms import tokenizers
 from controlplane.catalogue.datasets.reader import limits
-from controlplane.catalogue.datasets.reader.versions.filtering import (
-    NO_DIFFICULTY,
-    SEED,
-    FilterError,
-    RowFilter,
-)
+from controlplane.catalogue.datasets.reader.versions import row_numbers
+from controlplane.catalogue.datasets.reader.versions.filtering import NO_DIFFICULTY, SEED, FilterError, RowFilter
 
-MAX_ROWS = 200_000
-"""Maximum number of row numbers in a pasted list."""
 _NO_DIFFICULTY_LABEL = "(none)"
-_NUMBER = re.compile(r"\d{1,18}")
 
 
 class FilterForm(forms.Form):
@@ -51,15 +42,15 @@ class FilterForm(forms.Form):
         super().__init__(*args, **kwargs)
         statistics = (version.report.get("mapped") or {}).get("statistics") or {}
         rated_rows, rows = int(statistics.get("with_difficulty") or 0), int(statistics.get("rows") or 0)
-        self._choose("difficulty", statistics, *([_NO_DIFFICULTY_LABEL] if 0 < rated_rows < rows else []))
-        self._choose("tags", statistics)
+        self._set_choices("difficulty", statistics, *([_NO_DIFFICULTY_LABEL] if 0 < rated_rows < rows else []))
+        self._set_choices("tags", statistics)
 
-    def _choose(self, name: str, statistics: dict[str, Any], *extra: str) -> None:
-        frequent = (statistics.get(name) or {}).get("counts") or []
-        requested = self.data.getlist(name) if hasattr(self.data, "getlist") else []
+    def _set_choices(self, name: str, statistics: dict[str, Any], *extra: str) -> None:
+        frequent_names = (statistics.get(name) or {}).get("counts") or []
+        requested_names = self.data.getlist(name) if hasattr(self.data, "getlist") else []
         # A requested value stays a choice even if the statistics list only the most frequent ones.
-        names = list(dict.fromkeys([*(entry["name"] for entry in frequent), *extra, *requested]))
-        choices = [(name, name) for name in names if frequent or requested]
+        names = list(dict.fromkeys([*(entry["name"] for entry in frequent_names), *extra, *requested_names]))
+        choices = [(name, name) for name in names if frequent_names or requested_names]
         cast(forms.MultipleChoiceField, self.fields[name]).choices = choices
 
     def clean(self) -> dict[str, Any]:
@@ -73,7 +64,7 @@ class FilterForm(forms.Form):
 
     @staticmethod
     def _as_dict(fields: dict[str, Any]) -> dict[str, Any]:
-        values = {
+        conditions = {
             "text": fields["text"],
             "difficulty": [NO_DIFFICULTY if name == _NO_DIFFICULTY_LABEL else name for name in fields["difficulty"]],
             "tags": fields["tags"],
@@ -81,11 +72,11 @@ class FilterForm(forms.Form):
             "max_prompt_chars": fields["at_most"],
             "part": fields["part"],
         }
-        return {name: value for name, value in values.items() if value not in ("", [], None)}
+        return {name: value for name, value in conditions.items() if value not in ("", [], None)}
 
     @property
     def query(self) -> str:
-        """The filter as a query string; "" without a filter."""
+        """The filter as a query string, or "" without a filter."""
         fields = self.cleaned_data
         return urlencode({name: value for name, value in fields.items() if value not in ("", None)}, doseq=True)
 
@@ -148,10 +139,10 @@ class DeriveForm(forms.Form):
 
     def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        available = tokenizers()
-        cast(forms.ChoiceField, self.fields["tokenizer"]).choices = [("", "no tokenizer"), *available]
+        available_tokenizers = tokenizers()
+        cast(forms.ChoiceField, self.fields["tokenizer"]).choices = [("", "no tokenizer"), *available_tokenizers]
         self.initial.setdefault("tokenizer", version.tokenizer)
-        self.can_count = bool(available)
+        self.can_count = bool(available_tokenizers)
         self._rows = version.rows
 
     def clean(self) -> dict[str, Any]:
@@ -167,7 +158,7 @@ class DeriveForm(forms.Form):
         if file and not pasted.strip():
             pasted, origin = file.read().decode("utf-8", "replace"), "rows_file"
         try:
-            fields["row_ids"] = row_numbers(pasted) if pasted.strip() else None
+            fields["row_ids"] = row_numbers.read(pasted) if pasted.strip() else None
         except ValueError as error:
             self.add_error(origin, str(error))
         return fields
@@ -180,37 +171,3 @@ class DeriveForm(forms.Form):
             return conditions | {"first": fields["number"]}
         seed = SEED if fields["seed"] is None else fields["seed"]
         return conditions | ({"random": fields["number"], "seed": seed} if fields["number"] else {})
-
-
-def row_numbers(text: str) -> tuple[int, ...]:
-    """Parse row numbers from {"rows": [numbers]} or a list as JSON, from one object with a "row" per line, or from
-    numbers with any separators. Raises ValueError with a message for people."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        numbers = _numbers_in_lines(text)
-    else:
-        rows = document.get("rows") if isinstance(document, dict) else document
-        if isinstance(document, dict) and rows is None and "row" in document:
-            rows = [document["row"]]
-        numbers = [_number(row) for row in rows] if isinstance(rows, list) else [_number(rows)]
-    if not numbers:
-        raise ValueError("There are no row numbers in it.")
-    if len(numbers) > MAX_ROWS:
-        raise ValueError(f"You can list at most {MAX_ROWS:,} row numbers. Use a filter for more.")
-    return tuple(sorted(set(numbers)))
-
-
-def _numbers_in_lines(text: str) -> list[int]:
-    if text.lstrip().startswith("{"):
-        try:
-            return [_number(json.loads(line).get("row")) for line in text.splitlines() if line.strip()]
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise ValueError("This is neither a list of numbers nor the export of a difficulty map.") from error
-    return [_number(number) for number in re.split(r"[\s,;|]+", text.strip()) if number]
-
-
-def _number(value: Any) -> int:
-    if isinstance(value, bool) or not _NUMBER.fullmatch(str(value)):
-        raise ValueError(f"“{str(value)[:40]}” is not a row number.")
-    return int(value)

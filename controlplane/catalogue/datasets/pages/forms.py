@@ -23,7 +23,7 @@ CODE_ATTRIBUTES = {"autocomplete": "off", "spellcheck": "false", "class": "code"
 
 
 def name_problem(name: str) -> str:
-    """Explain why a new dataset can't have this name; "" if it can."""
+    """Explain why a new dataset can't have this name; return "" if it can."""
     if CONTROL.search(name):
         return "A name can't contain control characters."
     if Dataset.objects.filter(name=name).exists():
@@ -42,10 +42,10 @@ def _usable(name: str) -> str:
 
 
 class AddingForm(forms.Form):
-    """Base of the forms, with the name of a new dataset; a new version keeps the existing name."""
+    """Base class of the forms. It asks for a name only for a new dataset."""
 
     error_field: str
-    """Field that shows the errors of creating a version."""
+    """Field that shows the errors raised by `create`."""
 
     name = forms.CharField(
         max_length=NAME_LENGTH,
@@ -55,17 +55,17 @@ class AddingForm(forms.Form):
 
     def __init__(self, *args: Any, dataset: Dataset | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["name"].help_text = self.named_after
+        self.fields["name"].help_text = self.name_help
         if dataset is not None:
             del self.fields["name"]
 
-    named_after = "Defaults to the file name. All versions share it; it can be changed later."
+    name_help = "Defaults to the file name. All versions share it; it can be changed later."
 
     def proposed_name(self, fields: dict[str, Any]) -> str:
         raise NotImplementedError
 
-    def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
-        """Create the version that the valid form describes. Raises DatasetError."""
+    def create(self, user: User, name: str, *, must_be_new: bool) -> DatasetVersion:
+        """Create the version that the valid form describes. Raises DatasetError if it can't be created."""
         raise NotImplementedError
 
     def clean(self) -> dict[str, Any]:
@@ -101,14 +101,14 @@ class UploadForm(AddingForm):
     def proposed_name(self, fields: dict[str, Any]) -> str:
         return named_after_file(fields["file"].name)
 
-    def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
+    def create(self, user: User, name: str, *, must_be_new: bool) -> DatasetVersion:
         file = self.cleaned_data["file"]
-        return actions.create_from_upload(user, name, file, file.name, new=new)
+        return actions.create_from_upload(user, name, file, file.name, must_be_new=must_be_new)
 
 
 class RowsForm(AddingForm):
     error_field = "rows"
-    named_after = "Defaults to “rows”. All versions share it."
+    name_help = "Defaults to “rows”. All versions share it."
 
     rows = forms.CharField(
         strip=False,
@@ -128,18 +128,18 @@ class RowsForm(AddingForm):
     def proposed_name(self, fields: dict[str, Any]) -> str:
         return "rows"
 
-    def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
+    def create(self, user: User, name: str, *, must_be_new: bool) -> DatasetVersion:
         rows = io.BytesIO(self.cleaned_data["rows"].encode())
-        return actions.create_from_upload(user, name, rows, "rows", new=new)
+        return actions.create_from_upload(user, name, rows, "rows", must_be_new=must_be_new)
 
 
 class SourceForm(AddingForm):
-    """Base of the forms of a source that the worker fetches."""
+    """Base class of the forms for sources that the worker fetches."""
 
     source: Source
 
     def source_of(self, fields: dict[str, Any]) -> Source:
-        """Return the source that the fields describe. Raises SourceRefused."""
+        """Return the source that the fields describe. Raises SourceRefused if it isn't valid."""
         raise NotImplementedError
 
     def clean(self) -> dict[str, Any]:
@@ -151,13 +151,13 @@ class SourceForm(AddingForm):
                 self.add_error("level" if about_level else self.error_field, str(error))
         return super().clean()
 
-    def create(self, user: User, name: str, *, new: bool) -> DatasetVersion:
-        return actions.create_from_source(user, name, self.source, new=new)
+    def create(self, user: User, name: str, *, must_be_new: bool) -> DatasetVersion:
+        return actions.create_from_source(user, name, self.source, must_be_new=must_be_new)
 
 
 class HubForm(SourceForm):
     error_field = "id"
-    named_after = "Defaults to the dataset’s id. All versions share it."
+    name_help = "Defaults to the dataset’s id. All versions share it."
 
     id = forms.CharField(
         label="Dataset id",
@@ -221,7 +221,7 @@ def _families() -> list[tuple[str, list[tuple[str, str]]]]:
 
 class TasksForm(SourceForm):
     error_field = "families"
-    named_after = "Defaults to the first family’s name. All versions share it."
+    name_help = "Defaults to the first family’s name. All versions share it."
 
     families = forms.MultipleChoiceField(
         choices=_families,

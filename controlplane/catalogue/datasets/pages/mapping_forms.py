@@ -7,6 +7,7 @@ from django import forms
 from controlplane.catalogue.datasets.actions import DEFAULT_SEED, DEFAULT_SHARE
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns import row_function
+from controlplane.catalogue.datasets.reader.columns.choices import NUMBERINGS
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, problems, resolved
 from controlplane.catalogue.datasets.reader.columns.transforms import COLUMNS, CUSTOM, TRANSFORMS
 from controlplane.catalogue.datasets.tokenizers import choices
@@ -38,14 +39,14 @@ def _text(label: str, rows: int, help_text: str, max_length: int = 8000, initial
 TURNS = ("follow_up", "follow_up_response")
 PARTS = {
     "transform": ("transform", "holds"),
-    "columns": ("prompt", "input", "answer", "answer_after", "test_cases"),
-    "marks": ("difficulty", "tags"),
+    "columns": ("prompt", "input", "choices", "answer", "answer_after", "numbering", "test_cases"),
+    "marks": ("difficulty", "tags", "metadata"),
     "turns": TURNS,
-    "prompt": ("chat", "system_prompt", "template"),
+    "prompt": ("chat", "system", "system_prompt", "template"),
     "tokens": ("tokenizer", "token_limit"),
     "split": ("share", "seed"),
 }
-"""Fields by the part of the form."""
+"""Form fields by section of the form."""
 
 
 class MappingForm(forms.Form):
@@ -71,6 +72,13 @@ class MappingForm(forms.Form):
         help_text="Chat messages: a list of objects with role and content; their turns are kept.",
     )
     input = _column("Second column of the prompt", "Appended to the prompt if it isn't empty, such as Alpaca's input.")
+    choices = _column("Choices column", "Choices of a question, which are put below it as A) …, B) ….")
+    numbering = forms.ChoiceField(
+        label="Right choice given as",
+        choices=list(NUMBERINGS.items()),
+        required=False,
+        help_text="With choices, the answer becomes a letter. Numbers also do without a choices column.",
+    )
     answer = _column(
         "Answer column", "The reference for rewards. Without it, you can't use rewards that need an answer."
     )
@@ -85,6 +93,12 @@ class MappingForm(forms.Form):
     test_cases = _column("Test cases column", "Assertions or tests to run code against: a list of strings.")
     difficulty = _column("Difficulty column", "Shown in statistics and filters, and balanced between the splits.")
     tags = _column("Tags column", "Topics of a row: a string, or a list of strings.")
+    metadata = forms.CharField(
+        label="Values to keep by themselves",
+        max_length=2000,
+        required=False,
+        help_text="Paths of values inside columns, such as extra_info.index, separated by commas.",
+    )
     follow_up = _column("Follow-up column", "A second question, asked after the first answer.")
     follow_up_response = _column("Answer to the follow-up", "The reference for the answer to the follow-up.")
     one_per_turn = forms.BooleanField(
@@ -99,6 +113,7 @@ class MappingForm(forms.Form):
         choices=[("chat", "Chat messages"), ("plain", "Plain text")],
         help_text="Messages use the model's chat template. Choose plain text for a base model without one.",
     )
+    system = _column("System prompt column", "Each row's own system prompt, which precedes the one below.")
     system_prompt = _text(
         "System prompt", 4, "Precedes every prompt, for example to request <think> and <answer> tags."
     )
@@ -149,20 +164,21 @@ class MappingForm(forms.Form):
     def __init__(
         self, version: DatasetVersion, *args: Any, user: User | None = None, preview: bool = False, **kwargs: Any
     ) -> None:
-        """Prepare the choices. The role of `user` decides about changes to code. For a `preview`, no answer column is
-        needed yet."""
+        """Prepare the choices. The role of `user` decides whether they may change code. A `preview` needs no answer
+        column."""
         super().__init__(*args, **kwargs)
         self._user, self._preview = user, preview
         self._columns = version.report_columns
+        self._columns += [path for path in version.report_paths if path not in self._columns]
         names = [(name, name) for name in self._columns]
         no_column = [("", NO_COLUMN_LABEL)]
-        for field in ("input", "test_cases", "difficulty", "tags", *TURNS):
-            self._choose(field, no_column + names)
-        self._choose("prompt", [UNCHOSEN, *names])
-        self._choose("answer", [UNCHOSEN, (NO_ANSWER, "no answers"), *names])
-        self._choose("tokenizer", [("", "no tokenizer: don't count"), *tokenizers()])
+        for field in ("input", "choices", "system", "test_cases", "difficulty", "tags", *TURNS):
+            self._set_choices(field, no_column + names)
+        self._set_choices("prompt", [("", "Choose, or write a template…"), *names])
+        self._set_choices("answer", [UNCHOSEN, (NO_ANSWER, "no answers"), *names])
+        self._set_choices("tokenizer", [("", "no tokenizer: don't count"), *tokenizers()])
 
-    def _choose(self, name: str, choices: list[tuple[str, str]]) -> None:
+    def _set_choices(self, name: str, choices: list[tuple[str, str]]) -> None:
         cast(forms.ChoiceField, self.fields[name]).choices = choices
 
     @property
@@ -171,7 +187,7 @@ class MappingForm(forms.Form):
 
     @property
     def used(self) -> dict[str, bool]:
-        """True for the parts with a field that is set or has errors; optional parts are otherwise folded."""
+        """{part: whether one of its fields is set or has errors}. Other optional parts are collapsed."""
         return {part: any(field.value() or field.errors for field in fields) for part, fields in self.parts.items()}
 
     def clean(self) -> dict[str, Any]:
@@ -190,8 +206,8 @@ class MappingForm(forms.Form):
         return fields
 
     def _code_problem(self, code: str) -> str:
-        may_write = self._user is not None and self._user.may_administer
-        if not may_write and not DatasetVersion.objects.filter(mapping__code=_lines(code)).exists():
+        may_change_code = self._user is not None and self._user.may_administer
+        if not may_change_code and not DatasetVersion.objects.filter(mapping__code=_lines(code)).exists():
             return "Only admins can write or change a function. You can use a saved function unchanged."
         return row_function.problem(code)
 
@@ -199,12 +215,13 @@ class MappingForm(forms.Form):
         """Return the chosen mapping; fields with errors are empty or have their default."""
         defaults = {**dict.fromkeys(self.fields, ""), "transform": COLUMNS, "holds": "text", "chat": "chat"}
         fields = defaults | self.cleaned_data
-        columns = ("transform", "prompt", "input", "test_cases", "difficulty", "tags")
+        columns = ("transform", "prompt", "input", "choices", "numbering", "system", "test_cases", "difficulty", "tags")
         return ColumnMapping.from_dict(
             {name: fields[name] for name in (*columns, *TURNS, "one_per_turn")}
             | {
                 "messages": fields["holds"] == "messages",
                 "answer": "" if fields["answer"] == NO_ANSWER else fields["answer"],
+                "metadata": fields["metadata"].strip(),
                 "answer_after": fields["answer_after"].strip(),
                 "system_prompt": _lines(fields["system_prompt"]).strip(),
                 "template": _lines(fields["template"]) if fields["template"].strip() else "",
@@ -221,7 +238,9 @@ class MappingForm(forms.Form):
         recognised = version.report.get("recognised") or {}
         mapping = {"prompt": "", "transform": COLUMNS} | (recognised.get("mapping") or {}) | (version.mapping or {})
         split = version.split or {}
-        has_no_answers = bool(version.mapping) or mapping.get("messages")
+        has_no_answers = bool(version.mapping) or (
+            mapping.get("messages") and recognised.get("schema") != "messages_alone"
+        )
         return mapping | {
             "answer": mapping.get("answer") or (NO_ANSWER if has_no_answers else ""),
             "code": mapping.get("code") or row_function.EXAMPLE,
@@ -241,7 +260,7 @@ def _lines(value: str) -> str:
 
 def tokenizers() -> list[tuple[str, str]]:
     """List (sha256, model) of the newest available tokenizer of each model."""
-    by_model: dict[str, str] = {}
+    sha256_by_model: dict[str, str] = {}
     for tokenizer in choices():
-        by_model.setdefault(tokenizer.model, tokenizer.sha256)
-    return [(sha256, model) for model, sha256 in by_model.items()]
+        sha256_by_model.setdefault(tokenizer.model, tokenizer.sha256)
+    return [(sha256, model) for model, sha256 in sha256_by_model.items()]

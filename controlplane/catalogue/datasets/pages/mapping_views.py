@@ -16,7 +16,7 @@ from controlplane.catalogue.datasets.models import DatasetVersion, Tokenizer
 from controlplane.catalogue.datasets.pages.mapping_forms import MappingForm
 from controlplane.catalogue.datasets.pages.showing import may_leave_out, overview, pretty
 from controlplane.catalogue.datasets.queries import version_for
-from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, warnings
 from controlplane.platform.accounts.roles import operator_required, person
 
 
@@ -56,7 +56,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         ColumnMapping.from_dict(version.mapping), leave_out=False
     )
     leave_out = is_same_mapping and may_leave_out(version) and request.POST.get("leave_out") == "1"
-    queued = actions.request_import(
+    was_queued = actions.request_import(
         version,
         form.mapping(leave_out=leave_out),
         share=fields["share"],
@@ -64,7 +64,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         tokenizer=fields["tokenizer"],
         limit=fields["token_limit"],
     )
-    if not queued:
+    if not was_queued:
         messages.warning(request, "Someone has already mapped this version.")
     return redirect(version)
 
@@ -103,6 +103,7 @@ def _example(version: DatasetVersion, form: MappingForm, index: int) -> dict[str
     index = min(index, len(rows) - 1)
     return context | {
         "examples": [_shown_example(row, limit) for row in rows[index]],
+        "warnings": warnings(form.mapping(leave_out=False)),
         "index": index,
         "rows": len(rows),
         "last": len(rows) - 1,

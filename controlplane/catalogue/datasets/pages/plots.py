@@ -15,7 +15,7 @@ HEIGHT = 40
 
 @dataclass(frozen=True)
 class HistogramBar:
-    """Bar of a histogram that is 100 wide and 40 high; `label` describes the bar."""
+    """Bar of a histogram. Coordinates are relative to a drawing that is 100 wide and 40 high."""
 
     x: float
     y: float
@@ -45,7 +45,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Share:
-    """Named count and its share of all rows; `width` is relative to the largest count, which has 100."""
+    """Named count and its share of all rows; `width` is the width of its bar in percent."""
 
     name: str
     count: int
@@ -58,31 +58,31 @@ def histograms(statistics: dict[str, Any]) -> list[Histogram]:
     return [_histogram(title, unit, lengths[name]) for name, title, unit in LENGTHS if lengths.get(name)]
 
 
-def names(name_counts: dict[str, Any] | None, rows: int) -> dict[str, Any] | None:
+def name_shares(name_counts: dict[str, Any] | None, rows: int) -> dict[str, Any] | None:
     """Return {"shares": those of the most frequent names, "rest": the number of rows with other names}, or None."""
     counts = (name_counts or {}).get("counts") or []
     if not counts:
         return None
-    largest, listed = max(entry["count"] for entry in counts), counts[:MAX_LISTED]
+    largest, listed_counts = max(entry["count"] for entry in counts), counts[:MAX_LISTED]
     shares = [
         Share(entry["name"], entry["count"], entry["count"] / max(1, rows), round(100 * entry["count"] / largest, 2))
-        for entry in listed
+        for entry in listed_counts
     ]
-    rest = sum(entry["count"] for entry in counts[MAX_LISTED:])
-    return {"shares": shares, "rest": rest + int((name_counts or {}).get("others") or 0)}
+    other_rows = sum(entry["count"] for entry in counts[MAX_LISTED:])
+    return {"shares": shares, "rest": other_rows + int((name_counts or {}).get("others") or 0)}
 
 
 def _histogram(title: str, unit: str, figures: dict[str, Any]) -> Histogram:
-    bins, top = figures["bins"], figures["top"]
+    bins, maximum = figures["bins"], figures["top"]
     width, largest = 100 / len(bins), max(bins) or 1
     bars = []
-    for number, count in enumerate(bins):
+    for index, count in enumerate(bins):
         height = round(HEIGHT * count / largest, 2)
-        low, high = (top + 1) * number // len(bins), (top + 1) * (number + 1) // len(bins) - 1
-        is_last = number == len(bins) - 1
-        reach = f"{low:,} and more" if is_last else f"{low:,} to {max(low, high):,}"
-        label = f"{reach} {unit}: {count:,} row{'' if count == 1 else 's'}"
+        first, last = (maximum + 1) * index // len(bins), (maximum + 1) * (index + 1) // len(bins) - 1
+        is_last = index == len(bins) - 1
+        range_label = f"{first:,} and more" if is_last else f"{first:,} to {max(first, last):,}"
+        label = f"{range_label} {unit}: {count:,} row{'' if count == 1 else 's'}"
         bars.append(
-            HistogramBar(round(number * width, 2), round(HEIGHT - height, 2), round(width * 0.86, 2), height, label)
+            HistogramBar(round(index * width, 2), round(HEIGHT - height, 2), round(width * 0.86, 2), height, label)
         )
     return Histogram(title, unit, bars, figures)

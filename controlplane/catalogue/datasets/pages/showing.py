@@ -44,7 +44,7 @@ MAX_CELL_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class SizeGuide:
-    """Rule of thumb for small models: what datasets of a size are usually for, and what training on them takes."""
+    """Rule of thumb for small models: what datasets of a size are good for, and what training on them takes."""
 
     minimum: int
     maximum: int | None
@@ -85,7 +85,7 @@ def version_context(version: DatasetVersion) -> dict[str, Any]:
         "note_count": problem_pages.count(report) - problem_pages.errors(report),
         "broken_rows": report.get("broken_rows", report.get("bad_rows", 0)),  # older reports have one kind only
         "unfit_rows": report.get("unfit_rows", 0),
-        "mapped_unfit": _unfit(mapped),
+        "mapped_unfit": _unfit_row_count(mapped),
         "mapped_errors": problem_pages.errors(mapped),
         "training_rows": version.rows - version.validation_rows,
         "fits_not": bool(mapped) and version.status == DatasetVersion.NEEDS_MAPPING,
@@ -151,18 +151,19 @@ def _reported_models() -> list[str]:
 
 
 def may_leave_out(version: DatasetVersion) -> bool:
-    """Return whether the rows that don't fit the mapping may be left out because others fit."""
+    """Return whether a user may import the version without the rows that don't fit its mapping, because other rows
+    fit."""
     mapped = version.report.get("mapped") or {}
-    usable = bool(_unfit(mapped) and not mapped.get("gave_up") and not _file_error(mapped))
-    return usable and version.status == DatasetVersion.NEEDS_MAPPING
+    has_fitting_rows = bool(_unfit_row_count(mapped) and not mapped.get("gave_up") and not _file_error(mapped))
+    return has_fitting_rows and version.status == DatasetVersion.NEEDS_MAPPING
 
 
-def _unfit(mapped: dict[str, Any]) -> int:
+def _unfit_row_count(mapped: dict[str, Any]) -> int:
     return int(mapped.get("unfit_rows", mapped.get("bad_rows")) or 0)
 
 
 def source(version: DatasetVersion) -> dict[str, str]:
-    """Describe the origin of the rows as {"kind", "text"}, and for some kinds a "revision" or the reason "why"."""
+    """Describe the origin of the rows as {"kind", "text"}, for some kinds with a "revision" or a reason "why"."""
     details = version.source or {}
     if version.source_kind == DatasetVersion.HUB:
         revision = str(details.get("commit") or details.get("revision") or "")
@@ -177,8 +178,8 @@ def source(version: DatasetVersion) -> dict[str, str]:
     if version.source_kind == DatasetVersion.TASKS:
         return {"kind": "reasoning-gym", "text": version.file_name, "revision": str(details.get("version", ""))}
     if version.source_kind == DatasetVersion.DERIVED:
-        sentence = filter_sentence(details.get("filter") or {})
-        return {"kind": "a filter", "text": sentence, "why": str(details.get("why", ""))}
+        filter_text = filter_sentence(details.get("filter") or {})
+        return {"kind": "a filter", "text": filter_text, "why": str(details.get("why", ""))}
     return {"kind": "an upload", "text": version.file_name}
 
 
@@ -235,8 +236,8 @@ def mapping_facts(version: DatasetVersion) -> list[tuple[str, str, bool]]:
     ]
     if mapping.get("one_per_turn"):
         facts.append(("Turns", "one prompt per turn", False))
-    becomes = "chat messages" if mapping.get("chat", True) else "plain text"
-    facts.append(("Prompt becomes", becomes, False))
+    prompt_format = "chat messages" if mapping.get("chat", True) else "plain text"
+    facts.append(("Prompt becomes", prompt_format, False))
     if mapping.get("drop_duplicates"):
         facts.append(("Duplicates", "dropped", False))
     if mapping.get("leave_out") or (version.report.get("mapped") or {}).get("bad_rows"):
@@ -253,8 +254,8 @@ def _ready_context(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str,
     return {
         "statistics": statistics,
         "histograms": plots.histograms(statistics),
-        "difficulty": plots.names(statistics.get("difficulty"), rows),
-        "tags": plots.names(statistics.get("tags"), rows),
+        "difficulty": plots.name_shares(statistics.get("difficulty"), rows),
+        "tags": plots.name_shares(statistics.get("tags"), rows),
         "counted": _property_shares(statistics, rows),
         "hints": hints or [],
         "sizes": [{"size": size, "here": size.includes(version.rows)} for size in GUIDE],
@@ -267,9 +268,9 @@ def _ready_context(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str,
 
 def size_sentence(rows: int) -> str:
     """Describe in a sentence what the guide says about this number of rows."""
-    for size in GUIDE:
-        if size.includes(rows):
-            return f"Training usually takes {size.time} and {size.memory} of GPU memory. Good for {size.use}."
+    for guide in GUIDE:
+        if guide.includes(rows):
+            return f"Training usually takes {guide.time} and {guide.memory} of GPU memory. Good for {guide.use}."
     if rows < GUIDE[0].minimum:
         return "Fewer than in the guide: enough to see that everything works, and for narrow tasks."
     return "Between trying things out (1–3 hours, 16 GB) and small training runs (6–24 hours, 24 GB)."

@@ -1,4 +1,4 @@
-"""Actions on a whole version: cancel its check, retry, archive, delete."""
+"""Actions on a whole version: cancel its current step, retry, archive, delete."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse

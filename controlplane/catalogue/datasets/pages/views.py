@@ -28,8 +28,8 @@ def listing(request: HttpRequest) -> dict[str, Any]:
     query = " ".join(request.GET.get("q", "").split())[:200]
     archived = request.GET.get("archived") == "1"
     versions = newest_versions(request)
-    matching = [v for v in versions if (archived or v.archived_at is None) and _matches(v, query)]
-    page = Paginator(matching, PAGE_SIZE).get_page(request.GET.get("page"))
+    matches = [v for v in versions if (archived or v.archived_at is None) and _matches(v, query)]
+    page = Paginator(matches, PAGE_SIZE).get_page(request.GET.get("page"))
     rows = [{"version": version, "source": source(version), "progress": progress(version)} for version in page]
     return {
         "rows": rows,

@@ -2,6 +2,6 @@
 
     python -m controlplane.catalogue.datasets.reader FOLDER VERB < arguments.json > answer.json
 
-Only this package imports pyarrow, tokenizers and jinja2. The modules that the web and the worker use without a child
-are plain Python: `files`, `columns.mapping`, `problems`.
+Only this package and `fetching` import pyarrow, tokenizers or jinja2. The modules that the web and the worker use
+without a child, such as `files`, `columns.mapping` and `problems`, are plain Python.
 """

@@ -1,7 +1,7 @@
 """The reader process, which runs a verb on a folder, with JSON arguments on stdin and the result on stdout.
 
 The limits are set before a verb's modules are imported. Exit codes: 0, limits.MEMORY_EXCEEDED, limits.TIME_EXCEEDED,
-ENOSPC for a full disk; 1 with a traceback for unexpected errors.
+ENOSPC for a full disk, 2 for a wrong command line; 1 with a traceback for unexpected errors.
 """
 
 import errno
@@ -29,7 +29,7 @@ VERBS = {
     "sample": ("sample_rows", "export"),
 }
 """Module in this package and function for each verb, called with the folder and the arguments. The result is written as
-JSON; an `export` writes a file to stdout itself."""
+JSON; a function named `export` writes a file to stdout itself."""
 
 
 def main(argv: list[str]) -> int:

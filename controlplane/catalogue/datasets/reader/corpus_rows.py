@@ -66,8 +66,8 @@ def search(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 class _Documents:
     """Converter of rows into documents, which skips repeated documents and those without text."""
 
-    def __init__(self, text: list[str], title: str) -> None:
-        self._columns, self._title = text, title
+    def __init__(self, text_columns: list[str], title_column: str) -> None:
+        self._columns, self._title = text_columns, title_column
         self._digests: set[bytes] = set()
         self._preview: list[dict[str, Any]] = []
         self.count = self.characters = self.repeated = self.empty = self.cut = self.unreadable = 0
@@ -78,8 +78,8 @@ class _Documents:
         if not text:
             self.empty += 1
             return None
-        self.cut += len(text) > corpora.LONGEST_TEXT
-        title, text = title[: corpora.LONGEST_TITLE], text[: corpora.LONGEST_TEXT]
+        self.cut += len(text) > corpora.MAX_TEXT_LENGTH
+        title, text = title[: corpora.MAX_TITLE_LENGTH], text[: corpora.MAX_TEXT_LENGTH]
         digest = hashlib.blake2b(f"{title}\0{text}".encode(), digest_size=16).digest()
         if digest in self._digests:
             self.repeated += 1

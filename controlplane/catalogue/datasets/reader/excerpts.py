@@ -9,7 +9,7 @@ import msgspec
 MAX_EXCERPT = 160
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _TEXT_LENGTHS = (2000, 400, 80, 20)
-"""Characters to which texts are cut; the first length that makes the row small enough is used."""
+"""Lengths to which strings are cut, tried in turn until the row is small enough."""
 _MAX_ROW_BYTES = 16 * 2**10
 
 
@@ -18,9 +18,9 @@ def visible(text: str) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
-def excerpt(raw: bytes, around: int = 0) -> str:
-    """Return the part of a line around the byte `around`, with … where it is truncated."""
-    start = max(0, around - MAX_EXCERPT // 2)
+def excerpt(raw: bytes, offset: int = 0) -> str:
+    """Return the part of a line around the byte `offset`, with … at truncated ends."""
+    start = max(0, offset - MAX_EXCERPT // 2)
     # A list's record may span several lines.
     lines = raw[start : start + MAX_EXCERPT].decode("utf-8", "replace").strip("\r\n").split("\n")
     text = " ".join(filter(None, map(str.strip, lines))) if len(lines) > 1 else lines[0]
@@ -30,9 +30,9 @@ def excerpt(raw: bytes, around: int = 0) -> str:
 def short(row: Mapping[str, Any]) -> dict[str, Any]:
     """Shorten a row for pages to at most 16 KiB of JSON; if impossible, keep only its integers and add "too_large"."""
     for max_length in _TEXT_LENGTHS:
-        shortened: dict[str, Any] = cut(row, max_length)
-        if len(msgspec.json.encode(shortened)) <= _MAX_ROW_BYTES:
-            return shortened
+        shortened_row: dict[str, Any] = cut(row, max_length)
+        if len(msgspec.json.encode(shortened_row)) <= _MAX_ROW_BYTES:
+            return shortened_row
     return {name: value for name, value in row.items() if isinstance(value, int)} | {"too_large": True}
 
 

@@ -1,4 +1,4 @@
-"""Names of files in a version's folder. They are first written under temporary names, so existing ones are complete."""
+"""Names of files in a version's folder. Files are first written under temporary names, so these are complete."""
 
 import hashlib
 import os

@@ -111,11 +111,25 @@ _ERRORS = {
     "missing_field": ("Missing field", "Fill the field in, or choose another column for it in the mapping."),
     "empty_field": ("Empty field", "Fill the field in, or drop the row."),
     "wrong_type": ("Wrong type", "Write the field as a string, or choose another column for it in the mapping."),
-    "test_cases_type": ("Wrong type of test cases", "test_cases must be a list of strings, each one a test."),
+    "test_cases_type": (
+        "Tests that can't be read",
+        "Tests are Python code, or inputs with the expected outputs: a list of strings, one text of tests, "
+        "{“inputs”, “outputs”}, or a list of {“input”, “output”}. Correct the row, or leave it out.",
+    ),
     "message_shape": ("Broken message", "Each message must be an object with the strings “role” and “content”."),
     "chat_roles": (
         "Chat roles out of order",
-        "After an optional system message, user and assistant must alternate, beginning with the user.",
+        "After an optional system message, user and assistant must alternate, beginning with the user. Tool calls and "
+        "results may only follow the last question.",
+    ),
+    "images": (
+        "Images aren't trained on",
+        "Only text is. Write the file without the rows that need an image, and without the column of images.",
+    ),
+    "latex_escapes": (
+        "LaTeX read as control characters",
+        "The file has “\\frac” or the like with one backslash, which JSON reads as a control character. Double the "
+        "backslashes in the file (“\\\\frac”), and upload it again.",
     ),
     "marker_missing": (
         "Answer without its marker",
@@ -138,6 +152,28 @@ _WARNINGS = {
         "import.",
     ),
     "exact_duplicate": ("Duplicate prompt", "Duplicates weigh more in training. The mapping can drop them."),
+    "conflicting_answers": (
+        "The same prompt with another answer",
+        "A reward that compares with the answer contradicts itself there. Keep one row of each prompt, or make the "
+        "prompts differ.",
+    ),
+    "control_characters": (
+        "Control characters",
+        "They are probably remains of the export. Remove them, and check the text around them.",
+    ),
+    "chat_tokens": (
+        "A chat template's tokens in the prompt",
+        "Choose plain text in the mapping, or remove the tokens; otherwise the template is applied twice.",
+    ),
+    "answer_in_prompt": (
+        "The answer is in the prompt",
+        "The model needs only to copy it. Remove the answer from the prompt.",
+    ),
+    "last_turn": (
+        "A prompt that begins the answer",
+        "The assistant's last message isn't part of the prompt, since runs don't continue it. It is kept in the "
+        "metadata; if the model needs it, put its text into the prompt.",
+    ),
     "near_duplicate": ("Nearly the same prompt", "Keep only one of them, unless the small differences matter."),
     "not_counted": (
         "Tokens not counted",

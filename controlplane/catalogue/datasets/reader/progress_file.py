@@ -11,31 +11,31 @@ INTERVAL_S = 0.5
 
 
 class ProgressFile:
-    """Progress of a stage. `of` is the (compressed) file's size in bytes and `of_rows` its rows, each 0 if unknown."""
+    """Progress of a stage. `file_size` (in bytes, compressed) and `row_count` are 0 if unknown."""
 
-    def __init__(self, folder: Path, stage: str, of: int, of_rows: int = 0) -> None:
+    def __init__(self, folder: Path, stage: str, file_size: int, row_count: int = 0) -> None:
         self._path = folder / files.PROGRESS
         self._stage = stage
-        self._of = of
-        self._of_rows = of_rows
+        self._of = file_size
+        self._of_rows = row_count
         self._started = time.monotonic()
         self._next_write = 0.0
         self.report(0, 0)
 
-    def report(self, read: int, rows: int, *, now: bool = False) -> None:
-        """Report the processed bytes and rows. Unless `now`, the file is written only once per INTERVAL_S."""
-        current = time.monotonic()
-        if current < self._next_write and not now:
+    def report(self, bytes_read: int, rows: int, *, force: bool = False) -> None:
+        """Report the processed bytes and rows. Without `force`, the file is written at most once per INTERVAL_S."""
+        now = time.monotonic()
+        if now < self._next_write and not force:
             return
-        self._next_write = current + INTERVAL_S
-        elapsed = max(current - self._started, 1e-9)
+        self._next_write = now + INTERVAL_S
+        elapsed = max(now - self._started, 1e-9)
         progress = {
             "stage": self._stage,
-            "bytes": read,
+            "bytes": bytes_read,
             "of": self._of,
             "rows": rows,
             "of_rows": self._of_rows,
-            "mb_per_s": round(read / 1e6 / elapsed, 1),
+            "mb_per_s": round(bytes_read / 1e6 / elapsed, 1),
         }
         draft = self._path.with_suffix(".part")
         draft.write_text(json.dumps(progress))

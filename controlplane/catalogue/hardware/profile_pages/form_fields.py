@@ -59,7 +59,7 @@ class AddressesField(_ListField):
 
 
 class EnvironmentField(_TextField):
-    """A field for NAME=VALUE lines; profile_problems checks which names may be set."""
+    """Field for NAME=VALUE lines; profile_problems checks which names may be set."""
 
     widget = forms.Textarea(
         attrs={

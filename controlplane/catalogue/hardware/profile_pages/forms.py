@@ -51,51 +51,51 @@ class FieldType:
 
 
 def spec_fields() -> dict[str, FieldType]:
-    typed = {**_field_types(HardwareSpec, "", but=("profile", "server")), **_field_types(ServerSpec, "server_")}
-    lora = _field_types(LoraSpec, "lora_")
-    lora["lora_targets"] = lora.pop("lora_target_modules")
-    batch = {name: FieldType(int, True, None) for name in BATCH_FIELDS}
-    return {**typed, "use_lora": FieldType(bool, False, False), **lora, **batch}
+    typed = {**_field_types(HardwareSpec, "", excluded=("profile", "server")), **_field_types(ServerSpec, "server_")}
+    lora_types = _field_types(LoraSpec, "lora_")
+    lora_types["lora_targets"] = lora_types.pop("lora_target_modules")
+    batch_types = {name: FieldType(int, True, None) for name in BATCH_FIELDS}
+    return {**typed, "use_lora": FieldType(bool, False, False), **lora_types, **batch_types}
 
 
-def _field_types(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, FieldType]:
+def _field_types(cls: type, prefix: str, excluded: tuple[str, ...] = ()) -> dict[str, FieldType]:
     hints = typing.get_type_hints(cls)
-    typed = {}
-    for f in dataclasses.fields(cls):
-        if f.name in but:
+    types_by_name = {}
+    for field in dataclasses.fields(cls):
+        if field.name in excluded:
             continue
-        hint = hints[f.name]
+        hint = hints[field.name]
         optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
-        kind = next(a for a in typing.get_args(hint) if a is not type(None)) if optional else hint
-        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-        typed[prefix + f.name] = FieldType(kind, optional, default)
-    return typed
+        kind = next(argument for argument in typing.get_args(hint) if argument is not type(None)) if optional else hint
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        types_by_name[prefix + field.name] = FieldType(kind, optional, default)
+    return types_by_name
 
 
-def _form_field(name: str, typed: FieldType) -> forms.Field:
+def _form_field(name: str, field_type: FieldType) -> forms.Field:
     options: dict[str, Any] = {
         "label": LABELS[name],
         "help_text": HELP[name],
-        "initial": typed.default,
-        "required": not typed.optional and name not in PARSED_FIELDS,
+        "initial": field_type.default,
+        "required": not field_type.optional and name not in PARSED_FIELDS,
     }
     if name in PARSED_FIELDS:
         return PARSED_FIELDS[name](**options)
     if name in CHOICES:
         return forms.ChoiceField(choices=CHOICES[name], **options)
-    if typed.kind is bool:
-        return YesNoField(**options) if typed.optional else forms.BooleanField(**{**options, "required": False})
-    if typed.kind is int:
+    if field_type.kind is bool:
+        return YesNoField(**options) if field_type.optional else forms.BooleanField(**{**options, "required": False})
+    if field_type.kind is int:
         return forms.IntegerField(**options, min_value=int(name in BATCH_FIELDS), max_value=MAX_NUMBER)
-    if typed.kind is float:
+    if field_type.kind is float:
         widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
         return forms.FloatField(**options, min_value=0, max_value=MAX_NUMBER, widget=widget)
-    raise TypeError(f"{name}: no form field for {typed.kind}")
+    raise TypeError(f"{name}: no form field for {field_type.kind}")
 
 
 class ProfileForm(forms.Form):
-    """The form of a profile; once it is valid, `result` is the profile. Fields that don't apply accept any value and
-    get their defaults."""
+    """Form of a profile; once it is valid, `result` is the profile. Fields that don't apply accept any value and get
+    their defaults."""
 
     tips = False
     """True if the page shows each field's help behind a "?"."""
@@ -112,13 +112,13 @@ class ProfileForm(forms.Form):
         changes: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Fill in the form from a profile. `changes`: proposed values, which are marked until they are saved."""
+        """Fill in the form from a profile. `changes` are proposed values, which are marked until they are saved."""
         self.profile = profile
-        initial = {"trainer_gpus": 1} if profile is None else {**_stored(profile), "digest": _digest(profile)}
+        initial = {"trainer_gpus": 1} if profile is None else {**_stored_values(profile), "digest": _digest(profile)}
         kwargs.setdefault("initial", initial)
         super().__init__(*args, **kwargs)
-        for name, typed in spec_fields().items():
-            self.fields[name] = _form_field(name, typed)
+        for name, field_type in spec_fields().items():
+            self.fields[name] = _form_field(name, field_type)
         self.changes = dict(changes or {})
         for name, value in self.changes.items():
             self.fields[name].changed_from = str(self.initial.get(name))  # type: ignore[attr-defined]
@@ -135,8 +135,8 @@ class ProfileForm(forms.Form):
         return name
 
     def _refuse_to_overwrite(self, digest: Any) -> None:
-        """Add an error if another user has changed the profile. The returned form has the new digest, so that saving
-        again overwrites that change."""
+        """Add an error if another user has changed the profile. The form gets the new digest, so that saving again
+        overwrites that change."""
         if self.profile is None or not digest or digest == _digest(self.profile):
             return
         data = copy.copy(cast("dict[str, Any]", self.data))  # a QueryDict, whose copy can be changed
@@ -151,8 +151,8 @@ class ProfileForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         self._refuse_to_overwrite(values.get("digest"))
-        for part in self._inapplicable_groups(values):
-            for name in part.names:
+        for group in self._inapplicable_groups(values):
+            for name in group.names:
                 self.errors.pop(name, None)
                 values[name] = self.fields[name].initial
         if (
@@ -206,12 +206,12 @@ def values_of(profile: Profile) -> dict[str, Any]:
     """Convert a profile to typed form values."""
     spec, lora = profile.spec, profile.lora or LoraSpec()
     server = spec.server or ServerSpec()
-    attached = spec.rollout == Rollout.SERVER and bool(server.attached)
+    is_attached = spec.rollout == Rollout.SERVER and bool(server.attached)
     return {
         "name": profile.name,
         "description": profile.description,
         **{f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in ("profile", "server")},
-        "rollout": ATTACHED if attached else spec.rollout,
+        "rollout": ATTACHED if is_attached else spec.rollout,
         **{f"server_{f.name}": getattr(server, f.name) for f in dataclasses.fields(server)},
         "use_lora": profile.lora is not None,
         "lora_r": lora.r,
@@ -222,7 +222,7 @@ def values_of(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _stored(row: HardwareProfile) -> dict[str, Any]:
+def _stored_values(row: HardwareProfile) -> dict[str, Any]:
     try:
         return values_of(profile_of(row))
     except ContractError:
@@ -231,14 +231,14 @@ def _stored(row: HardwareProfile) -> dict[str, Any]:
 
 
 def _result(values: dict[str, Any]) -> Profile:
-    attached = values["rollout"] == ATTACHED
-    rollout = Rollout.SERVER if attached else Rollout(values["rollout"])
+    is_attached = values["rollout"] == ATTACHED
+    rollout = Rollout.SERVER if is_attached else Rollout(values["rollout"])
     server = None
     if rollout == Rollout.SERVER:
-        server = {f.name: values[f"server_{f.name}"] for f in dataclasses.fields(ServerSpec)}
-        server["attached"] = server["attached"] if attached else ()
-    plain = {f.name: values[f.name] for f in dataclasses.fields(HardwareSpec) if f.name in values}
-    spec = from_dict(HardwareSpec, {**plain, "rollout": rollout, "profile": values["name"], "server": server})
+        server = {field.name: values[f"server_{field.name}"] for field in dataclasses.fields(ServerSpec)}
+        server["attached"] = server["attached"] if is_attached else ()
+    spec_values = {field.name: values[field.name] for field in dataclasses.fields(HardwareSpec) if field.name in values}
+    spec = from_dict(HardwareSpec, {**spec_values, "rollout": rollout, "profile": values["name"], "server": server})
     lora = None
     if values["use_lora"]:
         lora = LoraSpec(values["lora_r"], values["lora_alpha"], values["lora_dropout"], values["lora_targets"])
@@ -247,8 +247,8 @@ def _result(values: dict[str, Any]) -> Profile:
 
 
 def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
-    """Save the form's result, and return its row. Settings equivalent to the stored ones aren't rewritten, so that a
-    new name isn't a change of settings."""
+    """Save the form's result, and return its row. Settings equivalent to the stored ones aren't rewritten, so that
+    renaming doesn't count as changing them."""
     is_unchanged = row.pk is not None and _has_settings(row, form.result)
     for column, value in form.result.columns().items():
         if column in TEXT_FIELDS or not is_unchanged:
@@ -259,20 +259,20 @@ def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
 
 def _has_settings(row: HardwareProfile, profile: Profile) -> bool:
     try:
-        stored = profile_of(row)
+        stored_profile = profile_of(row)
     except ContractError:
         return False
-    spec = dataclasses.replace(stored.spec, profile=profile.spec.profile)
-    return (spec, stored.lora, stored.batch) == (profile.spec, profile.lora, profile.batch)
+    spec = dataclasses.replace(stored_profile.spec, profile=profile.spec.profile)
+    return (spec, stored_profile.lora, stored_profile.batch) == (profile.spec, profile.lora, profile.batch)
 
 
 def as_submitted(values: Mapping[str, Any]) -> dict[str, str]:
     """Convert typed values to the strings that a browser would send."""
     form = ProfileForm()
-    prepared = {name: form.fields[name].prepare_value(value) for name, value in values.items()}
+    prepared_values = {name: form.fields[name].prepare_value(value) for name, value in values.items()}
     return {
         name: "on" if value is True else "" if value is None else str(value)
-        for name, value in prepared.items()
+        for name, value in prepared_values.items()
         if value is not False
     }
 

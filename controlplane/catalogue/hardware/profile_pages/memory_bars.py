@@ -47,7 +47,7 @@ class MemoryBar:
 
 
 def bars(estimate: Estimate, indexes: Sequence[int]) -> list[MemoryBar]:
-    """Return a bar for each group of GPUs with the same parts. `indexes`: indexes of the estimate's GPUs."""
+    """Return a bar for each group of GPUs with the same parts. `indexes` are the indexes of the estimate's GPUs."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, gpu in enumerate(estimate.gpus):
         key = (gpu.role, gpu.card_gib, tuple(sorted((part.value, round(size, 1)) for part, size in gpu.parts.items())))
@@ -75,15 +75,15 @@ def _bar(gpu: GpuEstimate, indexes: list[int]) -> MemoryBar:
 def segments(parts: Mapping[Part, float]) -> list[dict[str, Any]]:
     """Return the segments of a stacked_bar: the large parts, each in its own colour, and the rest combined."""
     total = sum(parts.values())
-    own = [(part, size) for part, size in parts.items() if part in COLOURS and size >= MIN_SHARE * total]
-    rest = total - sum(size for _, size in own)
-    shown = [{"label": str(part), "value": size, "colour": COLOURS[part]} for part, size in own]
-    return [*shown, *([{"label": REST, "value": rest, "colour": "c8"}] if rest > 0 else [])]
+    large_parts = [(part, size) for part, size in parts.items() if part in COLOURS and size >= MIN_SHARE * total]
+    rest_size = total - sum(size for _, size in large_parts)
+    large_segments = [{"label": str(part), "value": size, "colour": COLOURS[part]} for part, size in large_parts]
+    return [*large_segments, *([{"label": REST, "value": rest_size, "colour": "c8"}] if rest_size > 0 else [])]
 
 
 @dataclass(frozen=True)
 class MemoryView:
-    """The context of the template components/memory.html."""
+    """Context of the template components/memory.html."""
 
     bars: list[MemoryBar]
     where: str
@@ -102,7 +102,7 @@ class MemoryView:
 
     @property
     def legend(self) -> list[dict[str, Any]]:
-        """Distinct segments of all bars, in the order of their first appearance, with the rest at the end."""
+        """Distinct segments of all bars in order of first appearance, with the rest at the end."""
         by_label = {part["label"]: part for bar in self.bars for part in bar.parts}
         return sorted(by_label.values(), key=lambda part: part["label"] == REST)
 
@@ -110,7 +110,7 @@ class MemoryView:
 def view(
     estimate: Estimate, *, length: int, where: str, indexes: Sequence[int] = (), host_ram_gib: float = 0.0
 ) -> MemoryView:
-    """Convert an estimate for the template. `length`: tokens of a prompt and completion; `where`: names the GPUs."""
+    """Convert an estimate for the template. `length` is that of a prompt and completion; `where` names the GPUs."""
     serving = estimate.serving
     return MemoryView(
         bars=bars(estimate, indexes or range(len(estimate.gpus))),

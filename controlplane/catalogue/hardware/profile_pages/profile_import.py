@@ -27,7 +27,7 @@ class ProfileImport:
 
 
 def document(request: HttpRequest) -> bytes:
-    """Read the uploaded or pasted document. Raises YamlRefused."""
+    """Read the uploaded or pasted document. Raises YamlRefused if there is none or it can't be read."""
     file = request.FILES.get("file")
     if file is None or upload.problem(request):
         return safe_yaml.document(request, documents.MAX_BYTES)
@@ -38,7 +38,8 @@ def document(request: HttpRequest) -> bytes:
 
 
 def read(content: bytes) -> ProfileImport:
-    """Parse a document, and fill in the form from it. Raises YamlRefused if it describes no hardware."""
+    """Parse a document, and return the import form filled in from it. Raises YamlRefused if the document can't be read
+    or its format isn't recognised."""
     try:
         if not content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return ProfileImport(profile_yaml.read(content).form())
@@ -58,20 +59,20 @@ def _from_other(content: bytes) -> ProfileImport:
     reading = documents.read(content, trl.fields_of(schema))
     if reading.kind == DocumentKind.PROFILE:
         return ProfileImport(profile_yaml.read(content).form())
-    imported = ImportedProfile(values_of(Profile("", "", HardwareSpec(""))))
+    draft = ImportedProfile(values_of(Profile("", "", HardwareSpec(""))))
     _assume_one_gpu(reading)
     for name, value in reading.below("hardware").items():
-        imported.values["name" if name == "profile" else name.replace("server.", "server_")] = value
-    imported.values |= {name: value for name, value in _run_values(reading).items() if name in imported.values}
-    imported.values |= {name: value for name, value in reading.below("grpo").items() if name in BATCH_FIELDS}
-    if imported.values["rollout"] == Rollout.SERVER and imported.values["server_attached"]:
-        imported.values["rollout"] = ATTACHED
+        draft.values["name" if name == "profile" else name.replace("server.", "server_")] = value
+    draft.values |= {name: value for name, value in _run_values(reading).items() if name in draft.values}
+    draft.values |= {name: value for name, value in reading.below("grpo").items() if name in BATCH_FIELDS}
+    if draft.values["rollout"] == Rollout.SERVER and draft.values["server_attached"]:
+        draft.values["rollout"] = ATTACHED
     for note in reading.notes:
         if note.verdict == KeyVerdict.WRONG and note.path.startswith("hardware."):
             name = note.path.removeprefix("hardware.").replace("server.", "server_")
-            imported.refuse(name, note.raw, f"{note.key}: {note.text}")
-    form = imported.form()
-    for name in imported.values:
+            draft.refuse(name, note.raw, f"{note.key}: {note.text}")
+    form = draft.form()
+    for name in draft.values:
         path = f"hardware.{name}".replace("hardware.server_", "hardware.server.")
         if name in form.fields and (key := reading.sources.get(path) or reading.sources.get(f"grpo.{name}")):
             form.fields[name].imported_from = key  # type: ignore[attr-defined]  # for components/imported_mark.html
@@ -87,10 +88,10 @@ def _assume_one_gpu(reading: Reading) -> None:
 
 def _run_values(reading: Reading) -> dict[str, Any]:
     """Return a run's LoRA settings, and note its other settings, which don't belong in a profile."""
-    values: dict[str, Any] = {"use_lora": bool(reading.values.get("lora"))}
-    values |= {f"lora_{name}": value for name, value in reading.below("lora").items()}
-    if "lora_target_modules" in values:
-        values["lora_targets"] = values.pop("lora_target_modules")
+    lora_values: dict[str, Any] = {"use_lora": bool(reading.values.get("lora"))}
+    lora_values |= {f"lora_{name}": value for name, value in reading.below("lora").items()}
+    if "lora_target_modules" in lora_values:
+        lora_values["lora_targets"] = lora_values.pop("lora_target_modules")
     batch_paths = {f"grpo.{name}" for name in BATCH_FIELDS}
     run_keys = [
         reading.sources.get(path, path)
@@ -100,4 +101,4 @@ def _run_values(reading: Reading) -> dict[str, Any]:
     if run_keys:
         message = "These settings belong to a run, not to its hardware. To use them, import the document under New run."
         reading.note(KeyVerdict.LEFT_OUT, ", ".join(run_keys[:12]), message)
-    return values
+    return lora_values

@@ -1,4 +1,4 @@
-"""Estimates of which usual models fit a hardware profile on GPUs with a given memory size."""
+"""Estimates of the usual models that fit a hardware profile on GPUs of a given memory size."""
 
 from dataclasses import dataclass, replace
 from math import inf
@@ -9,7 +9,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.inventory import number
 from controlplane.catalogue.hardware.models import HardwareProfile, Host, ModelInspection
 from controlplane.catalogue.hardware.profile_pages.memory_bars import MemoryView, view
-from controlplane.catalogue.hardware.profiles import DIVISION, Profile, profile_of
+from controlplane.catalogue.hardware.profiles import DIVISION_FIELDS, Profile, profile_of
 from controlplane.catalogue.hardware.shipped import SHIPPED, Shipped
 from controlplane.platform.templatetags.figures import significant
 from workers.contract.memory import Estimate, estimate
@@ -38,13 +38,13 @@ class FittedModel:
 
 
 def shipped_with(spec: HardwareSpec) -> list[Shipped]:
-    """Find the built-in profiles with these hardware settings; some differ only in name, LoRA and batch."""
+    """Find the built-in profiles with these hardware settings; some of them differ only in name, LoRA or batch."""
     return [built_in for built_in in SHIPPED if replace(built_in.spec, profile=spec.profile) == spec]
 
 
 def shipped_as(row: HardwareProfile) -> Shipped | None:
-    """Find the built-in profile that best matches a row's hardware settings, even if the names differ; None if none
-    does."""
+    """Find the built-in profile that best matches a row's hardware settings, even if names differ; return None if none
+    matches."""
     try:
         own = profile_of(row)
     except ContractError:
@@ -58,31 +58,32 @@ def shipped_as(row: HardwareProfile) -> Shipped | None:
 
 def card_of(row: HardwareProfile) -> tuple[float, str]:
     """Return the GPU memory in GiB that a profile is meant for, and the name of the host that has such a GPU. For a
-    built-in profile, that is its setup's GPU, without a host; otherwise the largest GPU of the reachable hosts."""
-    shipped = shipped_as(row)
-    if shipped is not None and shipped.card_gib:
-        return shipped.card_gib, ""
+    built-in profile, that is its setup's GPU, without a host; otherwise the largest of reachable hosts, or
+    USUAL_CARD_GIB."""
+    built_in = shipped_as(row)
+    if built_in is not None and built_in.card_gib:
+        return built_in.card_gib, ""
     now = timezone.now()
-    sizes = [
+    cards = [
         (size / 1024, host.name)
         for host in Host.objects.all()
         if host.is_fresh(now)
         for gpu in (host.inventory or {}).get("gpus") or ()
         if isinstance(gpu, dict) and (size := number(gpu.get("memory_mib")))
     ]
-    return max(sizes, default=(USUAL_CARD_GIB, ""))
+    return max(cards, default=(USUAL_CARD_GIB, ""))
 
 
 def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
     """Estimate the memory that a model needs with the profile's batch and LoRA on GPUs of one size."""
     spec, batch = profile.spec, profile.batch
-    size, passes = batch.get("per_device_train_batch_size", 8), batch.get("gradient_accumulation_steps", 1)
+    micro_batch, passes = batch.get("per_device_train_batch_size", 8), batch.get("gradient_accumulation_steps", 1)
     settings = Settings(
-        batch=max(size, 1),
+        batch=max(micro_batch, 1),
         prompt_tokens=PROMPT_TOKENS,
         completion_tokens=max(batch.get("max_completion_length", COMPLETION_TOKENS), 1),
         passes=max(passes, 1),
-        generated=size * passes if spec.rollout is Rollout.TRANSFORMERS else 0,
+        generated=micro_batch * passes if spec.rollout is Rollout.TRANSFORMERS else 0,
         lora=profile.lora,
         optimizer=spec.optimizer,
         checkpointing=spec.gradient_checkpointing is not False,
@@ -92,11 +93,11 @@ def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
 
 
 @dataclass(frozen=True)
-class MemoryRoom:
+class FasterDivision:
     """A faster division of a profile's batch, and the share of GPU memory for vLLM."""
 
     gain: float
-    """Estimated speed-up in steps per second."""
+    """Estimated speed-up: the ratio of steps per second."""
     text: str
     values: dict[str, str]
     """Fields of the profile's form with their new values."""
@@ -106,49 +107,50 @@ class MemoryRoom:
         return f"As a rule of thumb, this gives {self.gain:.2g} times as many steps per second."
 
 
-def room(profile: Profile, shape: Shape, card_gib: float) -> MemoryRoom | None:
-    """Find a faster division of the batch for a model on GPUs of one size; None if there is none or it doesn't fit."""
+def room(profile: Profile, shape: Shape, card_gib: float) -> FasterDivision | None:
+    """Find a faster division of the batch for a model on GPUs of one size; return None if the current one is best or
+    doesn't fit."""
     current, faster, gain = division(profile, shape, card_gib)
     if faster is None:
         return None
     passes = "1 pass" if faster.passes == 1 else f"{faster.passes} passes"
-    parts = [f"{faster.micro_batch} per process, {passes}"]
-    values = dict(zip(DIVISION, (str(faster.micro_batch), str(faster.passes)), strict=True))
+    changes = [f"{faster.micro_batch} per process, {passes}"]
+    values = dict(zip(DIVISION_FIELDS, (str(faster.micro_batch), str(faster.passes)), strict=True))
     if faster.share != current.share:
         has_server = profile.spec.vllm_server is not None
         name = "server_gpu_memory_utilization" if has_server else "colocate_memory_utilization"
-        parts.append(f"vLLM’s share {faster.share:g}")
+        changes.append(f"vLLM’s share {faster.share:g}")
         values[name] = f"{faster.share:g}"
     if profile.spec.vllm_server and profile.spec.vllm_server.all_graphs:
-        parts.append("CUDA graphs only up to a step’s completions")
+        changes.append("CUDA graphs only up to a step’s completions")
         values["server_all_graphs"] = ""
-    return MemoryRoom(gain, ", ".join(parts), values)
+    return FasterDivision(gain, ", ".join(changes), values)
 
 
 def division(
     profile: Profile, shape: Shape, card_gib: float, *, any_share: bool = True
 ) -> tuple[Division, Division | None, float]:
-    """Return the current division of the batch, a faster one or None, and its speed-up in steps per second.
-    `any_share`: whether vLLM's share may change, too."""
+    """Return the batch's current division, a faster one (None if there is none), and the speed-up as a factor. With
+    `any_share`, vLLM's share may change, too."""
     batch, spec = profile.batch, profile.spec
-    size, passes = (batch.get(name) for name in DIVISION)
-    current = Division(size or 8, passes or 1, spec.vllm_share)
+    micro_batch, passes = (batch.get(name) for name in DIVISION_FIELDS)
+    current = Division(micro_batch or 8, passes or 1, spec.vllm_share)
     length = _length(profile)
 
     def seconds(candidate: Division) -> float | None:
         if candidate.share != current.share and not any_share:
             return None
-        divided = dict(zip(DIVISION, (candidate.micro_batch, candidate.passes), strict=True))
-        changed = replace(profile, spec=spec.with_vllm_share(candidate.share), batch={**batch, **divided})
-        memory = estimated(changed, shape, card_gib)
+        batch_sizes = dict(zip(DIVISION_FIELDS, (candidate.micro_batch, candidate.passes), strict=True))
+        changed_profile = replace(profile, spec=spec.with_vllm_share(candidate.share), batch={**batch, **batch_sizes})
+        memory = estimated(changed_profile, shape, card_gib)
         if not is_roomy(memory, longest=length, servers_too=candidate.share != current.share):
             return None
         cache = inf if memory.serving is None else memory.serving.sequences(length)
-        return step_s(_work(changed, length), changed.spec, shape.total, room=cache)
+        return step_s(_work(changed_profile, length), changed_profile.spec, shape.total, room=cache)
 
-    faster = None if spec.trainer_gpus < 1 or spec.deepspeed else quickest(current, seconds)
-    before_s, after_s = seconds(current), seconds(faster) if faster else None
-    return current, faster, before_s / after_s if before_s and after_s else 1.0
+    faster_division = None if spec.trainer_gpus < 1 or spec.deepspeed else quickest(current, seconds)
+    before_s, after_s = seconds(current), seconds(faster_division) if faster_division else None
+    return current, faster_division, before_s / after_s if before_s and after_s else 1.0
 
 
 def _length(profile: Profile) -> int:
@@ -157,10 +159,10 @@ def _length(profile: Profile) -> int:
 
 def _work(profile: Profile, length: int) -> StepWorkload:
     batch = profile.batch
-    size, passes = (batch[name] for name in DIVISION)
+    micro_batch, passes = (batch[name] for name in DIVISION_FIELDS)
     repeats = batch.get("num_iterations", 1)
-    completions = size * passes * max(profile.spec.processes, 1) / repeats
-    return StepWorkload(completions, length, size, passes, length - PROMPT_TOKENS, 1 / repeats)
+    completions = micro_batch * passes * max(profile.spec.processes, 1) / repeats
+    return StepWorkload(completions, length, micro_batch, passes, length - PROMPT_TOKENS, 1 / repeats)
 
 
 def fitted_models(profile: Profile, card_gib: float) -> list[FittedModel]:
@@ -170,7 +172,7 @@ def fitted_models(profile: Profile, card_gib: float) -> list[FittedModel]:
 
 @dataclass(frozen=True)
 class ProfileMemory:
-    """The memory section of the profile's page."""
+    """Memory section of the profile's page."""
 
     sentence: str
     unmeasured: bool
@@ -178,7 +180,7 @@ class ProfileMemory:
     model: str
     card_gib: float
     view: MemoryView
-    room: MemoryRoom | None
+    room: FasterDivision | None
     guide: dict[str, int]
     """Form fields with the batch division of a built-in profile's original setup; {} if the profile uses it."""
     divided_for: str
@@ -191,7 +193,8 @@ class ProfileMemory:
 
 
 def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None:
-    """Build the section for a requested model and GPU size; None for CPU profiles and those that can't be read."""
+    """Build the section for a requested model and GPU size; return None for CPU profiles and those that can't be
+    read."""
     try:
         profile = profile_of(row)
     except ContractError:
@@ -200,36 +203,36 @@ def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None
         return None
     intended_gib, host = card_of(row)
     shapes = {name: known_shape(name) for name in LADDER} | _inspected_shapes()
-    chosen = model if model in shapes else largest_fitting(profile, intended_gib) or LADDER[0]
-    size = _size(card) or intended_gib
-    memory = estimated(profile, shapes[chosen], size)
-    shipped = shipped_as(row)
-    guide = shipped.guide if shipped is not None else {}
+    shown_model = model if model in shapes else largest_fitting(profile, intended_gib) or LADDER[0]
+    shown_gib = _size(card) or intended_gib
+    memory = estimated(profile, shapes[shown_model], shown_gib)
+    built_in = shipped_as(row)
+    guide = built_in.guide if built_in is not None else {}
     has_guide = all(row.batch.get(name) == number for name, number in guide.items())
     return ProfileMemory(
         sentence(profile, intended_gib, host),
-        shipped is not None and not shipped.measured,
+        built_in is not None and not built_in.measured,
         list(shapes),
-        chosen,
-        size,
-        view(memory, length=_length(profile), where=f"{chosen} on GPUs with {size:.3g} GiB"),
-        room(profile, shapes[chosen], size),
+        shown_model,
+        shown_gib,
+        view(memory, length=_length(profile), where=f"{shown_model} on GPUs with {shown_gib:.3g} GiB"),
+        room(profile, shapes[shown_model], shown_gib),
         {} if has_guide else guide,
-        shipped.model if shipped is not None else "",
+        built_in.model if built_in is not None else "",
     )
 
 
 def largest_fitting(profile: Profile, card_gib: float) -> str:
-    """Return the name of the largest usual model that fits; "" if none does."""
+    """Return the name of the largest usual model that fits, or "" if none does."""
     return next((model.name for model in reversed(fitted_models(profile, card_gib)) if model.fits), "")
 
 
-def _size(text: str) -> float | None:
+def _size(entered_size: str) -> float | None:
     try:
-        size = float(text)
+        gib = float(entered_size)
     except ValueError:
         return None
-    return size if 1 <= size <= LARGEST_CARD_GIB else None
+    return gib if 1 <= gib <= LARGEST_CARD_GIB else None
 
 
 def _inspected_shapes() -> dict[str, Shape]:
@@ -241,25 +244,26 @@ def _inspected_shapes() -> dict[str, Shape]:
 
 def _fitted(profile: Profile, name: str, card_gib: float) -> FittedModel:
     memory = estimated(profile, known_shape(name), card_gib)
-    needed = max((gpu.needed for gpu in memory.gpus if gpu.role != "server"), default=0.0)
+    needed_gib = max((gpu.needed for gpu in memory.gpus if gpu.role != "server"), default=0.0)
     has_room = all(gpu.needed <= gpu.card_gib for gpu in memory.gpus)
     has_cache = memory.serving is None or memory.serving.sequences(PROMPT_TOKENS + COMPLETION_TOKENS) >= 1
-    return FittedModel(name, needed, has_room and has_cache)
+    return FittedModel(name, needed_gib, has_room and has_cache)
 
 
 def sentence(profile: Profile, card_gib: float, host: str = "") -> str:
-    """Describe in a sentence which usual models fit on GPUs of this size (those of `host`); "" for a CPU profile."""
+    """Describe in a sentence which usual models fit on GPUs of this size (those of `host`); return "" for a CPU
+    profile."""
     if profile.spec.trainer_gpus < 1:
         return ""
     models = fitted_models(profile, card_gib)
-    fitting = [model for model in models if model.fits]
+    fitting_models = [model for model in models if model.fits]
     too_large = next((model for model in models if not model.fits), None)
-    many = profile.spec.trainer_gpus + profile.spec.server_gpus > 1
-    cards, hold = (f"GPUs with {card_gib:.3g} GiB", "hold") if many else (f"a GPU with {card_gib:.3g} GiB", "holds")
+    plural = profile.spec.trainer_gpus + profile.spec.server_gpus > 1
+    cards, hold = (f"GPUs with {card_gib:.3g} GiB", "hold") if plural else (f"a GPU with {card_gib:.3g} GiB", "holds")
     estimated_for = f"Estimated for {host}" if host else "Estimated"
-    if not fitting:
-        least = f"{models[0].name} needs {significant(models[0].needed_gib)} GiB"
-        return f"{estimated_for}: {cards} {hold} none of the usual models; {least}."
-    largest = fitting[-1]
-    fits = f"{estimated_for}: {cards} {hold} models up to {largest.name} ({significant(largest.needed_gib)} GiB)"
-    return f"{fits}; {too_large.name} does not fit." if too_large else f"{fits}."
+    if not fitting_models:
+        requirement = f"{models[0].name} needs {significant(models[0].needed_gib)} GiB"
+        return f"{estimated_for}: {cards} {hold} none of the usual models; {requirement}."
+    largest = fitting_models[-1]
+    fit = f"{estimated_for}: {cards} {hold} models up to {largest.name} ({significant(largest.needed_gib)} GiB)"
+    return f"{fit}; {too_large.name} does not fit." if too_large else f"{fit}."

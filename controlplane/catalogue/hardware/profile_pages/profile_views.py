@@ -42,8 +42,8 @@ def profile_archive(request: HttpRequest, profile_id: int) -> HttpResponseBase:
     """Archive (archived=1) or unarchive (archived=0) a profile."""
     row, archived = profile_for(request, profile_id), request.POST.get("archived") == "1"
     if archive(row, archived=archived):
-        offered = "is no longer offered" if archived else "is offered again"
-        messages.success(request, f"{row.name} {offered}. Runs that use it are unaffected.")
+        result = "is no longer offered" if archived else "is offered again"
+        messages.success(request, f"{row.name} {result}. Runs that use it are unaffected.")
     return redirect("profile", row.pk)
 
 
@@ -51,11 +51,11 @@ def profile_archive(request: HttpRequest, profile_id: int) -> HttpResponseBase:
 def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
     row = profile_for(request, profile_id)
     try:
-        text = profile_yaml.export(profile_of(row))
+        document = profile_yaml.export(profile_of(row))
     except ContractError as error:
         messages.error(request, f"{row.name} can't be exported: {error}. Open it and save it again.")
         return redirect("profile", row.pk)
-    return yaml_download(text, slugify(row.name) or "profile")
+    return yaml_download(document, slugify(row.name) or "profile")
 
 
 @reads_at_most(MAX_BYTES)
@@ -78,16 +78,16 @@ def profile_import(request: HttpRequest) -> HttpResponseBase:
 
 def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
     memory = on_page(row, request.GET.get("model", ""), request.GET.get("card", "")) if row else None
-    use = {} if memory is None else memory.values_to(request.GET.get("use", ""))
-    form = ProfileForm(request.POST if request.method == "POST" else None, profile=row, changes=use)
+    changes = {} if memory is None else memory.values_to(request.GET.get("use", ""))
+    form = ProfileForm(request.POST if request.method == "POST" else None, profile=row, changes=changes)
     form.tips = person(request).may_operate  # a viewer's disabled fields would disable the "?", too
-    if request.method == "POST" and form.is_valid() and (saved := _saved(request, form, row)):
-        messages.success(request, f"Profile {saved.name} is saved.")
-        return redirect("profile", saved.pk)
+    if request.method == "POST" and form.is_valid() and (saved_row := _try_to_save(request, form, row)):
+        messages.success(request, f"Profile {saved_row.name} is saved.")
+        return redirect("profile", saved_row.pk)
     return form_page(request, "catalogue/hardware/profile.html", {"form": form, "profile": row, "memory": memory})
 
 
-def _saved(request: HttpRequest, form: ProfileForm, row: HardwareProfile | None) -> HardwareProfile | None:
+def _try_to_save(request: HttpRequest, form: ProfileForm, row: HardwareProfile | None) -> HardwareProfile | None:
     try:
         with transaction.atomic():
             return save(form, row or HardwareProfile(owner=person(request)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_pages.profile_memory import largest_fitting, shipped_as, shipped_with
-from controlplane.catalogue.hardware.profiles import DIVISION, Profile, profile_of
+from controlplane.catalogue.hardware.profiles import DIVISION_FIELDS, Profile, profile_of
 from workers.contract.run.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy, WeightSync
 from workers.contract.wire.documents import ContractError
 
@@ -32,11 +32,11 @@ class ProfileWords:
 
 @dataclass(frozen=True, order=True)
 class ProfileGroup:
-    """Heading of the profiles with the same number and size of GPUs, sortable for lists."""
+    """Heading of the profiles with the same number and size of GPUs. Headings sort in the order of lists."""
 
     gpus: int
     card_gib: float
-    """0 if the size is unknown."""
+    """Memory of each GPU; 0 if it is unknown."""
 
     def __str__(self) -> str:
         if not self.gpus:
@@ -52,7 +52,7 @@ def group_of(spec: HardwareSpec) -> ProfileGroup:
 
 
 def group_profiles(rows: Iterable[HardwareProfile]) -> list[tuple[ProfileGroup, list[HardwareProfile]]]:
-    """Group profiles from few to many GPUs; unreadable ones come first."""
+    """Group profiles from few to many GPUs; unreadable ones are grouped with those for the CPU."""
     groups: dict[ProfileGroup, list[HardwareProfile]] = {}
     for row in rows:
         try:
@@ -68,15 +68,15 @@ def describe_profile(row: HardwareProfile) -> ProfileWords:
         profile = profile_of(row)
     except ContractError:
         return ProfileWords("?", "can't be read: open it and save it again", "", "")
-    shipped = shipped_as(row)
-    card_gib = shipped.card_gib if shipped and profile.spec.trainer_gpus else 0
+    built_in = shipped_as(row)
+    card_gib = built_in.card_gib if built_in and profile.spec.trainer_gpus else 0
     return ProfileWords(
         _gpus(profile),
         _completions(profile),
         _training(profile),
         _batch(profile),
         largest_fitting(profile, card_gib) if card_gib else "",
-        bool(shipped and not shipped.measured),
+        bool(built_in and not built_in.measured),
     )
 
 
@@ -95,14 +95,14 @@ def _completions(profile: Profile) -> str:
         return f"vLLM in the trainer, share {spec.colocate_memory_utilization:g}"
     if spec.server is None:
         return "a vLLM server that isn't described"
-    how = "LoRA hot-swap" if spec.server.weight_sync == WeightSync.LORA else "weights by NCCL"
+    weight_sync = "LoRA hot-swap" if spec.server.weight_sync == WeightSync.LORA else "weights by NCCL"
     count = spec.server.servers
     servers = "vLLM server" if count == 1 else f"{count} vLLM servers"
     if spec.server.attached:
-        return f"attached {servers}, {how}"
-    wide = f" over {spec.server.gpus} GPUs" if spec.server.gpus > 1 else ""
-    beside = " beside the trainer" if spec.server.shared else ""
-    return f"{servers}{wide}{beside}, {how}"
+        return f"attached {servers}, {weight_sync}"
+    gpus = f" over {spec.server.gpus} GPUs" if spec.server.gpus > 1 else ""
+    placement = " beside the trainer" if spec.server.shared else ""
+    return f"{servers}{gpus}{placement}, {weight_sync}"
 
 
 def _training(profile: Profile) -> str:
@@ -115,9 +115,9 @@ def _training(profile: Profile) -> str:
 
 def _batch(profile: Profile) -> str:
     batch = profile.batch
-    size, passes = (batch.get(name) for name in DIVISION)
-    if size is None or passes is None:
+    micro_batch, passes = (batch.get(name) for name in DIVISION_FIELDS)
+    if micro_batch is None or passes is None:
         return "–"
     groups = f" in groups of {batch['num_generations']}" if "num_generations" in batch else ""
-    factors = [size, *([profile.spec.processes] if profile.spec.processes > 1 else []), passes]
+    factors = [micro_batch, *([profile.spec.processes] if profile.spec.processes > 1 else []), passes]
     return " × ".join(map(str, factors)) + groups

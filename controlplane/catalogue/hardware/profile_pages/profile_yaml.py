@@ -33,11 +33,11 @@ def export(profile: Profile) -> str:
 
 @dataclass
 class ImportedProfile:
-    """A document's values by form field, and its errors."""
+    """Values of a document by form field, and its errors."""
 
     values: dict[str, Any]
     wrong: list[tuple[str, str]] = field(default_factory=list)
-    """Errors as (form field or "", cause with the path in the document)."""
+    """Errors as (form field or "", message with the path in the document)."""
 
     def form(self) -> ProfileForm:
         """Return the profile form with the document's values and all errors. Nothing is stored."""

@@ -32,8 +32,8 @@ class Command(BaseCommand):
         # Everything after the name belongs to the benchmark, except this option.
         arguments = [word for word in options["arguments"] if word not in ("--json", "--")]
         as_json = options["json"] or "--json" in options["arguments"]
-        for chosen in [name] if name else names():
-            self._run(chosen, arguments, as_json=as_json)
+        for benchmark in [name] if name else names():
+            self._run(benchmark, arguments, as_json=as_json)
 
     def _run(self, name: str, arguments: list[str], *, as_json: bool) -> None:
         before = os.getloadavg()[0]
@@ -52,7 +52,7 @@ class Command(BaseCommand):
 
 
 def _with_facts(results: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the results with facts about the run: inside `about` if the benchmark has that key, because its other keys
+    """Return the results with facts about the run: under `about` if the results have that key, because their other keys
     are then objects, and otherwise at the top level."""
     if "about" in results:
         return {**results, "about": {**results["about"], **facts}}

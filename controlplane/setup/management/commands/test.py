@@ -15,7 +15,7 @@ CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-
 
 POSTGRES = "--postgres"
 ON_POSTGRES = ("-p", "tests.on_postgres", "-m", "not (processes or browser or trainer or gpu)")
-"""Arguments for PostgreSQL. They leave out tests that start processes, because these choose their own database."""
+"""Arguments for PostgreSQL. They exclude tests that start processes, because these choose their own database."""
 DEFAULT_ARGUMENTS = ("--durations=10", "-ra")
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 OPTIONS_WITH_VALUES = ("-k", "-m", "-p", "-o", "-W", "--ways", "--changed", "--deselect", "--ignore", "--junitxml")
@@ -44,8 +44,11 @@ class Command(BaseCommand):
         self._report_missing()
         # A separate process: pytest must set up the environment before Django's settings are read.
         command = [sys.executable, "-m", "pytest", *pytest_arguments(arguments)]
-        completed = subprocess.run(command, cwd=BASE_DIR, env=dict(os.environ))
-        sys.exit(completed.returncode)
+        environment = dict(os.environ)
+        # Tests start hundreds of processes. Without stored bytecode, each one would compile all the modules it imports.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        result = subprocess.run(command, cwd=BASE_DIR, env=environment)
+        sys.exit(result.returncode)
 
     def _report_missing(self) -> None:
         if not any(map(shutil.which, CHROMIUMS)):

@@ -35,8 +35,8 @@ class Command(BaseCommand):
         show_address(serving, self.say)
         if serving.installation.trainer_python is None:
             self.say("No trainer on this machine: pages work, and launches wait until `manage.py up` has installed it.")
-        if adopted := leftover.training():
-            self.say(f"Still training from an earlier start: {leftover.plural(adopted, 'run')}.")
+        if running_count := leftover.training():
+            self.say(f"Still training from an earlier start: {leftover.plural(running_count, 'run')}.")
         self.say("Ctrl-C stops serving" + (" and stops the runs." if stop_runs else "; runs keep training."))
         connection.close()  # it may be lost while serving; later code opens a new one
         try:
@@ -45,8 +45,8 @@ class Command(BaseCommand):
             with uninterrupted(self.say):
                 if stop_runs:
                     leftover.stop_all(serving, owner(), self.say)
-                elif training := leftover.training():
-                    left_training = leftover.plural(training, "run")
+                elif running_count := leftover.training():
+                    left_training = leftover.plural(running_count, "run")
                     self.say(
                         f"Left training: {left_training}. The next start resumes watching. (--stop-runs stops runs.)"
                     )

@@ -23,8 +23,8 @@ from runs.engine.machines.skypilot import task
 from runs.engine.machines.skypilot.server import RequestFailed, RequestPending, Server, SkyPilotRequest
 
 CALL_S = 25.0
-SHORT_S = 5.0
-"""Seconds to wait for a removal. One that hasn't failed by then has begun."""
+REMOVAL_WAIT_S = 5.0
+"""Seconds to wait for a removal to fail. After that it is assumed to have begun."""
 HISTORY_DAYS = 90
 LAUNCH, DOWN = "sky.launch", "sky.down"
 
@@ -44,7 +44,7 @@ class SkyPilot:
             )
         cluster = self._cluster(name)
         server = self._server()
-        launches = _named(LAUNCH, server.requests_for(cluster))
+        launches = _requests_named(LAUNCH, server.requests_for(cluster))
         if _cluster_of(server, cluster) or any(launch.active for launch in launches):
             return cluster
         rendered_task = task.render(
@@ -68,7 +68,7 @@ class SkyPilot:
         server = self._server()
         # In this order: a launch that has ended by now has, or had, its cluster.
         requests, record = server.requests_for(handle), _cluster_of(server, handle)
-        launch = next(iter(_named(LAUNCH, requests)), None)
+        launch = next(iter(_requests_named(LAUNCH, requests)), None)
         if record is None:
             return self._state_without_cluster(server, handle, launch)
         if launch and not launch.active and launch.status != "SUCCEEDED":
@@ -98,7 +98,7 @@ class SkyPilot:
     def release(self, handle: str) -> None:
         server = self._server()
         requests = server.requests_for(handle)
-        if launch_ids := [launch.id for launch in _named(LAUNCH, requests) if launch.active]:
+        if launch_ids := [launch.id for launch in _requests_named(LAUNCH, requests) if launch.active]:
             server.outcome(server.submit("/api/cancel", {"request_ids": launch_ids}))
         _remove(server, handle, requests)
 
@@ -129,7 +129,7 @@ class SkyPilot:
         return MachineState(MachinePhase.ENDED, "The machine is gone.")
 
 
-def _named(name: str, requests: list[SkyPilotRequest]) -> list[SkyPilotRequest]:
+def _requests_named(name: str, requests: list[SkyPilotRequest]) -> list[SkyPilotRequest]:
     return [request for request in requests if request.name == name]
 
 
@@ -159,10 +159,10 @@ def _find_record(cluster: str, records: Any) -> dict[str, Any] | None:
 
 def _remove(server: Server, cluster: str, requests: list[SkyPilotRequest]) -> None:
     """Start the removal of a cluster, unless it has already started or the cluster is gone."""
-    if any(removal.active for removal in _named(DOWN, requests)):
+    if any(removal.active for removal in _requests_named(DOWN, requests)):
         return
     try:
-        server.outcome(server.submit("/down", {"cluster_name": cluster}), seconds=SHORT_S)
+        server.outcome(server.submit("/down", {"cluster_name": cluster}), seconds=REMOVAL_WAIT_S)
     except RequestPending:
         pass
     except RequestFailed as error:

@@ -39,7 +39,7 @@ class SkyPilotRequest:
 
     id: str
     name: str
-    """`sky.launch` or `sky.down`."""
+    """Name of the operation, such as `sky.launch` or `sky.down`."""
     status: str
     message: str
 
@@ -49,7 +49,7 @@ class SkyPilotRequest:
 
 
 class Server:
-    """A client whose calls must all finish within `seconds`. Each call raises EngineError."""
+    """A client whose calls may take at most `seconds` in total. A call that fails raises EngineError."""
 
     def __init__(self, address: str, token: str, *, user: str, private_too: bool, seconds: float) -> None:
         self._address = address.rstrip("/")
@@ -73,7 +73,8 @@ class Server:
         return request_id
 
     def outcome(self, request_id: str, *, seconds: float = 30) -> Any:
-        """Wait for a request's result and return it. Raises RequestFailed or RequestPending."""
+        """Wait for a request's result and return it. Raises RequestFailed if the request failed, RequestPending if it
+        isn't finished after `seconds`, and EngineError for an invalid response."""
         query = urlencode({"request_id": request_id})
         try:
             response = self._send("GET", f"/api/get?{query}", seconds=seconds)
@@ -113,14 +114,14 @@ class Server:
         ]
 
     def _send(self, method: str, path: str, body: Any = None, *, seconds: float = 30) -> outbound.Response:
-        remaining = min(seconds, self._end - time.monotonic())
+        remaining_s = min(seconds, self._end - time.monotonic())
         try:
             response = outbound.send(
                 method,
                 self._address + path,
                 body=None if body is None else json.dumps(body).encode(),
                 headers=self._headers,
-                seconds=max(remaining, 0.001),
+                seconds=max(remaining_s, 0.001),
                 limit=MAX_RESPONSE_BYTES,
                 rule=self._rule,
             )
@@ -153,8 +154,8 @@ def _check_status(response: outbound.Response) -> None:
 
 
 def _reason(response: outbound.Response) -> str:
-    """Describe why the server refused a request. For an invalid body, include only the names of its fields, since the
-    server's response repeats the secret content."""
+    """Describe why the server refused a request. For an invalid body, include only its fields' names and problems,
+    since the server's response repeats the secret content."""
     fields = _fields(response.start)
     detail = fields.get("detail", fields.get("message", ""))
     if isinstance(detail, list):

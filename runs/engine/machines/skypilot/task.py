@@ -14,7 +14,7 @@ JOIN_CODE = "GRPO_JOIN_CODE"
 HOOKS_SINCE = 62
 """API version of SkyPilot 0.14.1; older servers may not know `config.hooks`."""
 SAVING_S = 240
-"""Seconds to save after a stop, as in the stop_grace_period of compose.gpu.yaml."""
+"""Seconds for which the host's program may save after a stop, as in the stop_grace_period of compose.gpu.yaml."""
 
 SPOT_WARNING_S = 120
 """Seconds of warning that AWS gives before it takes a spot machine back, the longest of all clouds."""

@@ -13,7 +13,7 @@ RULES: dict[str, HealthRule] = {
         try_="Read the newest completions. Raise the limit if they need it; otherwise penalize length, or use "
         "loss_type dr_grpo.",
         metric="completions/mean_length",
-        follows=("repetition", "gibberish", "entropy_rise"),
+        follows=("length_rewarded", "repetition", "gibberish", "entropy_rise"),
         field="max_completion_length",
         read=True,
     ),
@@ -44,12 +44,12 @@ RULES: dict[str, HealthRule] = {
     "identical": share_rule(
         title="Identical completions",
         about="Share of the newest completions (80 characters or more) that are identical to another one, beyond the "
-        "first completions’ share",
+        "first completions’ share, if that is below half",
         warning=0.6,
         hold=5,
         source=f"The threshold is {OWN}; short answers are often the same.",
-        means="{value} of the newest completions are identical to another one: the policy no longer explores.",
-        try_="Raise the temperature, check the entropy, and go back to an earlier checkpoint.",
+        means="{value} of the newest completions are identical to another one: {why}.",
+        try_="{check}",
         solved="{value} of the newest completions are identical to another one, with the reward near its maximum.",
         follows=("entropy",),
         read=True,

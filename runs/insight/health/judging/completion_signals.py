@@ -10,6 +10,18 @@ from runs.insight.health.judging.signal import Of, Signal, rolled, rolled_early,
 
 MIN_TEXTS = 8
 LENGTH = "completions/mean_length"
+MANY = 0.5
+"""Share of identical completions above which sampling itself is at fault."""
+IDENTICAL = {
+    "start": {
+        "why": "it has been so from the start, so sampling is greedy (temperature 0 or top_k 1) or uses a fixed seed",
+        "check": "Check the temperature, top_k and top_p, and remove a fixed seed of vLLM’s requests.",
+    },
+    "later": {
+        "why": "the policy no longer explores",
+        "check": "Raise the temperature, check the entropy, and go back to an earlier checkpoint.",
+    },
+}
 
 
 def _length_cap(history: History) -> Signal | None:
@@ -39,6 +51,15 @@ def _texts(sign: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
     return of
 
 
+def _identical(history: History) -> Signal | None:
+    """Compute the share of identical completions beyond the usual one. If most are identical from the start, that is
+    not usual, but due to the sampling."""
+    first = history.first_texts
+    is_old = first is not None and first.read > 0 and first.identical >= MANY * first.read
+    signal = _texts(lambda text: text.identical, beyond_usual=not is_old)(history)
+    return signal and signal.with_fields(**IDENTICAL["start" if is_old else "later"])
+
+
 def _length_collapse(history: History) -> Signal | None:
     lengths, mark = rolled(history.get(LENGTH), rolling_mean, 10), history.marks.get(LENGTH)
     if lengths is None or mark is None:
@@ -63,7 +84,7 @@ OF: dict[str, Of] = {
     "length_cap": _length_cap,
     "length_collapse": _length_collapse,
     "repetition": _texts(lambda text: text.repeated),
-    "identical": _texts(lambda text: text.identical),
+    "identical": _identical,
     "gibberish": _texts(lambda text: text.gibberish),
     "empty": _texts(lambda text: text.empty, beyond_usual=False),
     "truncation": _truncation,

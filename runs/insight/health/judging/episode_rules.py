@@ -21,8 +21,8 @@ RULES: dict[str, HealthRule] = {
     "tools_failing": share_rule(
         title="Tool fails",
         about="Share of a tool's calls that fail, over 10 generations with at least 20 calls (for the tool that fails "
-        "most often)",
-        warning=0.5,
+        "most often), unless the share is falling",
+        warning=0.3,
         bad=0.9,
         hold=30,
         source=f"The thresholds are {OWN}: wrong arguments are usual while a model learns to call, and become rarer.",

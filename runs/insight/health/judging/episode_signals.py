@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from controlplane.platform.templatetags.figures import duration, significant
 from runs.insight.health.history import ROLL, History, MetricHistory, noise, rolling_mean
 from runs.insight.health.judging.episode_rules import GROUPS_MINUTES
+from runs.insight.health.judging.shapes import slope_errors
 from runs.insight.health.judging.signal import Of, Signal, highest, mean
 from runs.insight.metrics.episode_charts import tool_names
 from workers.contract.run import gateway
@@ -17,6 +18,9 @@ WINDOW = 10
 MIN_CALLS = 20
 STILL_GENERATIONS = 60
 """Number of generations within which a learning run's reward rises."""
+FALL_ERRORS, FALL_SHARE = 5.5, 0.9
+"""Standard errors of a falling share of failures, and its share of the highest, from which a model is learning to
+call."""
 RISE_ERRORS = 2.0
 """Number of standard errors from which a rise is significant."""
 
@@ -34,6 +38,8 @@ def _failing(history: History, tool: str) -> Signal | None:
     failures = rolling_mean(count * failed.value[of_failed], WINDOW)
     has_enough_calls = called * WINDOW >= MIN_CALLS
     share = np.where(has_enough_calls, failures / np.maximum(called, 1e-9), 0.0)
+    if -slope_errors(share[-STILL_GENERATIONS:]) > FALL_ERRORS and share[-1] < FALL_SHARE * share.max():
+        share = np.zeros(len(share))
     fields = {"tool": f"“{tool}”", "tool_name": tool, "tool_quoted": quote(tool)}
     return Signal(steps[WINDOW - 1 :], share, fields)
 
@@ -81,7 +87,7 @@ def _no_groups(history: History) -> Signal | None:
 
 def _waits(history: History) -> tuple[float, float] | None:
     """Return the seconds that the trainer has waited for the programs that drive its episodes, and the seconds without
-    a request from them; None if unknown or if the trainer is no longer waiting."""
+    a request from them, or None if unknown or if the trainer is no longer waiting."""
     waits, quiet = history.get(gateway.WAITS), history.get(gateway.QUIET)
     if waits is None or quiet is None or not history.quiet_s:
         return None

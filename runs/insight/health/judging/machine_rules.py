@@ -17,9 +17,9 @@ RULES: dict[str, HealthRule] = {
         hold=20,
         format="times",
         minimum=1.0,
-        means="Steps take {value} as long as before ({now} s instead of {usual} s), with fewer tokens per second. "
-        "{part}",
-        try_="Check who else is using the host{slowed_by}.",
+        means="Steps take {value} as long as before ({now} s instead of {usual} s), with fewer tokens per "
+        "second{part}.",
+        try_="{check}. Then check who else is using the host{slowed_by}.",
         metric="step_time",
         follows=("slow_rewards", "vllm_full", "gpu_hot", "straggler", "length_cap", "gpu_idle"),
     ),
@@ -52,7 +52,7 @@ RULES: dict[str, HealthRule] = {
     "gpu_idle": HealthRule(
         title="GPU idle",
         about="Utilization of the run's least used GPU, mean over whole steps, two minutes or more in total, "
-        "without evaluations",
+        "without evaluations; with several updates per batch, that of the busiest step",
         above=False,
         warning=10.0,
         hold=3,
@@ -83,7 +83,7 @@ RULES: dict[str, HealthRule] = {
     "gpu_memory": share_rule(
         title="GPU memory creeping up",
         about="Share of the GPU memory left free by the first steps that steady growth has used up",
-        warning=0.5,
+        warning=0.4,
         bad=0.85,
         hold=0,
         calm=0,
@@ -96,7 +96,7 @@ RULES: dict[str, HealthRule] = {
     "host_memory": share_rule(
         title="Host memory creeping up",
         about="Share of the host memory left free by the first steps that the run’s steady growth has used up",
-        warning=0.5,
+        warning=0.4,
         bad=0.85,
         hold=0,
         calm=0,

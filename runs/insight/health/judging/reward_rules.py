@@ -1,7 +1,7 @@
 """Health rules about rewards: progress, components, groups."""
 
 from runs.insight.health.config import Config
-from runs.insight.health.judging.rule import AXOLOTL, DECAY, DIVERGENCE, OWN, HealthRule, share_rule
+from runs.insight.health.judging.rule import AXOLOTL, DECAY, DIVERGENCE, MISMATCH, OWN, HealthRule, share_rule
 
 
 def _no_top(config: Config) -> str:
@@ -33,6 +33,8 @@ RULES: dict[str, HealthRule] = {
             "grad_zero",
             "component_low",
             "component_failing",
+            *MISMATCH,
+            "stale",
             "reward_noise",
             "zero_spread",
             "component_falling",
@@ -49,11 +51,11 @@ RULES: dict[str, HealthRule] = {
         bad=0.7,
         format="percent",
         source=f"The thresholds are {OWN}; chance and small changes are ignored.",
-        means="The reward is {now}, down from {best} at step {best_step}: {lost}.",
+        means="The reward is {now}, down from {best} at step {best_step}: {lost}.{how}",
         try_="Read the completions since then. Go back to a checkpoint near step {best_step}; {lower_rate}, or "
         "{higher_beta}.",
         metric="reward",
-        follows=(*DIVERGENCE, *DECAY, "component_failing"),
+        follows=("scorer_changed", *DIVERGENCE, *DECAY, "component_failing"),
         field="learning_rate",
         read=True,
     ),
@@ -80,7 +82,15 @@ RULES: dict[str, HealthRule] = {
         means="{component} scores {value}: {why}.",
         try_="Try the component on real completions in the playground; give partial credit for partly correct answers.",
         metric="{metric}",
-        follows=("component_failing", "component_falling", "reward_falling", "components", *DIVERGENCE, *DECAY),
+        follows=(
+            "scorer_changed",
+            "component_failing",
+            "component_falling",
+            "reward_falling",
+            "components",
+            *DIVERGENCE,
+            *DECAY,
+        ),
         read=True,
     ),
     "component_falling": HealthRule(
@@ -94,7 +104,7 @@ RULES: dict[str, HealthRule] = {
         "matters, raise its weight.",
         metric="{metric}",
         unless=_one_component,
-        follows=("reward_falling", "components", "component_failing", *DIVERGENCE, *DECAY),
+        follows=("scorer_changed", "reward_falling", "components", "component_failing", *DIVERGENCE, *DECAY),
         read=True,
     ),
     "zero_spread": share_rule(
@@ -103,19 +113,22 @@ RULES: dict[str, HealthRule] = {
         warning=0.8,
         bad=0.98,
         source=f"{AXOLOTL}: below 0.8 is fine; 1.0 at every step means no learning.",
-        means="In {value} of the training groups, all completions got the same reward: nothing is learned from them.",
-        try_="Use prompts that are sometimes solved, more generations or a finer reward, or replace such groups "
-        "(dynamic sampling).",
+        hold_bad=100,
+        means="In {value} of the training groups all completions got the same reward, so nothing is learned from them: "
+        "{why}.",
+        try_="Read a group’s completions: if they are identical, raise the temperature and remove the fixed seed. If "
+        "not, use easier or harder prompts, more generations, a finer reward or dynamic sampling.",
         solved="In {value} of the groups all rewards are equal because the reward is near its maximum: the prompts are "
         "learned.",
         metric="frac_reward_zero_std",
         drawn=True,
         follows=(
+            "identical",
+            "scorer_changed",
             "component_low",
             "reward_falling",
             "component_falling",
             "reward_noise",
-            "identical",
             "entropy",
             *DECAY,
         ),
@@ -132,7 +145,7 @@ RULES: dict[str, HealthRule] = {
         try_="Read completions that {rising} rewards and {falling} does not; change the weights or close the loophole.",
         metric="reward",
         unless=_one_component,
-        follows=("reward_falling", "component_failing", *DIVERGENCE, *DECAY),
+        follows=("scorer_changed", "reward_falling", "component_failing", *DIVERGENCE, *DECAY),
         read=True,
     ),
     "component_stuck": HealthRule(
@@ -147,7 +160,7 @@ RULES: dict[str, HealthRule] = {
         try_="Use easier prompts, give partial credit in {component}, or lower the other components’ weights.",
         metric="reward",
         unless=_one_component,
-        follows=("component_failing",),
+        follows=("component_failing", "component_low", "length_rewarded", "components", "component_falling"),
     ),
     "component_failing": share_rule(
         title="Reward component fails",
@@ -188,7 +201,7 @@ RULES: dict[str, HealthRule] = {
         "not dropped: the policy is memorizing its prompts or gaming the reward.",
         try_="Go back to the checkpoint near step {best_step}. Use more prompts, fewer epochs, or a higher β.",
         metric="eval_reward",
-        follows=("reward_falling", "component_falling", "components", *DIVERGENCE, *DECAY),
+        follows=("scorer_changed", "reward_falling", "component_falling", "components", *DIVERGENCE, *DECAY),
         unless=lambda config: "" if config.eval_every else "The run does not evaluate on held-out rows.",
     ),
     "solved_falling": HealthRule(

@@ -8,12 +8,12 @@ from django import forms
 from django.forms.fields import InvalidJSONInput
 
 from runs.launch.new_run.fields.table import BY_FIELD
-from workers.contract.stack.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FORM, OWNED
+from workers.contract.stack.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FORM, RESERVED
 
 MAX_HELP = 400
 MAX_INT = 10**15
 LAUNCH_NAMES = frozenset({*BY_FIELD, "key", "cloned_from"})
-"""Names of fields that the page has elsewhere, so that a trainer's schema can't override them."""
+"""Names of the page's own fields, which a trainer's schema can't override."""
 DEFAULT = "default: "
 """Prefix of the trainer's default, which an empty field leaves in place."""
 
@@ -37,7 +37,8 @@ class Json(forms.JSONField):
 
 
 def _can_be_stored(document: str) -> bool:
-    """Return whether JSON can be stored: Python also reads NaN, unpaired surrogates and thousands of brackets."""
+    """Return whether a text is JSON that can be stored: without NaN or unpaired surrogates, which Python's parser
+    accepts, and not nested too deeply to parse."""
     try:
         json.dumps(json.loads(document), allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -46,12 +47,12 @@ def _can_be_stored(document: str) -> bool:
 
 
 def fields(schema: Mapping[str, Any] | None) -> Iterator[tuple[str, str, forms.Field]]:
-    """Yield (group, name, form field) for fields that the page has nowhere else, skipping malformed entries."""
+    """Yield (group, name, form field) for fields that aren't the page's own, skipping malformed entries."""
     for entry in (schema or {}).get("fields") or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             continue
         name = entry["name"]
-        if name in LAUNCH_NAMES | OWNED | MADE_BY_THE_FORM or not name.isidentifier():
+        if name in LAUNCH_NAMES | RESERVED | MADE_BY_THE_FORM or not name.isidentifier():
             continue
         yield str(entry.get("group") or "Other"), name, _field(entry)
 
@@ -73,7 +74,7 @@ def changed_values(schema: Mapping[str, Any] | None, cleaned: dict[str, Any]) ->
 
 def _field(entry: dict[str, Any]) -> forms.Field:
     default = _default_label(entry.get("default"))
-    common: dict[str, Any] = {
+    kwargs: dict[str, Any] = {
         "label": entry["name"],
         "help_text": _shorten(str(entry.get("help") or "")),
         "required": False,
@@ -81,19 +82,19 @@ def _field(entry: dict[str, Any]) -> forms.Field:
     kind = entry.get("type")
     if kind == "bool":
         choices = [("", DEFAULT + default), ("true", "on"), ("false", "off")]
-        return forms.TypedChoiceField(choices=choices, coerce=lambda v: v == "true", empty_value=None, **common)
+        return forms.TypedChoiceField(choices=choices, coerce=lambda v: v == "true", empty_value=None, **kwargs)
     if entry.get("choices"):
         options = [("", DEFAULT + default), *((str(c), str(c)) for c in entry["choices"])]
-        return forms.ChoiceField(choices=options, **common)
+        return forms.ChoiceField(choices=options, **kwargs)
     hint = {"placeholder": default}
     if kind == "int":
         widget = forms.NumberInput(attrs=hint)
-        return forms.IntegerField(min_value=-MAX_INT, max_value=MAX_INT, widget=widget, **common)
+        return forms.IntegerField(min_value=-MAX_INT, max_value=MAX_INT, widget=widget, **kwargs)
     if kind == "float":
-        return forms.FloatField(widget=forms.TextInput(attrs={**hint, "inputmode": "decimal"}), **common)
+        return forms.FloatField(widget=forms.TextInput(attrs={**hint, "inputmode": "decimal"}), **kwargs)
     if kind == "json":
-        return Json(widget=forms.Textarea(attrs={**hint, "rows": 2, "class": "code"}), **common)
-    return forms.CharField(max_length=2000, widget=forms.TextInput(attrs=hint), **common)
+        return Json(widget=forms.Textarea(attrs={**hint, "rows": 2, "class": "code"}), **kwargs)
+    return forms.CharField(max_length=2000, widget=forms.TextInput(attrs=hint), **kwargs)
 
 
 def _default_label(value: Any) -> str:

@@ -12,7 +12,7 @@ from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
 from runs.engine.models import Run
-from runs.engine.queries import readable
+from runs.engine.queries import valid_ids
 from runs.launch.new_run.fields.table import BY_FIELD
 
 ModelT = TypeVar("ModelT", bound=Model)
@@ -36,11 +36,11 @@ class CloneField(forms.CharField):
     widget = forms.HiddenInput
 
     def clean(self, value: Any) -> Run | None:
-        return Run.objects.filter(pk__in=readable([super().clean(value)])).first() if value else None
+        return Run.objects.filter(pk__in=valid_ids([super().clean(value)])).first() if value else None
 
 
 def row_fields(chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
-    """Build the fields. `chosen` holds the rows already chosen: one archived since is still offered."""
+    """Build the fields that choose rows. Rows in `chosen`, chosen already, are offered even if archived since."""
 
     def field(name: str, rows: QuerySet[Any], kind: Any = forms.ModelChoiceField) -> forms.Field:
         row = BY_FIELD[name]
@@ -75,7 +75,7 @@ def offered_profiles() -> QuerySet[HardwareProfile]:
 
 
 def row_by_id(model: type[ModelT], sent_id: Any) -> ModelT | None:
-    """Find a row by its id as a form sends it; None if there is no such row or it isn't an id."""
+    """Find a row by its id as a form sends it; return None if there is no such row or it isn't an id."""
     number = str(sent_id or "")
     is_number = number.isascii() and number.isdigit() and len(number) < 18
     return model._default_manager.filter(pk=int(number)).first() if is_number else None

@@ -46,23 +46,23 @@ class LaunchField:
         return arguments | ({"error_messages": {"required": self.missing}} if self.missing else {})
 
     def form_field(self) -> forms.Field:
-        common = {**self.form_arguments, "initial": self.default}
+        common_arguments = {**self.form_arguments, "initial": self.default}
         attributes = dict(self.attributes)
         if self.choices:
-            return forms.ChoiceField(choices=self.choices, **common)
+            return forms.ChoiceField(choices=self.choices, **common_arguments)
         if self.kind is bool:
-            return forms.BooleanField(**common)
+            return forms.BooleanField(**common_arguments)
         if self.kind is int:
             low, high = (None if bound is None else int(bound) for bound in (self.low, self.high))
             number = forms.NumberInput(attrs=attributes)
-            return forms.IntegerField(**common, min_value=low, max_value=high or MAX_INT, widget=number)
+            return forms.IntegerField(**common_arguments, min_value=low, max_value=high or MAX_INT, widget=number)
         if self.kind is float:
             # A text input, so that 1e-6 can be entered and stays as entered. It has no autocomplete="off", because
             # browsers would then clear the field on Back.
             decimal = forms.TextInput(attrs={"inputmode": "decimal", **attributes})
-            return forms.FloatField(**common, min_value=self.low, max_value=self.high, widget=decimal)
+            return forms.FloatField(**common_arguments, min_value=self.low, max_value=self.high, widget=decimal)
         text_input = forms.Textarea if "rows" in attributes else forms.TextInput
-        return forms.CharField(**common, max_length=self.longest, widget=text_input(attrs=attributes))
+        return forms.CharField(**common_arguments, max_length=self.longest, widget=text_input(attrs=attributes))
 
     def json_schema(self) -> dict[str, Any]:
         default = float(self.default) if self.kind is float and self.default is not None else self.default

@@ -61,7 +61,7 @@ def check_steps(draft: Draft) -> Iterator[Finding]:
 
 
 def total_steps(draft: Draft) -> int | None:
-    """Count the optimizer steps of the whole run; None if they aren't known yet."""
+    """Count the optimizer steps of the whole run; return None if they aren't known yet."""
     batch, rows = draft.batch, draft.train_rows
     if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1 or problems(batch) or rows < batch.prompts:
         return None

@@ -44,20 +44,20 @@ def check_evaluation(draft: Draft) -> Iterator[Finding]:
 
 
 def check_choice(draft: Draft) -> Iterator[Finding]:
-    chosen = draft.prompts
+    choice = draft.prompts
     rewards = draft.rewards or ()
     per_turn = any(reward.per_turn for reward in rewards)
     components = [reward.name for reward in rewards]
-    unusable = list(prompts.problems(chosen, components, draft.episodes, per_turn=per_turn))
+    unusable = list(prompts.problems(choice, components, draft.episodes, per_turn=per_turn))
     for problem in unusable:
         if problem.field == "spread_in":
             if draft.rewards is not None:
                 yield stop(problem.field, problem.sentence, problem.fix, Fix("Use the total", {"spread_in": ""}))
         elif problem.field in CHOICE_OFF:
             yield stop(problem.field, problem.sentence, problem.fix, Fix("Turn both off", CHOICE_OFF))
-    if unusable or not chosen.on:
+    if unusable or not choice.on:
         return
-    if chosen.extra_rounds:
+    if choice.extra_rounds:
         yield _choice_cost(draft)
     if draft.data is not None and draft.train_rows < MIN_POOL_FACTOR * draft.batch.prompts:
         sentence = (

@@ -19,10 +19,10 @@ def check(draft: Draft) -> Iterator[Finding]:
     measured = [host for host in draft.hosts if host.disk_free_mib is not None]
     if not measured or len(measured) < len(draft.hosts):
         return
-    best = max(measured, key=lambda host: host.disk_free_mib or 0)
-    free_mib = best.disk_free_mib or 0
+    roomiest = max(measured, key=lambda host: host.disk_free_mib or 0)
+    free_mib = roomiest.disk_free_mib or 0
     if free_mib < MIN_MIB:
-        yield stop("host", f"{best.name} has only {_mib(free_mib)} of free disk space.", "Free up space there.")
+        yield stop("host", f"{roomiest.name} has only {_mib(free_mib)} of free disk space.", "Free up space there.")
         return
     checkpoint_size = _checkpoint_mib(draft)
     limit, count = draft.value("save_total_limit"), checkpoints(draft)
@@ -34,14 +34,14 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield warn(
             "save_total_limit",
             f"{f'{number} checkpoints' if number > 1 else 'A checkpoint'} of about {_mib(checkpoint_size)}"
-            f"{' each need' if number > 1 else ' needs'} more than the {_mib(free_mib)} free on {best.name}.",
+            f"{' each need' if number > 1 else ' needs'} more than the {_mib(free_mib)} free on {roomiest.name}.",
             "Keep fewer, or free up space." if draft.lora else "Keep fewer, train a LoRA, or free up space.",
             *([Fix("Keep 1", {"save_total_limit": "1"})] if number > 1 and limit != 1 else []),
         )
 
 
 def checkpoints(draft: Draft) -> int | None:
-    """Count the checkpoints that the whole run writes; None if its steps aren't known yet."""
+    """Count the checkpoints that the whole run writes; return None if its steps aren't known yet."""
     strategy, total = draft.value("save_strategy"), total_steps(draft)
     if strategy == "no":
         return 0
@@ -61,7 +61,7 @@ def _mib(amount: float) -> str:
 
 
 def _checkpoint_mib(draft: Draft) -> float | None:
-    """Estimate the size of a checkpoint (trained weights and optimizer states); None if it isn't known."""
+    """Estimate the size of a checkpoint (trained weights and optimizer states); return None if it isn't known."""
     shape = shape_for(draft.inspection)
     if shape is None or draft.hardware is None:
         return None

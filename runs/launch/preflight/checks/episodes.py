@@ -4,10 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from runs.engine.gateway.endpoint import REFUSED
+from controlplane.catalogue.versioned import checking
+from controlplane.platform.confined.limits import NotFinished
+from runs.engine.gateway.endpoint import ADMIN_ONLY
 from runs.launch.preflight.checks.packages import not_installed
 from runs.launch.preflight.draft import Draft
-from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
+from runs.launch.preflight.finding import Finding, Fix, note, stop, unjudged, warn
 from workers.contract.run.episodes import EpisodeSpec, PartSpec
 from workers.contract.run.gateway import ATROPOS, ATROPOSLIB
 from workers.environments.entry import EntryKind
@@ -62,17 +64,20 @@ def _parts(spec: EpisodeSpec) -> Iterator[Finding]:
         if not _NAME.fullmatch(name):
             cause = f"{name!r} isn't a valid tool name: use at most 64 letters, digits, _ and -, first a letter or _."
             yield stop("environment", cause, "Rename it under Environments.")
-    played = [part.name for part in spec.parts if _kind(part) in (EntryKind.GAME, EntryKind.SERVER)]
-    if len(played) > 1:
-        cause = f"{' and '.join(played)} can't be combined: an environment can have only one game or server."
+    played_parts = [part.name for part in spec.parts if _kind(part) in (EntryKind.GAME, EntryKind.SERVER)]
+    if len(played_parts) > 1:
+        cause = f"{' and '.join(played_parts)} can't be combined: an environment can have only one game or server."
         yield stop("environment", cause, "Remove one of them.")
     for part in spec.parts:
         entry = LIBRARY.get(part.function)
         if entry is None:
             yield stop("environment", f"{part.name}: this version has no {part.function}.", "Replace this part.")
             continue
-        for problem in entry.check(part.params):
-            yield stop("environment", f"{part.name}: {problem}.", "Correct it under Environments.")
+        try:
+            for problem in checking.problems(entry, part.params):
+                yield stop("environment", f"{part.name}: {problem}.", "Correct it under Environments.")
+        except NotFinished as error:
+            yield unjudged("environment", part.name, error)
 
 
 def _packages(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
@@ -104,13 +109,13 @@ def _limits(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
     if minimum <= length:
         return
     without_results = Fix("Don’t count results", {"episode_count_outputs": "false"})
-    longer = Fix(f"Set it to {minimum}", {"max_completion_length": str(minimum)})
+    length_fix = Fix(f"Set it to {minimum}", {"max_completion_length": str(minimum)})
     yield warn(
         "max_completion_length",
         f"{limits.turns} turns with results of up to {limits.output_tokens:,} tokens need {minimum:,} tokens, but a "
         f"completion has {length:,}, including results: episodes will be truncated before their last turn.",
         "Lengthen the completions, allow fewer turns or shorter results, or don’t count results as length.",
-        *((longer, without_results) if has_tools(spec) else (longer,)),
+        *((length_fix, without_results) if has_tools(spec) else (length_fix,)),
     )
 
 
@@ -208,7 +213,7 @@ def _gateway(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
     if gateway.open_beyond_loopback and not draft.owner_administers:
         yield stop(
             "open_beyond_loopback",
-            f"{REFUSED}: the host would listen on the network without encryption.",
+            f"{ADMIN_ONLY}: the host would listen on the network without encryption.",
             "Reach the endpoint through a tunnel to the host, or ask an admin to launch the run.",
             Fix("Listen only on the host", {"open_beyond_loopback": ""}),
         )

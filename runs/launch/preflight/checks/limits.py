@@ -7,7 +7,7 @@ from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract.run.evaluation import EVAL_PREFIX, OTHER, OTHER_REWARD
 
-LOGGED = frozenset(
+ALWAYS_LOGGED = frozenset(
     {"reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm", "learning_rate", "entropy", "kl", "epoch"}
     | {"num_tokens", "step_time", "mean_ratio", "clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"}
     | {f"completions/{name}" for name in ("mean_length", "min_length", "max_length", "clipped_ratio")}
@@ -45,14 +45,14 @@ def check(draft: Draft) -> Iterator[Finding]:
 def _money(draft: Draft) -> Iterator[Finding]:
     if draft.limits.money is None:
         return
-    unpriced = [host.name for host in draft.hosts if host.gpu_hour is None]
+    unpriced_hosts = [host.name for host in draft.hosts if host.gpu_hour is None]
     if draft.hardware is not None and not (draft.hardware.trainer_gpus or draft.hardware.server_gpus):
         yield warn("limit_money", "A run on the CPU uses no GPU-hours, so the money limit never ends it.", "Clear it.")
-    elif draft.hosts and len(unpriced) == len(draft.hosts):
-        cause = f"{_without_price(unpriced)}, so the money limit could not end the run."
+    elif draft.hosts and len(unpriced_hosts) == len(draft.hosts):
+        cause = f"{_without_price(unpriced_hosts)}, so the money limit could not end the run."
         yield stop("limit_money", cause, "Set the host's price on the Hardware page, or limit the hours.")
-    elif unpriced:
-        cause = f"{_without_price(unpriced)}, so the money limit would not apply there."
+    elif unpriced_hosts:
+        cause = f"{_without_price(unpriced_hosts)}, so the money limit would not apply there."
         yield warn("limit_money", cause, "Choose a host with a price, or limit the hours.")
 
 
@@ -72,8 +72,8 @@ def _metric(draft: Draft, field: str, metric: str, effect: str) -> Iterator[Find
         yield warn(field, f"With β = 0, {metric} isn't logged, so {effect}.", "Set β to a small value.")
     elif name.startswith("rewards/"):
         yield from _component(draft, field, metric, effect)
-    elif name not in LOGGED and not name.startswith(METRIC_PREFIXES):
-        matches = difflib.get_close_matches(name, LOGGED, n=1)
+    elif name not in ALWAYS_LOGGED and not name.startswith(METRIC_PREFIXES):
+        matches = difflib.get_close_matches(name, ALWAYS_LOGGED, n=1)
         prefix = EVAL_PREFIX if metric.startswith(EVAL_PREFIX) else ""
         fixes = [Fix(f"Use {prefix}{match}", {field: prefix + match}) for match in matches]
         yield warn(

@@ -65,32 +65,32 @@ def check_weights(draft: Draft) -> Iterator[Finding]:
     server, hardware = draft.server, draft.hardware
     if server is None or hardware is None or draft.lora is None:
         return
-    merges, measured = server.weight_sync == WeightSync.NCCL, measured_step_s(draft)
+    merges, measured_s = server.weight_sync == WeightSync.NCCL, measured_step_s(draft)
     explanation = (
         "With NCCL, each update merges the adapter into the weights and sends all of them."
         if merges
         else "Only the adapter is sent to the server, which applies it in each layer."
     )
-    if measured is None:
+    if measured_s is None:
         if merges:
             yield note("use_lora", explanation, "LoRA hot-swap sends only the adapter.")
         return
-    adapter_s, merged_s = measured
-    faster = WeightSync.NCCL if merged_s < adapter_s else WeightSync.LORA
+    adapter_s, merged_s = measured_s
+    faster_sync = WeightSync.NCCL if merged_s < adapter_s else WeightSync.LORA
     times = f"took {merged_s:.2g} s merged and {adapter_s:.2g} s as an adapter"
-    because = f"In a measurement on this GPU with such a model, a step's completions and weight update {times}."
-    if faster == server.weight_sync:
-        sent = "merged weights" if merges else "only the adapter"
-        yield note("use_lora", f"This run sends {sent}. {because}")
-    elif faster == WeightSync.LORA or (server.servers == 1 and not server.shared):
-        other_hardware = replace(hardware, server=replace(server, weight_sync=faster))
+    reason = f"In a measurement on this GPU with such a model, a step's completions and weight update {times}."
+    if faster_sync == server.weight_sync:
+        payload = "merged weights" if merges else "only the adapter"
+        yield note("use_lora", f"This run sends {payload}. {reason}")
+    elif faster_sync == WeightSync.LORA or (server.servers == 1 and not server.shared):
+        other_hardware = replace(hardware, server=replace(server, weight_sync=faster_sync))
         fixes = [
             Fix(f"Use “{profile.spec.profile}”", {"profile": profile.key, **_form_values(draft.lora)})
             for profile in draft.profiles
             if profile.spec == replace(other_hardware, profile=profile.spec.profile)
         ]
         yield note(
-            "use_lora", f"{explanation} {because}", "Choose the other kind of weight update in the profile.", *fixes[:1]
+            "use_lora", f"{explanation} {reason}", "Choose the other kind of weight update in the profile.", *fixes[:1]
         )
 
 
@@ -100,7 +100,7 @@ def _form_values(lora: LoraSpec) -> dict[str, str]:
 
 
 def measured_step_s(draft: Draft) -> tuple[float, float] | None:
-    """Return a step's measured seconds with an adapter and with merged weights; None unless both were measured."""
+    """Return a step's measured seconds with an adapter and with merged weights, or None unless both were measured."""
     shape, work, lora = shape_for(draft.inspection), work_of(draft), draft.lora
     if shape is None or work is None or lora is None or draft.server is None:
         return None

@@ -90,11 +90,11 @@ def _kernels(draft: Draft, hardware: HardwareSpec, hosts: list[HostFacts]) -> It
     if not reporting_hosts:
         return
     host = reporting_hosts[0]
-    chosen = draft.attn_implementation or ""
-    if chosen.startswith("flash_attention") and not any(h.versions.get("flash-attn") for h in reporting_hosts):
+    attention = draft.attn_implementation or ""
+    if attention.startswith("flash_attention") and not any(h.versions.get("flash-attn") for h in reporting_hosts):
         yield stop(
             "attn_implementation",
-            f"{chosen} needs the package flash-attn, which {host.name} doesn't have in its trainer's environment.",
+            f"{attention} needs the package flash-attn, which {host.name} doesn't have in its trainer's environment.",
             "Use sdpa, which is also fast, or install flash-attn there (its releases page has wheels).",
             Fix("Use sdpa", {"attn_implementation": "sdpa"}),
         )
@@ -115,11 +115,11 @@ def _shared_memory(hardware: HardwareSpec, hosts: list[HostFacts]) -> Iterator[F
     get 64 MiB by default."""
     server = hardware.vllm_server
     shares = hardware.processes > 1 or hardware.rollout is Rollout.COLOCATE or (server and not server.attached)
-    small = [host for host in hosts if host.shm_mib is not None and host.shm_mib < MIN_SHM_MIB]
-    if shares and len(small) == len(hosts):
+    lacking = [host for host in hosts if host.shm_mib is not None and host.shm_mib < MIN_SHM_MIB]
+    if shares and len(lacking) == len(hosts):
         yield warn(
             "host",
-            f"{small[0].name} has {small[0].shm_mib} MiB of shared memory (/dev/shm), but vLLM and multiple ranks "
+            f"{lacking[0].name} has {lacking[0].shm_mib} MiB of shared memory (/dev/shm), but vLLM and multiple ranks "
             "use more.",
             "Give its container more with --shm-size=8g or --ipc=host.",
         )

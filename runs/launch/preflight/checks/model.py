@@ -1,5 +1,6 @@
 """Checks of the model: its availability, format, context length and fit with the data."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from controlplane.platform.templatetags.figures import download_size
 from runs.launch.preflight.draft import DataFacts, Draft
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract.run.hardware import Quantization, Rollout
+from workers.contract.stack.commands import is_local
 
 MIN_FREE_BYTES = 64 << 20
 """Minimum number of bytes that stay free after a download."""
@@ -36,6 +38,32 @@ def check(draft: Draft) -> Iterator[Finding]:
         )
     if inspection.get("hub"):
         yield _download(draft, inspection)
+
+
+def check_folder(draft: Draft) -> Iterator[Finding]:
+    """Stop if no host has inspected a folder and it is outside the folders that the hosts allow."""
+    if draft.inspection is not None or not is_local(draft.model):
+        return
+    allowed = {host.name: _folders(host.inventory) for host in draft.hosts if host.usable}
+    path = os.path.normpath(draft.model)
+    if not allowed or not all(allowed.values()):
+        return
+    if not any(_is_inside(path, root) for roots in allowed.values() for root in roots):
+        roots = dict.fromkeys(root for roots in allowed.values() for root in roots)
+        yield stop(
+            "model",
+            f"{draft.model} is not inside the model folders of {', '.join(allowed)}: {', '.join(roots)}.",
+            "Move it there, or add its folder to GRPO_MODEL_ROOTS on the host.",
+        )
+
+
+def _folders(inventory: dict[str, Any]) -> list[str]:
+    roots = inventory.get("model_roots")
+    return [*roots, *filter(None, [inventory.get("runs_dir")])] if isinstance(roots, list) else []
+
+
+def _is_inside(path: str, root: str) -> bool:
+    return os.path.isabs(path) and os.path.commonpath([path, os.path.normpath(root)]) == os.path.normpath(root)
 
 
 def _chat(draft: Draft, inspection: dict[str, Any]) -> Iterator[Finding]:
@@ -101,7 +129,7 @@ def check_quantization(draft: Draft) -> Iterator[Finding]:
 
 
 CHARS_A_TOKEN = 3
-"""Characters per token: a conservative guess for any language until the tokenizer has counted."""
+"""Characters per token: a conservative guess for any language, used until the tokenizer has counted them."""
 
 
 def check_lengths(draft: Draft) -> Iterator[Finding]:
@@ -147,7 +175,7 @@ def _beyond_context(draft: Draft) -> Iterator[Finding]:
 
 
 def _overlong_share(data: DataFacts, room: int) -> str:
-    """Describe how many prompts exceed the tokens left for them, by the bins of their lengths; "" for at most one."""
+    """Describe, from bins of lengths, how many prompts exceed the tokens left for them; return "" for at most one."""
     bins, count = data.prompt_bins, sum(data.prompt_bins)
     if not count:
         return ""
@@ -170,9 +198,9 @@ def _within(draft: Draft, completion: int, limit: int, name: str) -> Iterator[Fi
     if data is None:
         return
     tokens, characters, results = data.longest_prompt_tokens, data.longest_prompt_chars, draft.result_tokens
-    longest = tokens or (characters or 0) // CHARS_A_TOKEN + 1
-    if longest + completion + results > limit:
-        room = limit - longest - results
+    longest_tokens = tokens or (characters or 0) // CHARS_A_TOKEN + 1
+    if longest_tokens + completion + results > limit:
+        room = limit - longest_tokens - results
         size = f"{tokens:,} tokens" if tokens else f"{characters:,} characters"
         with_results = f" and up to {results:,} of tool results" if results else ""
         yield warn(

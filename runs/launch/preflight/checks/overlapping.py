@@ -50,14 +50,14 @@ def check_rewards(draft: Draft) -> Iterator[Finding]:
     if draft.hardware is None or draft.rewards is None:
         return
     obstacle = rewards_problem(draft.hardware, draft.episodes)
-    waiting = [r.name for r in draft.rewards if r.function in LIBRARY and waits(LIBRARY[r.function])]
+    names = [r.name for r in draft.rewards if r.function in LIBRARY and waits(LIBRARY[r.function])]
     if draft.rewards_beside and obstacle is not None:
         yield stop(obstacle.field, obstacle.sentence, obstacle.fix, REWARDS_OFF)
-    elif draft.rewards_beside and not waiting:
+    elif draft.rewards_beside and not names:
         sentence = "No reward waits for a judge or a sandbox, so no scoring starts early."
         yield warn(REWARDS_FIELD, sentence, "Turn it off.", REWARDS_OFF)
-    elif not draft.rewards_beside and waiting and obstacle is None:
-        sentence = f"{' and '.join(waiting)} {'waits' if len(waiting) == 1 else 'wait'} for the whole batch."
+    elif not draft.rewards_beside and names and obstacle is None:
+        sentence = f"{' and '.join(names)} {'waits' if len(names) == 1 else 'wait'} for the whole batch."
         fix = "Each group can be scored as soon as it is complete, while others are generated. The scores are the same."
         yield note(REWARDS_FIELD, sentence, fix, REWARDS_ON)
 

@@ -26,7 +26,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     # An environment that is missing or still being inspected is reported by another check.
     hosts = [host for host in fitting_hosts(draft) if host.usable and host.versions]
     optim = str(draft.grpo.get("optim") or "")
-    missing_packages = {host.name: _missing(host, draft.hardware, optim) for host in hosts}
+    missing_packages = {host.name: _required_but_missing(host, draft.hardware, optim) for host in hosts}
     if hosts and all(missing_packages.values()):
         for name, ((package, why), *_) in missing_packages.items():
             yield stop(
@@ -54,23 +54,23 @@ def check_sinks(draft: Draft) -> Iterator[Finding]:
 
 def not_installed(draft: Draft, package: str, needed_by: str, *, group: str) -> Iterator[Finding]:
     """Report the fitting hosts that lack a package, except those that haven't reported their packages."""
-    lacking = [
+    hosts_lacking = [
         host
         for host in fitting_hosts(draft)
         if isinstance(packages := host.inventory.get("packages"), dict) and package not in packages
     ]
-    if not lacking:
+    if not hosts_lacking:
         return
-    names = ", ".join(host.name for host in lacking)
+    names = ", ".join(host.name for host in hosts_lacking)
     yield note(
         "host",
-        f"{needed_by} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
+        f"{needed_by} needs {package}, which {names} {'doesn’t' if len(hosts_lacking) == 1 else 'don’t'} have yet.",
         f"The run installs it there first, which takes minutes and needs the network. To install it beforehand, run "
         f"`python3 -m controlplane.setup.bootstrap.on_demand {group}` on the host.",
     )
 
 
-def _missing(host: HostFacts, hardware: HardwareSpec, optim: str) -> list[tuple[str, str]]:
+def _required_but_missing(host: HostFacts, hardware: HardwareSpec, optim: str) -> list[tuple[str, str]]:
     requirements: list[tuple[str, str]] = []
     if hardware.strategy in ZERO:
         requirements.append(("deepspeed", f"ZeRO-{hardware.strategy[-1]}"))
@@ -92,8 +92,8 @@ def _pair(host: HostFacts) -> Iterator[Finding]:
             "Weight updates may fail. Install a version in that range there.",
         )
     elif minor and torch and (torch, vllm) not in KNOWN_SETS:
-        tested = f"Only vLLM {GPU_TESTED_PAIR[1]} with torch {GPU_TESTED_PAIR[0]} was tested on GPUs."
-        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested combination. {tested}")
+        tested_note = f"Only vLLM {GPU_TESTED_PAIR[1]} with torch {GPU_TESTED_PAIR[0]} was tested on GPUs."
+        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested combination. {tested_note}")
 
 
 def _plain(version: str) -> str:

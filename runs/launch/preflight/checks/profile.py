@@ -13,6 +13,10 @@ from workers.contract.stack.hardware_rules import hardware_problems
 
 
 def check(draft: Draft) -> Iterator[Finding]:
+    if draft.hardware_problem:
+        cause = f"This version can't read the profile: {draft.hardware_problem}."
+        yield stop("profile", cause, "Open it under Hardware and save it again, or choose another.")
+        return
     if draft.hardware is None:
         yield stop("profile", "No hardware profile is chosen.", "Choose one; the CPU profile works on every host.")
         return
@@ -50,9 +54,9 @@ def check_deviations(draft: Draft) -> Iterator[Finding]:
     findings = [*_lora(draft), *_batch(draft), *_precision(draft), *_overrides(draft)]
     if len(findings) > 1:
         values = {name: value for finding in findings for fix in finding.fixes for name, value in fix.values.items()}
-        first = findings[0]
+        worst = findings[0]
         findings[0] = note(
-            first.field, first.cause, first.fix, *first.fixes, Fix("Use all the profile's values", values)
+            worst.field, worst.cause, worst.fix, *worst.fixes, Fix("Use all the profile's values", values)
         )
     yield from findings
 
@@ -117,13 +121,13 @@ def _precision(draft: Draft) -> Iterator[Finding]:
     flags: dict[str, Any] = {name: draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo}
     if draft.hardware is None or not flags or all(flags.values()):
         return
-    chosen, intended = precision_of(draft.hardware, flags), precision_of(draft.hardware, {})
-    if chosen != intended:
+    run_precision, profile_precision = precision_of(draft.hardware, flags), precision_of(draft.hardware, {})
+    if run_precision != profile_precision:
         yield note(
             "precision",
-            f"The profile trains in {intended}, but this run in {chosen}.",
+            f"The profile trains in {profile_precision}, but this run in {run_precision}.",
             "",
-            Fix(f"Use the profile's precision: {intended}", {"precision": "profile"}),
+            Fix(f"Use the profile's precision: {profile_precision}", {"precision": "profile"}),
         )
 
 

@@ -1,10 +1,13 @@
 """Checks of reward components: unique names, known functions, valid parameters, available columns and secrets."""
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterator
 
+from controlplane.catalogue.versioned import checking
+from controlplane.platform.confined.limits import NotFinished
 from runs.launch.preflight.draft import DataFacts, Draft
-from runs.launch.preflight.finding import Finding, stop, warn
+from runs.launch.preflight.finding import Finding, stop, unjudged, warn
 from workers.contract.run.spec import RewardSpec
 from workers.rewards.library import LIBRARY
 
@@ -27,6 +30,7 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield stop("reward_version", "Every reward has weight 0, so every advantage is 0.", "Give a reward a weight.")
     for reward in draft.rewards:
         yield from _component(reward, draft.data, "reward_version")
+        yield from _opened_tag(reward, draft, "reward_version")
     yield from _evaluations(draft)
 
 
@@ -38,14 +42,15 @@ def _evaluations(draft: Draft) -> Iterator[Finding]:
         yield warn("eval_reward_version", cause, "Set Evaluation rows to more than 0.")
         return
     trained_on = {reward.name for reward in draft.rewards or ()}
-    if repeated := [reward.name for reward in draft.eval_rewards if reward.name in trained_on]:
+    if repeated_names := [reward.name for reward in draft.eval_rewards if reward.name in trained_on]:
         yield stop(
             "eval_reward_version",
-            f"Both reward configs have {', '.join(repeated)}, so their metrics would have the same name.",
+            f"Both reward configs have {', '.join(repeated_names)}, so their metrics would have the same name.",
             "Rename these components in one of the configs.",
         )
     for reward in draft.eval_rewards:
         yield from _component(reward, draft.data, "eval_reward_version")
+        yield from _opened_tag(reward, draft, "eval_reward_version")
 
 
 def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterator[Finding]:
@@ -57,13 +62,16 @@ def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterat
     if reward.per_turn and not entry.per_turn:
         cause = f"{reward.name} is set to score each turn, but {entry.title} scores only whole completions."
         yield stop(field, cause, "Let it score whole completions.")
-    for problem in entry.check(reward.params):
-        yield stop(field, f"{reward.name}: {problem}.", "Correct the reward config.")
+    try:
+        for problem in checking.problems(entry, reward.params):
+            yield stop(field, f"{reward.name}: {problem}.", "Correct the reward config.")
+    except NotFinished as error:
+        yield unjudged(field, reward.name, error)
     if data is None or not data.ready:
         return
     for column in entry.needs:
-        present = data.has_answer if column == "answer" else column in data.columns
-        if not present:
+        has_column = data.has_answer if column == "answer" else column in data.columns
+        if not has_column:
             yield stop(
                 field,
                 f"{reward.name} reads the column {column}, which {data.name} doesn't have.",
@@ -72,6 +80,30 @@ def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterat
     if reward.weight < 0 and field == "reward_version":
         cause = f"{reward.name} has a negative weight, so the run learns to avoid it."
         yield warn("reward_version", cause, "Change the sign unless that is intended.")
+
+
+ALWAYS_OPENS = {"trl_think_format": "think"}
+"""Rewards that need an opening tag in the completion, without a parameter for one in the prompt -> the tag."""
+
+
+def _opened_tag(reward: RewardSpec, draft: Draft, field: str) -> Iterator[Finding]:
+    """Warn of a reward that expects the opening tag which the chat template writes at the end of each prompt."""
+    tag, entry = (draft.inspection or {}).get("prompt_opens"), LIBRARY.get(reward.function)
+    arguments = draft.value("chat_template_kwargs")
+    thinks = not isinstance(arguments, dict) or arguments.get("enable_thinking", True)
+    if not tag or entry is None or not (draft.data and draft.data.chat) or not thinks:
+        return
+    params = {parameter.name: parameter.default for parameter in dataclasses.fields(entry.params)} | reward.params
+    expected = ALWAYS_OPENS.get(reward.function) or str(params.get("tag") or params.get("tags") or "").split(",")[0]
+    if expected.strip() != tag:
+        return
+    cause = f"The model's chat template writes <{tag}> at the end of the prompt, so completions don't begin with it: "
+    if reward.function in ALWAYS_OPENS:
+        fix = "Use “Think block, strict” with “opened by prompt” on instead."
+        yield warn(field, f"{cause}{reward.name} gives 0 to all of them.", fix)
+    elif params.get("opened_by_prompt") is False:
+        fix = "Turn “opened by prompt” on for this component in the reward config."
+        yield warn(field, f"{cause}{reward.name} scores well-formed ones as if the tag were missing.", fix)
 
 
 def check_secrets(draft: Draft) -> Iterator[Finding]:

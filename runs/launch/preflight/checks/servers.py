@@ -46,11 +46,11 @@ def _heads(draft: Draft, size: int, engine: str) -> Iterator[Finding]:
         "profile",
         f"The model has {heads} attention heads{kv}, which can't be split over {size} GPUs, the tensor "
         f"parallel size of {engine}.",
-        f"Choose a profile with tensor parallelism {_either(sizes)}.",
+        f"Choose a profile with tensor parallelism {_join_with_or(sizes)}.",
     )
 
 
-def _either(names: list[str]) -> str:
+def _join_with_or(names: list[str]) -> str:
     return " or ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
@@ -94,15 +94,15 @@ def _obstacle(host: HostFacts, ports: range) -> Finding | None:
 
 
 def _outside(hosts: list[HostFacts], ports: range) -> Iterator[Finding]:
-    single = len(ports) == 1
-    subject = f"Port {ports[0]} is" if single else f"The ports {ports[0]} to {ports[-1]} are"
+    is_single = len(ports) == 1
+    subject = f"Port {ports[0]} is" if is_single else f"The ports {ports[0]} to {ports[-1]} are"
     for host in hosts:
         first, last = host.port_range
         if not (first <= ports[0] and ports[-1] <= last):
             yield note(
                 "profile",
                 f"{subject} outside the range that {host.name} reserves for vLLM servers ({first} to {last}), so other "
-                f"programs may take {'it' if single else 'them'} first.",
+                f"programs may take {'it' if is_single else 'them'} first.",
             )
 
 
@@ -110,11 +110,11 @@ def _free_ports(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
     """Warn of hosts with fewer than `count` free ports: one for each server and, with NCCL, one for the weights."""
     for host in hosts:
         first, last = host.port_range
-        unused = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
-        if unused < count:
+        free_count = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
+        if free_count < count:
             yield warn(
                 "host",
-                f"The run needs {count} of the ports {first} to {last} that {host.name} reserves; free: {unused}.",
+                f"The run needs {count} of the ports {first} to {last} that {host.name} reserves; free: {free_count}.",
                 "Stop the programs that use them, or give the host a wider GRPO_PORT_RANGE.",
             )
 

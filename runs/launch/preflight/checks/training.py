@@ -5,13 +5,7 @@ from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, stop, warn
-from workers.contract.stack.training_rules import (
-    CHOICES,
-    MADE_BY_THE_FORM,
-    OWNED,
-    unusual_values,
-    value_problems,
-)
+from workers.contract.stack.training_rules import CHOICES, MADE_BY_THE_FORM, RESERVED, unusual_values, value_problems
 
 LOSS_LEVELS = {"luspo": ("sequence", "whole sequences"), "vespo": ("token", "tokens")}
 """Loss -> (the only level of importance sampling for which it is defined, what that level applies to)."""
@@ -26,7 +20,7 @@ def check_names(draft: Draft) -> Iterator[Finding]:
     fields = {f["name"] for f in (draft.schema or {}).get("fields", ())}
     if not fields:
         return
-    for name in sorted(set(draft.grpo) - fields - OWNED - MADE_BY_THE_FORM):
+    for name in sorted(set(draft.grpo) - fields - RESERVED - MADE_BY_THE_FORM):
         matches = difflib.get_close_matches(name, fields, n=1)
         yield stop(
             name,
@@ -38,7 +32,7 @@ def check_names(draft: Draft) -> Iterator[Finding]:
 def check_values(draft: Draft) -> Iterator[Finding]:
     for problem in value_problems(draft.grpo):
         name = problem.field
-        if name in OWNED:
+        if name in RESERVED:
             fixes = [Fix(f"Clear {name}", {name: ""})]
         else:
             matches = difflib.get_close_matches(str(draft.grpo[name]), CHOICES.get(name, ()), n=2)
@@ -87,6 +81,7 @@ def _losses(draft: Draft) -> Iterator[Finding]:
             "Use the grpo loss with it.",
             Fix("Use grpo", {"loss_type": "grpo"}),
         )
+    yield from _clip_bounds(draft)
     low, high = draft.value("epsilon"), draft.value("epsilon_high")
     if high is not None and low is not None and high < low:
         yield warn(
@@ -94,6 +89,30 @@ def _losses(draft: Draft) -> Iterator[Finding]:
             f"The upper clip bound {high:g} is below the lower one {low:g}, so increases are clipped first.",
             "Usually the upper bound is the same or slightly larger (0.28 in DAPO).",
             Fix("Use the lower bound for both", {"epsilon_high": ""}),
+        )
+
+
+def _clip_bounds(draft: Draft) -> Iterator[Finding]:
+    """Report bounds that cut the ratio of unchanged tokens, which is 1, or that are never reached."""
+    high, field = draft.value("epsilon_high"), "epsilon_high"
+    high = draft.value("epsilon") if high is None else high
+    if not isinstance(high, int | float):
+        return
+    if draft.value("loss_type") == "cispo" and high < 1:
+        yield stop(
+            field,
+            f"CISPO caps each token's weight at ε high, which is {high:g} here: weights around 1 would all be cut to "
+            "it, which only makes the learning rate smaller.",
+            "CISPO needs a bound of its own above 1; 5 is usual.",
+            Fix("Use 5", {field: "5.0"}),
+        )
+    delta = draft.value("delta")
+    if isinstance(delta, int | float) and 1 < delta < 1 + high:
+        yield warn(
+            "delta",
+            f"delta = {delta:g} is below 1 + ε = {1 + high:g}, so it cuts ratios that the clip bound still allows.",
+            "delta should be above 1 + ε; 4 is usual, and none is TRL's default.",
+            Fix("Clear delta", {"delta": ""}),
         )
 
 
@@ -143,11 +162,11 @@ def _scheduler(draft: Draft) -> Iterator[Finding]:
 
 
 def _attention(draft: Draft) -> Iterator[Finding]:
-    chosen = draft.attn_implementation or ""
-    if chosen.startswith("flash_attention") and draft.hardware and draft.hardware.trainer_gpus == 0:
+    attention = draft.attn_implementation or ""
+    if attention.startswith("flash_attention") and draft.hardware and draft.hardware.trainer_gpus == 0:
         yield stop(
             "attn_implementation",
-            f"{chosen} runs only on GPUs, but this profile trains on the CPU.",
+            f"{attention} runs only on GPUs, but this profile trains on the CPU.",
             "Use sdpa, or the model's default.",
             Fix("Use sdpa", {"attn_implementation": "sdpa"}),
         )

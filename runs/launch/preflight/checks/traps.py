@@ -9,7 +9,6 @@ from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, note, warn
 from workers.contract.run.hardware import Rollout
 
-NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": 0.0}
 NOISE = (0.015, 0.05)
 """Standard deviation of the difference in a token's log-probability between vLLM and the trainer: the usual one, and
 one with different kernels."""
@@ -18,26 +17,9 @@ MIN_NOTED_SHARE, MIN_WARNED_SHARE = 0.01, 0.05
 
 def check(draft: Draft) -> Iterator[Finding]:
     if draft.hardware is not None and draft.hardware.rollout is not Rollout.TRANSFORMERS:
-        yield from _truncated_sampling(draft)
         yield from _masked_sequences(draft)
     yield from _no_kl(draft)
     yield from _scales(draft)
-
-
-def _truncated_sampling(draft: Draft) -> Iterator[Finding]:
-    """Warn of sampling limits: they make vLLM's log-probabilities those of the truncated distribution, while the
-    trainer's are those of the full one."""
-    for name, neutral in NEUTRAL.items():
-        value = draft.value(name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or value == neutral:
-            continue
-        yield warn(
-            name,
-            f"{name} = {value:g} biases the importance ratio: vLLM computes probabilities over the truncated "
-            "distribution, the trainer over the full one.",
-            "Keep it neutral while training, and use it only when the trained model is used.",
-            Fix(f"Use {neutral:g}", {name: f"{neutral:g}"}),
-        )
 
 
 def share_masked(tokens: int, cap: float, noise: float) -> float:
@@ -53,8 +35,8 @@ def share_masked(tokens: int, cap: float, noise: float) -> float:
 
 def _masked_sequences(draft: Draft) -> Iterator[Finding]:
     cap, length = draft.value("vllm_importance_sampling_clip_max"), draft.value("max_completion_length")
-    corrected = draft.value("vllm_importance_sampling_correction")
-    if not corrected or draft.value("vllm_importance_sampling_mode") != "sequence_mask":
+    is_corrected = draft.value("vllm_importance_sampling_correction")
+    if not is_corrected or draft.value("vllm_importance_sampling_mode") != "sequence_mask":
         return
     if not isinstance(cap, int | float) or not isinstance(length, int) or isinstance(cap, bool):
         return

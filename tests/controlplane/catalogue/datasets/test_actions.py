@@ -36,8 +36,8 @@ def test_versions_of_one_name_are_numbered_and_know_who_made_them():
 def test_a_new_name_that_is_taken_leaves_the_dataset_as_it_is():
     uploaded(name="taken")
     for make in (
-        lambda: actions.create_from_upload(None, "taken", BytesIO(b"{}"), "x", new=True),
-        lambda: actions.create_from_source(None, "taken", sources.HubSource("a/b"), new=True),
+        lambda: actions.create_from_upload(None, "taken", BytesIO(b"{}"), "x", must_be_new=True),
+        lambda: actions.create_from_source(None, "taken", sources.HubSource("a/b"), must_be_new=True),
     ):
         with pytest.raises(NameTaken, match="already a dataset"):
             make()

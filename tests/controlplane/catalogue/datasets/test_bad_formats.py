@@ -157,6 +157,20 @@ def test_a_file_may_not_unpack_to_more_than_a_limit(tmp_path: Path, monkeypatch:
     assert error["kind"] == "too_large"
 
 
+MANY = [GOOD * 4_000, b"question\n" + b"a\n" * 4_000, b"[" + b'{"a":1},' * 4_000 + b'{"a":1}]']
+
+
+@pytest.mark.parametrize("content", MANY, ids=["lines", "a table", "a list"])
+def test_a_file_of_many_more_rows_than_bytes_is_given_up(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "SPARSE_FROM", 1_000)
+    error = report(tmp_path, gzip.compress(content))["file_error"]
+    assert error["kind"] == "too_large"
+    assert "nearly all rows are empty or the same" in error["message"]
+    assert report(tmp_path, content)["file_error"] is None
+
+
 def test_the_bytes_of_a_problem_are_those_of_the_unpacked_file(tmp_path: Path) -> None:
     told = report(tmp_path, gzip.compress(GOOD * 3 + b"oh\n"))
     assert [p["byte"] for p in told["problems"] if p["kind"] == "malformed_json"] == [3 * len(GOOD)]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import gzip
 import pickle
+import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from controlplane.catalogue.datasets.reader.parsing import unpacking
 from tests.controlplane.catalogue.datasets.sources import found, in_a_child, parquet, report, rows
 
 QUESTIONS = {"question": [f"q{n}" for n in range(9)], "answer": [str(n) for n in range(9)]}
@@ -166,8 +169,8 @@ def test_text_that_is_no_utf8_is_told_by_its_row(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_a_huge_row_group_stays_within_the_limits(tmp_path: Path) -> None:
-    text = "x" * 200_000
-    pq = parquet({"question": [f"{n}{text}" for n in range(1500)]}, compression="zstd", row_group_size=1500)
+    texts = [secrets.token_hex(1000) * 100 for _ in range(1500)]
+    pq = parquet({"question": texts}, compression="zstd", row_group_size=1500)
     (tmp_path / "source").write_bytes(pq)
     child = in_a_child(tmp_path)
     assert child.code == 0, child.errors
@@ -184,3 +187,43 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_millions_of_empty_rows_in_a_tiny_file_are_refused_unread(tmp_path: Path, count: int, kind: str) -> None:
     error = report(tmp_path, parquet({"question": pa.nulls(count, pa.string())}))["file_error"]
     assert error["kind"] == kind
+
+
+def test_neither_are_they_where_the_file_is_only_large_once_it_is_unpacked(tmp_path: Path) -> None:
+    content = parquet({"question": pa.nulls(2_000_000, pa.string())})
+    footer = 8 + int.from_bytes(content[-8:-4], "little")
+    padded = gzip.compress(content[:-footer] + bytes(2_000_000) + content[-footer:])
+    assert len(padded) < 100_000
+    error = report(tmp_path, padded)["file_error"]
+    assert error["kind"] == "too_large"
+    assert "2,000,000 rows" in error["message"]
+
+
+LONG = "x" * 4_000
+SMALL_BUT_LONG = {
+    "a text": lambda count: pa.array([LONG] * count),
+    "a dictionary": lambda count: pa.array([LONG] * count).dictionary_encode(),
+    "lists": lambda count: pa.array([[LONG, LONG]] * (count // 2)),
+    "a dictionary in lists": lambda count: pa.ListArray.from_arrays(
+        list(range(0, count + 1, 2)), pa.array([LONG] * count).dictionary_encode()
+    ),
+    "structs": lambda count: pa.array([{"a": LONG, "b": None}] * count),
+    "numbers": lambda count: pa.array([[7] * 500] * count),
+}
+
+
+@pytest.mark.parametrize("kind", SMALL_BUT_LONG)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_tiny_file_of_long_equal_values_is_refused_before_it_fills_a_disk(
+    tmp_path: Path, kind: str, pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "RATIO_FROM", 2**19)
+    content = pack(parquet({"question": SMALL_BUT_LONG[kind](2000)}))
+    assert len(content) < 20_000
+    error = report(tmp_path, content)["file_error"]
+    assert error["kind"] == "too_large"
+    assert "200 times" in error["message"]
+
+
+def test_the_same_values_are_fine_where_they_are_few(tmp_path: Path) -> None:
+    assert report(tmp_path, parquet({"question": [LONG] * 1000}))["file_error"] is None

@@ -44,8 +44,8 @@ BAD = [
     (plain, {"question": ""}, "empty_field"),
     (plain, {"question": " \n\u00a0"}, "empty_field"),
     (plain, {"answer": None}, "missing_field"),
-    (plain, {"answer": True}, "wrong_type"),
-    (plain, {"answer": ["1"]}, "wrong_type"),
+    (plain, {"answer": {"unit": "cm"}}, "wrong_type"),
+    (plain, {"answer": [[]]}, "empty_field"),
     (plain, {"answer": " "}, "empty_field"),
     (plain, {"answer": "..."}, "empty_answer"),
     (plain, {"answer": " . \u00a0! "}, "empty_answer"),
@@ -57,11 +57,11 @@ BAD = [
     (chat, {"messages": [{"role": "user", "content": 5}]}, "message_shape"),
     (chat, {"messages": [{"role": "robot", "content": "x"}]}, "chat_roles"),
     (chat, {"messages": [SYSTEM]}, "chat_roles"),
-    (chat, {"messages": [USER, USER]}, "chat_roles"),
+    (chat, {"messages": [USER, {"role": "tool", "content": "x"}, USER]}, "chat_roles"),
     (chat, {"messages": [ASSISTANT, USER]}, "chat_roles"),
     (chat, {"messages": [USER, SYSTEM]}, "chat_roles"),
     (chat, {"messages": [{"role": "user", "content": " "}]}, "empty_field"),
-    (with_tests, {"test_cases": "assert f()"}, "test_cases_type"),
+    (with_tests, {"test_cases": "f()"}, "test_cases_type"),
     (with_tests, {"test_cases": [1]}, "test_cases_type"),
     (with_tests, {"test_cases": {"a": 1}}, "test_cases_type"),
     (with_tests, {"test_cases": [" "]}, "test_cases_type"),
@@ -124,8 +124,10 @@ def test_chats_are_equal_by_roles_and_contents_alone(tmp_path: Path, extra: dict
     rows.append({"messages": [SYSTEM, {"role": "user", "content": "q2"} | extra, {**ASSISTANT, "content": "other"}]})
     rows.append({"note": 5, "messages": [SYSTEM, {"role": "user", "content": "q3"} | extra, ASSISTANT]})
     told = report(tmp_path, jsonl(rows))
-    duplicates = [p["line"] for p in told["problems"] if p["kind"] == "exact_duplicate"]
-    assert duplicates == [7, 8]
+    duplicates = [
+        (p["line"], p["kind"]) for p in told["problems"] if p["kind"] in ("exact_duplicate", "conflicting_answers")
+    ]
+    assert duplicates == [(7, "conflicting_answers"), (8, "exact_duplicate")]
 
 
 def test_a_row_of_another_schema_stands_out(tmp_path: Path) -> None:

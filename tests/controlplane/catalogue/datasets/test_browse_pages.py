@@ -13,9 +13,9 @@ from django.utils import timezone
 
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.pages import problem_pages
-from controlplane.catalogue.datasets.pages.filter_forms import row_numbers
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from controlplane.catalogue.datasets.reader.versions import row_numbers
 from runs.engine.models import Run
 from tests.controlplane.catalogue.datasets.sources import jsonl
 from tests.controlplane.catalogue.datasets.steps import checked, ready, worked
@@ -318,4 +318,4 @@ def test_what_makes_no_version_is_said_and_stays_typed(
 
 def test_deeply_nested_row_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="row number"):
-        row_numbers("[" * 100_000)
+        row_numbers.read("[" * 100_000)

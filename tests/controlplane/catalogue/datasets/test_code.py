@@ -82,7 +82,7 @@ FENCED = f"Try this:\n\n```python\n{GOOD}```\n\nor\n\n  ~~~py\n  x = (\n  ~~~\na
 
 
 def test_fenced_blocks_are_judged_and_placed_in_the_whole_text() -> None:
-    assert list(code.problems(FENCED, expected=True)) == [CodeProblem(11, 7, "'(' was never closed")]
+    assert list(code.problems(FENCED, is_code_expected=True)) == [CodeProblem(11, 7, "'(' was never closed")]
     assert [(line, column) for line, column, _ in code.blocks(FENCED)] == [(4, 1), (11, 3)]
 
 
@@ -101,7 +101,7 @@ def test_fenced_blocks_are_judged_and_placed_in_the_whole_text() -> None:
     ],
 )
 def test_prose_and_other_languages_are_left_alone(text: str) -> None:
-    assert list(code.problems(text, expected=False)) == []
+    assert list(code.problems(text, is_code_expected=False)) == []
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_prose_and_other_languages_are_left_alone(text: str) -> None:
     [BROKEN, f"# area\n{BROKEN}", f"import math\n\n{BROKEN}", "from math import pi\nx = (", "class A(B):\n  x = ("],
 )
 def test_what_begins_like_python_is_judged(text: str) -> None:
-    assert [found.message for found in code.problems(text, expected=False)] == ["'(' was never closed"]
+    assert [found.message for found in code.problems(text, is_code_expected=False)] == ["'(' was never closed"]
 
 
 def test_beside_tests_any_answer_is_code() -> None:
-    assert list(code.problems("n = int(input(\n", expected=False)) == []
-    assert [found.line for found in code.problems("n = int(input(\n", expected=True)] == [1]
+    assert list(code.problems("n = int(input(\n", is_code_expected=False)) == []
+    assert [found.line for found in code.problems("n = int(input(\n", is_code_expected=True)] == [1]

@@ -62,7 +62,7 @@ def test_the_same_rows_make_the_same_file() -> None:
 def test_several_columns_are_joined_and_long_texts_cut() -> None:
     version = a_corpus(documents=[{"title": "T\n x", "body": "y" * 30_000, "more": ["z"]}], text=["more", "body"])
     [document] = pq.read_table(version.path).to_pylist()
-    assert (document["text"][:5], len(document["text"])) == ("z\n\nyy", corpora.LONGEST_TEXT)
+    assert (document["text"][:5], len(document["text"])) == ("z\n\nyy", corpora.MAX_TEXT_LENGTH)
     assert (document["title"], version.report["cut"]) == ("T x", 1)
 
 
@@ -235,7 +235,7 @@ def test_a_text_file_has_no_headings() -> None:
         (b"a\0b", "a.txt", "contains NUL bytes"),
         (b"# only\n\n", "a.md", "no paragraphs"),
         (b"", "a.txt", "The file is empty."),
-        (b"x" * (plain_text.MAX_BYTES + 1), "a.txt", "larger than 32 MiB"),
+        (b"x" * (plain_text.MAX_BYTES + 1), "a.txt", "larger than 3 MiB"),
     ],
 )
 def test_a_file_that_is_no_text_makes_nothing_and_says_why(content: bytes, name: str, words: str) -> None:

@@ -1,15 +1,19 @@
-"""Downloads of rows: how many are written at once, and for how long a browser may take nothing."""
+"""Downloads of rows and reads for pages: how many there may be at once."""
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from controlplane.catalogue.datasets import exporting, reader_process
 from controlplane.catalogue.datasets.errors import ChildFailed
+from controlplane.platform.confined.limits import Slots
 
 pytestmark = pytest.mark.processes
 
@@ -33,9 +37,42 @@ def test_only_some_downloads_are_written_at_once(monkeypatch: pytest.MonkeyPatch
         each.close()  # type: ignore[attr-defined]  # a generator
 
 
-async def test_a_browser_that_takes_nothing_loses_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "IDLE_S", 0.01)
-    ended = asyncio.Event()
+def test_only_some_pages_read_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end, children = threading.Event(), list[str]()
+
+    @contextmanager
+    def started(folder: Path, verb: str) -> Iterator[SimpleNamespace]:
+        children.append(verb)
+        yield SimpleNamespace()
+
+    class Conversation:
+        def __init__(self, *_: object) -> None:
+            self.ends_within = may_end.wait
+
+        def __enter__(self) -> Conversation:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def output(self, step: str) -> bytes:
+            return b"{}"
+
+    monkeypatch.setattr(reader_process, "_started", started)
+    monkeypatch.setattr(reader_process, "_ChildExchange", Conversation)
+    monkeypatch.setattr(reader_process, "_QUESTIONS", Slots(count=2, waiting=0))
+    with ThreadPoolExecutor(2) as pages:
+        answers = [pages.submit(reader_process.ask, Path(), "find", {}) for _ in range(2)]
+        while len(children) < 2:
+            threading.Event().wait(0.001)
+        with pytest.raises(ChildFailed, match="server is busy"):
+            reader_process.ask(Path(), "find", {})
+        may_end.set()
+        assert [answer.result() for answer in answers] == [{}] * 2
+    assert reader_process.ask(Path(), "find", {}) == {}
+
+
+async def test_a_download_that_is_given_up_ends_its_reader() -> None:
+    ended = threading.Event()
 
     def pieces() -> Generator[bytes]:
         try:
@@ -45,6 +82,6 @@ async def test_a_browser_that_takes_nothing_loses_its_reader(monkeypatch: pytest
 
     download = exporting._threaded(pieces())
     assert await anext(download) == b"row"
-    await ended.wait()
-    with pytest.raises(TimeoutError, match="read nothing"):
-        await anext(download)
+    assert not ended.is_set()
+    await download.aclose()  # type: ignore[attr-defined]  # a generator
+    assert ended.is_set()

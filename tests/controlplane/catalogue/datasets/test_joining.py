@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from controlplane.catalogue.datasets.fetching.choosing import NotFetched
-from controlplane.catalogue.datasets.fetching.joining import join
+from controlplane.catalogue.datasets.fetching.joining import BLOCK, MAX_BLANK_BLOCKS, join
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 
 
@@ -36,6 +36,12 @@ def test_lines_follow_lines_whatever_each_file_ends_with(tmp_path):
 
 def test_json_files_of_lines_are_joined_as_lines(tmp_path):
     assert joined(tmp_path, "json", b'{"a": 1}\n', b'{"a": 2}') == b'{"a": 1}\n{"a": 2}'
+
+
+def test_blanks_without_end_are_not_read_in_search_of_a_list(tmp_path):
+    packed = gzip.compress(b" " * (MAX_BLANK_BLOCKS * BLOCK + 10 * BLOCK) + b"[1]")
+    with pytest.raises(NotFetched, match="larger than"):  # as lines, within the limit of any file
+        joined(tmp_path, "json", packed, b"{}")
 
 
 @pytest.mark.parametrize(("kind", "first"), [("csv", b"a,b\n1,2\n"), ("tsv", b"a\tb\n"), ("json", b" \n[1]")])

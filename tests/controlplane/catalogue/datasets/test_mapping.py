@@ -178,14 +178,14 @@ BAD_ROWS = [
     ({"q": [user("x")], "a": "1"}, QA, "wrong_type", "q"),
     ({"q": "x"}, QA, "missing_field", "a"),
     ({"q": "x", "a": ""}, QA, "empty_field", "a"),
-    ({"q": "x", "a": True}, QA, "wrong_type", "a"),
-    ({"q": "x", "a": ["1"]}, QA, "wrong_type", "a"),
+    ({"q": "x", "a": {"unit": "cm"}}, QA, "wrong_type", "a"),
+    ({"q": "x", "a": []}, QA, "empty_field", "a"),
     ({"q": "x", "a": " ... "}, QA, "empty_answer", "a"),
     ({"q": "x", "a": "5"}, ColumnMapping(prompt="q", answer="a", answer_after="####"), "marker_missing", "a"),
     ({"q": "x", "a": "#### "}, ColumnMapping(prompt="q", answer="a", answer_after="####"), "empty_answer", "a"),
     ({"q": "x", "a": "5"}, ColumnMapping(prompt="q", answer="a", transform="gsm8k"), "marker_missing", "a"),
     ({"q": "x", "a": "5"}, ColumnMapping(prompt="q", answer="a", transform="think"), "marker_missing", "a"),
-    ({"q": "x", "t": "assert f"}, ColumnMapping(prompt="q", test_cases="t"), "test_cases_type", "t"),
+    ({"q": "x", "t": "f(1)"}, ColumnMapping(prompt="q", test_cases="t"), "test_cases_type", "t"),
     ({"q": "x", "t": {"a": 1}}, ColumnMapping(prompt="q", test_cases="t"), "test_cases_type", "t"),
     ({"q": "x", "t": ["assert f", 3]}, ColumnMapping(prompt="q", test_cases="t"), "test_cases_type", "t"),
     ({"q": "x", "t": ["assert f", " "]}, ColumnMapping(prompt="q", test_cases="t"), "test_cases_type", "t"),
@@ -199,7 +199,7 @@ BAD_ROWS = [
     ({"messages": [{"role": "tool", "content": "x"}]}, CHAT, "chat_roles", "messages"),
     ({"messages": [assistant("a")]}, CHAT, "chat_roles", "messages"),
     ({"messages": [system("s")]}, CHAT, "chat_roles", "messages"),
-    ({"messages": [user("a"), user("b")]}, CHAT, "chat_roles", "messages"),
+    ({"messages": [user("a"), assistant("b"), assistant("c"), system("s")]}, CHAT, "chat_roles", "messages"),
     ({"messages": [user("a"), assistant("b"), system("s"), user("c")]}, CHAT, "chat_roles", "messages"),
     ({"messages": [user(" "), assistant("b")]}, CHAT, "empty_field", "messages"),
     ({"messages": [user("a"), assistant(" ")]}, CHAT, "empty_field", "messages"),
@@ -217,8 +217,8 @@ def test_what_is_wrong_with_a_row_is_named(subtests: pytest.Subtests) -> None:
 
 
 def test_an_unbalanced_chat_says_which_message_breaks_it() -> None:
-    chat = [system("s"), user("a"), assistant("b"), user("c"), user("d")]
-    with pytest.raises(RowProblem, match=r"^Message 5 .* is by the user, but it is the assistant's turn"):
+    chat = [system("s"), user("a"), assistant("b"), user("c"), system("d")]
+    with pytest.raises(RowProblem, match=r"^Message 5 .* is by the system, but it is the assistant's turn"):
         canonical({"messages": chat}, CHAT, 0)
 
 
@@ -240,7 +240,6 @@ BAD_MAPPINGS = [
     ({"one_per_turn": True}, "follow_up", "follow-up question"),
     ({"template": "Solve {problem}"}, "template", "uses {problem}"),
     ({"template": "Solve it."}, "template", "lacks {prompt}"),
-    ({"template": "{prompt} It is {a}."}, "template", "that is the answer"),
     ({"template": "{prompt.__class__}"}, "template", "uses {prompt.__class__}"),
     ({"template": "{prompt!r:>9}"}, "template", "uses {prompt!r:>9}"),
 ]

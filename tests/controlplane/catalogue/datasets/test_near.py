@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.catalogue.datasets.reader.checking import duplicates, near, spilling
-from controlplane.catalogue.datasets.reader.checking.near import Near, NearDuplicates
+from controlplane.catalogue.datasets.reader.checking.near import NearDuplicates, NearMatch
 
 SOLD = "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many?"
 WORDS = [
@@ -17,7 +17,7 @@ WORDS = [
 ][0].split()
 
 
-def found(folder: Path, *texts: str) -> list[Near]:
+def found(folder: Path, *texts: str) -> list[NearMatch]:
     with NearDuplicates(folder) as prompts:
         for at in range(0, len(texts), 16):
             batch = list(texts[at : at + 16])
@@ -31,7 +31,7 @@ def sentence(chance: random.Random, words: int = 40) -> str:
 
 def test_prompts_that_differ_in_a_number_are_told_as_such(tmp_path: Path) -> None:
     answer = found(tmp_path, SOLD, "Something else entirely, which is asked in between?", SOLD.replace("48", "72"))
-    assert [(one.line, one.like, one.numbers_only) for one in answer] == [(3, 1, True)]
+    assert [(one.line, one.earlier_line, one.numbers_only) for one in answer] == [(3, 1, True)]
     assert 0.8 <= answer[0].similarity < 1
     assert answer[0].excerpt == SOLD.replace("48", "72")
 
@@ -45,7 +45,7 @@ def test_one_other_number_in_a_long_prompt_is_told_from_none(tmp_path: Path) -> 
 
 def test_a_changed_name_is_nearly_the_same(tmp_path: Path) -> None:
     answer = found(tmp_path, SOLD, SOLD.replace("Natalia", "Olga"))
-    assert [(one.line, one.like, one.numbers_only) for one in answer] == [(2, 1, False)]
+    assert [(one.line, one.earlier_line, one.numbers_only) for one in answer] == [(2, 1, False)]
 
 
 @pytest.mark.parametrize("again", [SOLD, SOLD.upper(), SOLD.replace(",", " ;"), f"  {SOLD}\n"])
@@ -71,7 +71,7 @@ def test_texts_without_spaces_go_by_characters(tmp_path: Path) -> None:
     answer = found(
         tmp_path, asked, asked.replace("小明", "小红", 1), "这是一个完全不同的问题关于火车的速度和距离以及时间"
     )
-    assert [(one.line, one.like) for one in answer] == [(2, 1)]
+    assert [(one.line, one.earlier_line) for one in answer] == [(2, 1)]
 
 
 def test_halves_of_characters_and_long_words_are_text_like_any(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_all_planted_copies_among_many_are_found_through_the_disk(
         words[chance.randrange(40)] = "changed"
         texts[line] = " ".join(words)
     answer = found(tmp_path, *texts)
-    assert {one.line - 1: one.like - 1 for one in answer} == copies
+    assert {one.line - 1: one.earlier_line - 1 for one in answer} == copies
     assert [one.line for one in answer] == sorted(one.line for one in answer)
     assert list(tmp_path.iterdir()) == []
 
@@ -106,7 +106,7 @@ def test_the_best_of_several_is_told_once(tmp_path: Path) -> None:
     further = " ".join(["one", "two", "three", *words[3:]])
     nearest = " ".join(["one", "two", "three", *words[3:-1], "last"])
     answer = found(tmp_path, first, further, nearest)
-    assert [(one.line, one.like) for one in answer] == [(2, 1), (3, 2)]
+    assert [(one.line, one.earlier_line) for one in answer] == [(2, 1), (3, 2)]
 
 
 def test_the_estimate_is_close_to_the_true_share(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_progress_is_shown_and_the_page_drawn_anew_at_the_end() -> None:
     page = client.get(at(version, "state/")).content.decode()
     for words in ('value="0.2500"', "25", "812,345", "38.2", "Second pass"):
         assert words in page
-    ProgressFile(version.folder, "writing", 0, 12).report(0, 3, now=True)
+    ProgressFile(version.folder, "writing", 0, 12).report(0, 3, force=True)
     page = client.get(at(version, "state/")).content.decode()
     assert 'value="0.2500"' in page
     assert "Writing the rows" in page

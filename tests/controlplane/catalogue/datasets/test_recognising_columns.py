@@ -231,7 +231,7 @@ def test_a_marker_in_some_answers_only_is_no_gsm8k() -> None:
 
 def test_tests_that_some_rows_lack_are_not_demanded_of_all() -> None:
     row = {"instruction": "i", "response": "r"}
-    found = recognised({**row, "test_cases": ["assert f"]}, {**row, "test_cases": "assert g"})
+    found = recognised({**row, "test_cases": ["assert f"]}, {**row, "test_cases": None})
     assert (found.mapping.test_cases, found.mapping.transform) == ("test_cases", "instruction_response")
 
 

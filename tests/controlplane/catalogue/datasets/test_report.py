@@ -88,3 +88,15 @@ def test_bad_rows_and_rows_that_do_not_fit_are_left_out_by_a_word_each(tmp_path:
 
 def test_kinds_that_depend_on_the_mapping_are_errors_of_one_row() -> None:
     assert {KINDS[kind].level for kind in MAPPING_KINDS} == {ERROR}
+
+
+def test_every_kind_is_shown_however_many_kinds_there_are(tmp_path: Path) -> None:
+    kinds = list(KINDS)
+    assert len(kinds) * reports.QUOTA_PER_KIND > reports.MAX_REPORTED
+    with Collector(tmp_path / "problems") as found:
+        for kind in kinds:
+            for line in range(reports.QUOTA_PER_KIND):
+                found.add(DataProblem(line + 1, kind, ""))
+        report = found.as_dict()
+    assert {problem["kind"] for problem in report["problems"]} == set(kinds)
+    assert len(report["problems"]) == reports.MAX_REPORTED

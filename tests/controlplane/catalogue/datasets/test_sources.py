@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from controlplane.catalogue.datasets import actions
+from controlplane.catalogue.datasets import actions, reader_process
 from controlplane.catalogue.datasets.errors import SourceRefused
 from controlplane.catalogue.datasets.fetching.starting import fetch
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
@@ -134,3 +134,21 @@ def test_a_link_to_a_name_that_is_no_text_is_refused(root):
     os.symlink(odd, root / "link.jsonl")
     with pytest.raises(SourceRefused, match="not valid UTF-8"):
         server_path(str(root / "link.jsonl"))
+
+
+@pytest.mark.django_db
+def test_only_a_fetch_from_the_hub_gets_the_control_planes_token(monkeypatch, root):
+    seen = {}
+
+    def fetched(folder, kind, arguments, *, environment, **more):
+        seen[kind] = environment
+        return {"found": None, "bytes": 1, "sha256": "0" * 64}
+
+    monkeypatch.setattr(reader_process, "run_for_json", fetched)
+    monkeypatch.setenv("HF_TOKEN", "for the hub")
+    monkeypatch.setenv("REDIS_URL", "unix:///secret")
+    (root / "rows.jsonl").write_bytes(LINES)
+    for name, source in (("hub", HubSource("Org/Rows")), ("path", PathSource(str(root / "rows.jsonl")))):
+        fetch(actions.create_from_source(None, name, source), lambda: True)
+    hub, path = seen[DatasetVersion.HUB], seen[DatasetVersion.PATH]
+    assert (hub["HF_TOKEN"], "REDIS_URL" in hub, path) == ("for the hub", False, {})

@@ -185,15 +185,15 @@ def test_a_filter_without_a_condition_makes_no_version():
 
 def test_rows_are_looked_at_by_page_by_filter_and_by_name():
     version = ready(LEVELS, WITH_LEVELS)
-    page = browsing.page(version, after=2, limit=3)
+    page = browsing.page(version, start=2, limit=3)
     assert [row["row_id"] for row in page["rows"]] == [2, 3, 4]
     assert [row["position"] for row in page["rows"]] == [2, 3, 4]
     assert page["next"] == 5
-    assert browsing.page(version, after=19, limit=3)["next"] is None
+    assert browsing.page(version, start=19, limit=3)["next"] is None
     only_hard = RowFilter(difficulty=("hard",))
     hard = browsing.page(version, only_hard, limit=2)
     assert [row["row_id"] for row in hard["rows"]] == [1, 3]
-    assert browsing.page(version, only_hard, after=hard["next"], limit=1)["rows"][0]["row_id"] == 5
+    assert browsing.page(version, only_hard, start=hard["next"], limit=1)["rows"][0]["row_id"] == 5
     assert browsing.count(version, only_hard) == 10
     assert browsing.row(version, 7)["row"]["prompt"][0]["content"] == LEVELS[7]["question"]
     assert browsing.row(version, 700)["row"] is None

@@ -277,6 +277,29 @@ def test_a_child_that_takes_too_long_is_ended(monkeypatch, tmp_path):
         reader_process.run(tmp_path, "check", {}, is_wanted=lambda: True)
 
 
+FLOODS = ("-c", "import os\nwhile True: os.write(1, b'x' * 65536)")
+
+
+def test_a_child_that_writes_without_end_is_ended_at_the_limit(monkeypatch, tmp_path):
+    monkeypatch.setattr(reader_process, "PROGRAM", FLOODS)
+    with pytest.raises(ChildFailed, match="too large to be shown"):
+        reader_process.ask(tmp_path, "render", {}, seconds=60)
+    with pytest.raises(ChildFailed, match="too large to be shown"):
+        reader_process.run(tmp_path, "check", {}, is_wanted=lambda: True)
+
+
+def test_only_the_end_of_a_childs_errors_is_kept(monkeypatch, tmp_path, caplog):
+    noisy = "import os, sys\nfor _ in range(100): os.write(2, b'x' * 65536)\nos.write(1, b'[]'); sys.exit({})"
+    monkeypatch.setattr(reader_process, "PROGRAM", ("-c", noisy.format(0)))
+    assert reader_process.ask(tmp_path, "find", {}, seconds=60) == []
+    assert b"".join(reader_process.stream(tmp_path, "export", {})) == b"[]"
+    monkeypatch.setattr(reader_process, "PROGRAM", ("-c", noisy.format("'the cause'")))
+    with pytest.raises(ChildFailed, match="on the server"):
+        reader_process.ask(tmp_path, "find", {}, seconds=60)
+    assert "the cause" in caplog.text
+    assert len(caplog.text) < 2 * reader_process.MAX_ERROR_BYTES
+
+
 def test_a_download_that_is_given_up_ends_its_child(monkeypatch, tmp_path):
     writes = ("-c", "import os, sys\nwhile True: os.write(1, b'x' * 65536)")
     begun = []

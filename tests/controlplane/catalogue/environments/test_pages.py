@@ -14,11 +14,11 @@ from controlplane.catalogue.environments.saving import EnvironmentComposition
 from tests.controlplane.catalogue.environments.environments import CALCULATOR, an_environment, fields
 from tests.controlplane.people import admin, operator, viewer
 from workers.environments.library import LIBRARY
-from workers.environments.sandboxed import START
+from workers.environments.sandboxed import STARTING_SOURCE
 
 pytestmark = pytest.mark.django_db
 
-OTHER = START.replace("word_count", "words")
+OTHER = STARTING_SOURCE.replace("word_count", "words")
 
 
 def save(sent: dict[str, Any], client: Client | None = None, to: str = "new/") -> Any:

@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from controlplane.catalogue.environments.models import EnvironmentVersion
+from controlplane.platform.confined.limits import MAX_SECONDS, Busy, StoppedAtLimit
+from controlplane.platform.confined.pool import ChildPool
+from runs.pages.playground import confined_play
+from runs.pages.playground.episode_play import SECONDS
 from tests.controlplane.catalogue.environments.environments import CALCULATOR, an_environment, fields
 from tests.controlplane.catalogue.environments.guessing import GUESSING
 from tests.controlplane.people import operator
+from workers.contract.run.episodes import EpisodeLimits
+from workers.environments.executor import MIN_OPENING_S
 from workers.environments.library import LIBRARY
 
 pytestmark = pytest.mark.django_db
@@ -133,3 +139,52 @@ def test_a_game_that_raises_ends_the_episode_in_words(game: EnvironmentVersion) 
 def test_two_parts_that_are_played_in_are_refused(game: EnvironmentVersion) -> None:
     answer = operator().post("/environments/new/", fields("guessing", "guessing"))
     assert "There can be only one game or server" in answer.content.decode()
+
+
+def busy(*_: object, **__: object) -> bytes:
+    raise Busy("Opening this environment")
+
+
+def stopped(*_: object, **__: object) -> bytes:
+    raise StoppedAtLimit("Playing this episode took longer than 125 seconds, so it was stopped.")
+
+
+@pytest.mark.parametrize("what", ["move/", "call/", "call_row/?tool=calculator"])
+def test_a_turn_whose_tools_cannot_be_listed_now_is_to_be_sent_again(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, client = an_environment(), operator()
+    monkeypatch.setattr(ChildPool, "run", busy)
+    place = f"/environments/{version.environment_id}/v1/"
+    if what.startswith("call_row"):
+        answer = client.get(f"{place}row/?tool=calculator")
+    else:
+        answer = client.post(place + what, CALL | {"moves": json.dumps([MOVE])})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert "the server is busy" in answer.content.decode()
+
+
+@pytest.mark.parametrize("page", ["play/", ""])
+def test_a_page_is_shown_while_no_process_is_free(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    version, client = an_environment(), operator()
+    monkeypatch.setattr(ChildPool, "run", busy)
+    answer = client.get(f"/environments/{version.environment_id}/v1/{page}")
+    assert answer.status_code == 200
+    assert "the server is busy" in answer.content.decode()
+
+
+@pytest.mark.parametrize("what", ["move/", "move/?stay=1"])
+def test_moves_that_were_played_are_kept_if_the_process_is_stopped(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = an_environment()
+    monkeypatch.setattr(ChildPool, "run", stopped)
+    page = post(what, CALL | {"moves": json.dumps([MOVE])}, version)
+    assert f'name="moves" value="{json.dumps([MOVE])}"' in page
+    assert "so it was stopped" in page
+    assert "Try again" in page
+
+
+@pytest.mark.parametrize("call_s", [0.1, 20.0, 3600.0])
+def test_a_process_has_time_for_all_that_the_limits_allow(call_s: float) -> None:
+    seconds = confined_play.seconds_for(EpisodeLimits(call_s=call_s))
+    call_s = min(call_s, SECONDS)
+    assert MAX_SECONDS > seconds > SECONDS + MIN_OPENING_S + max(MIN_OPENING_S, call_s) + call_s

@@ -9,6 +9,8 @@ from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.references import worker
 from controlplane.catalogue.references.models import ReferenceCheck
 from controlplane.catalogue.rewards import saving
+from controlplane.catalogue.versioned import checking
+from controlplane.platform.confined.limits import Busy
 from tests.controlplane.catalogue.datasets.steps import ready
 from tests.controlplane.catalogue.references.test_checks import ASKS, FORM, MAPPING, NUMBERS, TAG
 from tests.controlplane.people import operator, viewer
@@ -86,3 +88,17 @@ def test_pages_of_datasets_and_rewards_lead_to_the_form_with_their_own_choice(cl
     ).content.decode()
     assert f'<option value="{version.pk}" selected>' in page
     assert f'<option value="{rewards.pk}" selected>' in page
+
+
+def test_an_ended_check_is_shown_in_full_while_the_server_is_busy(client, monkeypatch):
+    _, address = started(client, TAG, FORM)
+    worker.score_waiting()
+    shown = client.get(address).content.decode().partition("<tbody>")[2]
+    monkeypatch.setattr(checking, "problems", busy)
+    again = client.get(address).content.decode().partition("<tbody>")[2]
+    assert "form only" in again
+    assert again == shown
+
+
+def busy(*_: object) -> list[str]:
+    raise Busy("Checking these parameters")

@@ -108,8 +108,8 @@ def test_code_that_works_may_be_saved(admin: User, web_sandbox: None) -> None:
     ("source", "words"),
     [
         ("def reward(completions:\n", "line 1"),
-        ("def other(completions):\n    return []\n", "no function reward"),
-        ("def reward(texts):\n    return []\n", "must be completions"),
+        ("other = 1\n", "no function reward"),
+        ("def reward(unclear, **columns):\n    return []\n", "must be completions"),
     ],
 )
 def test_code_that_can_not_be_a_reward_is_refused_with_what_is_wrong(admin: User, source: str, words: str) -> None:
@@ -169,7 +169,7 @@ def test_without_a_sandbox_nothing_is_run_and_nothing_saved(admin: User, monkeyp
     def none(preload: tuple[str, ...]) -> Any:
         raise SandboxUnavailable("bubblewrap: not installed")
 
-    monkeypatch.setattr(turns, "shared", none)
+    monkeypatch.setattr(turns, "shared_sandbox", none)
     assert "bubblewrap: not installed" in code_check.problems([code()], admin)[0]
 
 
@@ -270,7 +270,7 @@ def test_code_from_a_document_is_only_read_into_the_form_and_runs_for_no_operato
     operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(custom, "python", lambda *_: pytest.fail("it was run"))
-    monkeypatch.setattr(turns, "shared", lambda *_: pytest.fail("a sandbox was opened"))
+    monkeypatch.setattr(turns, "shared_sandbox", lambda *_: pytest.fail("a sandbox was opened"))
     text = "name: mine\ncomponents:\n  - name: own\n    function: python\n    params:\n      source: |\n"
     text += "".join(f"        {line}\n" for line in GOOD.splitlines())
     client = signed_in(user=operator)

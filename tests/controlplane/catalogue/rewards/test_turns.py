@@ -38,7 +38,7 @@ class Counting(Sandbox):
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     held = Counting()
-    monkeypatch.setattr(turns, "shared", lambda preload: held)
+    monkeypatch.setattr(turns, "shared_sandbox", lambda preload: held)
     return held
 
 
@@ -91,12 +91,12 @@ def test_what_a_request_closes_stays_open_for_the_others(counting: Counting):
 
 def test_a_real_sandbox_is_one_for_all_requests_and_anew_after_a_close(closed: None):
     try:
-        shared = turns.shared(())
+        shared = turns.shared_sandbox(())
     except SandboxUnavailable as error:
         pytest.skip(str(error))
-    assert turns.shared(()) is shared
+    assert turns.shared_sandbox(()) is shared
     job = Job("def f(n):\n    return n + 1\n", call="f", args=(1,))
     assert [one.value for one in turns.turn(60).tools.sandbox().run([job] * 3)] == [2, 2, 2]
     turns.close()
     assert turns.turn(60).tools.sandbox().run([job])[0].value == 2
-    assert turns.shared(()) is not shared
+    assert turns.shared_sandbox(()) is not shared

@@ -108,7 +108,7 @@ def test_clones_get_names_of_their_own(case: Case) -> None:
 
 def test_two_who_clone_at_once_both_get_a_clone(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     first, names = case.make(), iter(["first", "first copy"])
-    monkeypatch.setattr("controlplane.catalogue.versioned.saving.free_name", lambda model, wanted: next(names))
+    monkeypatch.setattr("controlplane.catalogue.versioned.queries.free_name", lambda model, wanted: next(names))
     assert operator().post(f"{case.page}{first.item.pk}/v1/duplicate/").status_code == 302
     assert case.names() == ["first", "first copy"]
 

@@ -52,7 +52,7 @@ def test_every_document_is_a_page_whose_anchors_hold(subtests: pytest.Subtests) 
     for document in documents.DOCUMENTS:
         with subtests.test(document.path):
             assert viewer().get(documents.address(document)).status_code == 200
-            html = documents.rendered(document).html
+            html = documents.render_document(document).html
             anchors = set(re.findall(r'href="#([^"]+)"', html))
             assert anchors <= set(re.findall(r'id="([^"]+)"', html))
 
@@ -60,7 +60,7 @@ def test_every_document_is_a_page_whose_anchors_hold(subtests: pytest.Subtests) 
 def test_a_document_that_is_not_installed_is_not_offered(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(documents, "ROOT", tmp_path)
     (tmp_path / "README.md").write_text("# Here")
-    assert [document.slug for document in documents.present()] == [""]
+    assert [document.slug for document in documents.installed_documents()] == [""]
     assert viewer().get("/help/runs/").status_code == 404
 
 

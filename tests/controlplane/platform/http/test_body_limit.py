@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -90,8 +91,8 @@ async def test_a_browser_is_shown_a_page_that_leads_back():
 @pytest.mark.parametrize(
     ("path", "most"),
     [
-        ("/sign-in/", "8 MiB"),
-        ("/nowhere", "8 MiB"),
+        ("/sign-in/", "2 MiB"),
+        ("/nowhere", "2 MiB"),
         ("/rewards/import/", "512 KiB"),
         ("/environments/import/", "512 KiB"),
         ("/hardware/profiles/import/", "1 MiB"),
@@ -126,6 +127,18 @@ async def test_large_uploads_are_for_the_signed_in_alone(settings):
     assert await Server("/datasets/", size, cookie=cookie).ask() == 413
 
 
+@pytest.mark.django_db(transaction=True)
+async def test_only_operators_type_long_rows(settings):
+    cookies = {
+        who: (await sync_to_async(who)()).cookies[settings.SESSION_COOKIE_NAME].value for who in (operator, viewer)
+    }
+    for who, status, beyond in ((operator, 200, 413), (viewer, 403, 403)):
+        cookie = f"{settings.SESSION_COOKIE_NAME}={cookies[who]}"
+        assert await Server("/datasets/rows/", body_sizes.TEXT_LIMIT, cookie=cookie).ask() == status
+        assert await Server("/datasets/rows/", body_sizes.TEXT_LIMIT + 1, cookie=cookie).ask() == beyond
+    assert await Server("/datasets/rows/", body_sizes.TEXT_LIMIT).ask() == 413
+
+
 def disabled() -> Client:
     user = make_user(Role.OPERATOR)
     client = signed_in(user=user)
@@ -142,17 +155,17 @@ def with_an_old_password() -> Client:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("who", [viewer, disabled, with_an_old_password])
-async def test_who_may_not_upload_fills_no_disk(who: Callable[[], Client], settings):
+@pytest.mark.parametrize(("who", "status"), [(viewer, 403), (disabled, 413), (with_an_old_password, 413)])
+async def test_who_may_not_upload_fills_no_disk(who: Callable[[], Client], status: int, settings):
     client = await sync_to_async(who)()
     cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
     server = Server("/datasets/upload/", 2 * body_limit.DEFAULT_LIMIT, cookie=cookie)
-    assert await server.ask() == 413
+    assert await server.ask() == status
     assert server.read <= body_limit.DEFAULT_LIMIT
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("scope", "status"), [(ApiScope.OPERATE, 200), (ApiScope.READ, 413)])
+@pytest.mark.parametrize(("scope", "status"), [(ApiScope.OPERATE, 200), (ApiScope.READ, 403)])
 async def test_large_uploads_by_token_need_one_that_may_operate(scope: str, status: int) -> None:
     program = await sync_to_async(Program)(scope)
     for path in ("/api/v1/datasets/upload", "/api/v1/datasets/7/upload"):
@@ -163,7 +176,7 @@ async def test_large_reports_are_for_the_attempt_itself():
     size = 2 * body_limit.DEFAULT_LIMIT
     mine = attempt_token("a1")
     assert await Server("/api/attempts/a1/samples", size, token=mine).ask() == 200
-    assert await Server("/api/attempts/a1/samples", 9 * body_limit.DEFAULT_LIMIT, token=mine).ask() == 413
+    assert await Server("/api/attempts/a1/samples", 17 * body_sizes.TEXT_LIMIT, token=mine).ask() == 413
     for path, token in (("a1/samples", ""), ("a1/samples", "madeup"), ("a1/samples", "\xe4"), ("a2/samples", mine)):
         assert await Server(f"/api/attempts/{path}", size, token=token).ask() == 413
     assert await Server("/api/hosts/announce", size, token=mine).ask() == 413
@@ -174,7 +187,7 @@ async def test_a_tokenizer_comes_from_the_host_itself():
     size, path = 2 * body_limit.DEFAULT_LIMIT, "/api/hosts/box/inspections/7/tokenizer"
     mine, others = [await database_sync_to_async(host_token)(name) for name in ("box", "other")]
     assert await Server(path, size, token=mine).ask() == 200
-    assert await Server(path, 9 * body_limit.DEFAULT_LIMIT, token=mine).ask() == 413
+    assert await Server(path, 17 * body_sizes.TEXT_LIMIT, token=mine).ask() == 413
     for token in ("", "madeup", others):
         assert await Server(path, size, token=token).ask() == 413
 
@@ -183,3 +196,15 @@ async def test_a_full_disk_is_said(caplog):
     server = Server("/sign-in/", 1000)
     assert await server.ask(OSError(errno.ENOSPC, "full")) == 507
     assert "No room" in caplog.text
+
+
+@pytest.mark.parametrize("accept", [b"text/html", b"*/*"])
+@pytest.mark.parametrize("path", ["/api/v1/preflight", "/api/attempts/a/sync", "/api/v1/nowhere"])
+async def test_a_program_is_answered_in_the_apis_own_format(path: str, accept: bytes) -> None:
+    server = Server(path, 10, declared=body_limit.DEFAULT_LIMIT + 1)
+    server.scope["headers"].append((b"accept", accept))
+    assert await server.ask() == 413
+    assert dict(server.sent[0]["headers"])[b"content-type"].startswith(b"application/json")
+    error = json.loads(server.sent[1]["body"])["error"]
+    assert error["what"].replace("\N{NO-BREAK SPACE}", " ").startswith("This is larger than the limit of 2 MiB.")
+    assert set(error) == {"what", "where", "fix"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.platform import sealing
-from runs.engine.alerts.forms import masked
+from runs.engine.alerts.forms import mask
 from runs.engine.alerts.models import AlertTarget, TargetKind
 from runs.engine.records import RunEvent
 from tests.runs.builders import an_attempt
@@ -16,7 +16,7 @@ ALL = ["bad", "warning", "failed", "succeeded", "stopped"]
 def a_target(address: str = "https://hooks.example/services/T0/B0/secret", **columns: Any) -> AlertTarget:
     kind = TargetKind.MAIL if "@" in address else TargetKind.WEBHOOK
     start = {"name": "team", "kind": kind, "wants": ALL, "private_too": True, "links_to": "https://grpo.example/"}
-    sealed = {"sealed": sealing.seal(address), "shown": masked(kind, address)}
+    sealed = {"sealed": sealing.seal(address), "shown": mask(kind, address)}
     return AlertTarget.objects.create(**{**start, **sealed, **columns})
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints in the artifact store, for the control plane: who gets the keys, what is told, where runs resume."""
+"""Checkpoints in the artifact store: what the control plane tells hosts and people, and where runs resume."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tell(attempt: Attempt, state: str, path: str = PATH, **more: str) -> int:
     return int(post(attempt, "stored", path=path, state=state, **more).status_code)
 
 
-def test_the_uploading_process_gets_the_keys_with_its_attempts_token(saved: Attempt) -> None:
+def test_the_uploading_process_gets_the_stores_place_and_no_keys(saved: Attempt) -> None:
     assert post(saved, "store").json() == {"store": None, "manifest": ""}
     a_store()
     store = post(saved, "store").json()["store"]
@@ -69,16 +69,22 @@ def test_the_uploading_process_gets_the_keys_with_its_attempts_token(saved: Atte
         "bucket": "grpo",
         "prefix": "team",
         "region": "eu-central-1",
-        "key": "ID",
-        "secret": "SECRET",
+        "key": "",
+        "secret": "",
     }
     assert "SECRET" not in str(Secret.objects.values())
 
 
-def test_nobody_gets_the_keys_before_the_claim(saved: Attempt) -> None:
+def test_nobody_gets_a_signature_before_the_claim_or_without_a_store(saved: Attempt) -> None:
+    upload = {"method": "PUT", "path": f"/grpo/team/{saved.run_id}/1/{PATH}/model.safetensors"}
+    assert post(saved, "store/signature", **upload).status_code == 403
     a_store()
+    assert "X-Amz-Signature=" in post(saved, "store/signature", **upload).json()["url"]
     Attempt.objects.update(claimed_at=None)
-    assert post(saved, "store").status_code == 409
+    assert [post(saved, what, **body).status_code for what, body in (("store", {}), ("store/signature", upload))] == [
+        409,
+        409,
+    ]
 
 
 @pytest.mark.parametrize(

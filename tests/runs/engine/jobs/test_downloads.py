@@ -143,6 +143,16 @@ def test_a_part_goes_with_its_job(data_folder: Path) -> None:
     assert list((data_folder / "archives").iterdir()) == []
 
 
+def test_a_file_that_goes_while_all_are_counted_disturbs_nobody(data_folder: Path) -> None:
+    (data_folder / "archives").mkdir()
+    for name in ("gone.tar", "gone.tar.part"):  # listed, but no longer there
+        (data_folder / "archives" / name).symlink_to("nowhere")
+    attempt, _ = started()
+    assert send(attempt, 0, WHOLE).json() == {"size": len(WHOLE)}
+    archives.tidy(timezone.now())
+    assert archives.find(attempt.run) is not None
+
+
 def test_what_does_not_fit_is_said_before_and_leaves_nothing(settings: Settings, tmp_path: Path) -> None:
     attempt, page = started()
     settings.ARCHIVES_MAX_BYTES = 1000

@@ -49,7 +49,7 @@ def test_a_job_has_the_runs_spec_with_its_own_kind_and_hardware(trained: Run) ->
 def test_a_job_waits_behind_all_training(trained: Run) -> None:
     job = merge(trained)
     late = a_run("late", priority=Priority.LOW)
-    assert [attempt.run for attempt in gpu_queue.waiting()] == [late, job]
+    assert [attempt.run for attempt in gpu_queue.queued_attempts()] == [late, job]
 
 
 def test_a_job_shows_how_far_it_is_and_then_its_result(trained: Run) -> None:

@@ -221,7 +221,7 @@ def test_a_run_whose_machine_is_taken_back_goes_on_on_the_next(engine: Engine) -
     a_round(timedelta(minutes=2))
     first.refresh_from_db()
     assert (first.reason, the_request().state) == ("host_preempted", State.LOST)
-    launching.resume_planned(first, actor="recovery", number=0, of=0)
+    launching.resume_planned(first, actor="recovery", number=0, total=0)
     a_round()
     machine = MachineRequest.objects.get(state=State.WAITING)
     joins(machine)

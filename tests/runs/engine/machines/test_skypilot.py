@@ -117,7 +117,7 @@ def test_what_a_failed_launch_leaves_is_removed_before_it_counts_as_ended(sky: S
 
 
 def test_what_a_failed_launch_leaves_is_removed_once(sky: SkyPilotServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runs.engine.machines.skypilot.provider.SHORT_S", 0.2)
+    monkeypatch.setattr("runs.engine.machines.skypilot.provider.REMOVAL_WAIT_S", 0.2)
     sky.downs_finish = False
     handle = asked()
     sky.finish(sky.launches()[0], "CANCELLED")
@@ -166,7 +166,7 @@ def test_release_removes_the_machine_and_again_is_no_error(sky: SkyPilotServer) 
 
 
 def test_a_removal_that_takes_long_is_begun_once(sky: SkyPilotServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runs.engine.machines.skypilot.provider.SHORT_S", 0.2)
+    monkeypatch.setattr("runs.engine.machines.skypilot.provider.REMOVAL_WAIT_S", 0.2)
     sky.downs_finish = False
     handle = asked()
     sky.finish(sky.launches()[0], "SUCCEEDED")

@@ -34,7 +34,7 @@ def taken(host: Host, *resources: str, state: str = Lease.HELD, name: str = "hol
 
 def dispatched() -> dict[str, str]:
     """After one walk through the queue: what each run that waited does now, `starts` or what it waits for."""
-    line = list(gpu_queue.waiting())
+    line = list(gpu_queue.queued_attempts())
     dispatching.dispatch_ready()
     rows = Attempt.objects.select_related("run", "waits_on__owner").filter(pk__in=[attempt.pk for attempt in line])
     return {
@@ -52,9 +52,9 @@ def test_the_order_is_priority_then_turn(sent: Sent) -> None:
         "d": {"turn": 1.0},
     }.items():
         Attempt.objects.filter(run__name=name).update(**columns)
-    assert [attempt.run.name for attempt in gpu_queue.waiting()] == ["c", "d", "b", "a"]
+    assert [attempt.run.name for attempt in gpu_queue.queued_attempts()] == ["c", "d", "b", "a"]
     places = gpu_queue.positions()
-    for place, attempt in enumerate(gpu_queue.waiting(), start=1):
+    for place, attempt in enumerate(gpu_queue.queued_attempts(), start=1):
         assert gpu_queue.position_of(attempt) == (place, 4)
         assert places[attempt.pk] == place
     assert [attempt.run.name for attempt in sorted(Attempt.objects.all(), key=gpu_queue.key)] == ["c", "d", "b", "a"]
@@ -235,7 +235,7 @@ def test_a_run_whose_spec_is_not_read_any_more_ends_and_the_queue_goes_on(sent: 
 
 def test_a_forecast_passes_over_a_run_whose_spec_is_not_read_any_more(sent: Sent) -> None:
     unreadable(a_run("sick")), a_run("well")
-    sick, well = (found for _, found in gpu_queue.Capacity.read().walk(gpu_queue.waiting()))
+    sick, well = (found for _, found in gpu_queue.Capacity.read().walk(gpu_queue.queued_attempts()))
     assert isinstance(sick, gpu_queue.Shortage)
     assert sick.text.startswith("its spec can't be read: ")
     assert isinstance(well, gpu_queue.Shortage)

@@ -29,7 +29,7 @@ def line() -> dict[str, Run]:
 
 
 def order() -> str:
-    return "".join(attempt.run.name for attempt in gpu_queue.waiting().select_related("run"))
+    return "".join(attempt.run.name for attempt in gpu_queue.queued_attempts().select_related("run"))
 
 
 def move(run: Run, put: str, other: Run | None = None, client: Client | None = None) -> Any:
@@ -68,9 +68,9 @@ def test_a_run_is_put_where_it_was_asked_to_be(
 
 
 def test_only_the_run_that_is_moved_changes(line: dict[str, Run]) -> None:
-    before = {a.pk: (a.priority, a.turn) for a in gpu_queue.waiting()}
+    before = {a.pk: (a.priority, a.turn) for a in gpu_queue.queued_attempts()}
     move(line["d"], "first")
-    changed = [a.run.name for a in gpu_queue.waiting() if before[a.pk] != (a.priority, a.turn)]
+    changed = [a.run.name for a in gpu_queue.queued_attempts() if before[a.pk] != (a.priority, a.turn)]
     assert changed == ["d"]
     assert line["d"].attempts.get().priority == Priority.NORMAL
 
@@ -89,13 +89,13 @@ def test_there_is_always_room_between_two(line: dict[str, Run]) -> None:
     for round_ in range(120):
         reordering.move_run(line["c" if round_ % 2 else "b"], a_user(), before=line["b" if round_ % 2 else "c"])
     assert order() == "acbd"
-    turns = [attempt.turn for attempt in gpu_queue.waiting()]
+    turns = [attempt.turn for attempt in gpu_queue.queued_attempts()]
     assert len(set(turns)) == 4
 
 
 def test_runs_of_the_same_instant_can_be_told_apart(line: dict[str, Run]) -> None:
     Attempt.objects.update(turn=1000.0, priority=Priority.NORMAL)
-    first, second, *_ = [attempt.run for attempt in gpu_queue.waiting().select_related("run")]
+    first, second, *_ = [attempt.run for attempt in gpu_queue.queued_attempts().select_related("run")]
     assert reordering.move_run(second, a_user(), before=first)
     assert order()[:2] == second.name + first.name
 

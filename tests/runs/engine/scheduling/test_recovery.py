@@ -133,7 +133,7 @@ def test_two_ticks_queue_one_attempt() -> None:
     stale = Attempt.objects.select_related("run__owner").get(pk=first.pk)
     tick(first, 61)
     with pytest.raises(launching.NotResumable):
-        launching.resume_planned(stale, actor=recovery.ACTOR, number=1, of=2)
+        launching.resume_planned(stale, actor=recovery.ACTOR, number=1, total=2)
     tick(first, 62)
     assert attempts() == [1, 2]
 

@@ -35,7 +35,7 @@ def test_time_and_money_of_earlier_attempts_are_handed_to_the_next_one() -> None
     attempt = launching.resume(run, a_user())
     attempt.refresh_from_db()
     Host.objects.update(gpu_hour_price=9.0, currency="CHF")
-    placed = spending.placed(attempt, Host.objects.get(), Placement("box"))
+    placed = spending.with_spending(attempt, Host.objects.get(), Placement("box"))
     assert placed.spent == Spent(pytest.approx(1.5), pytest.approx(7.5))
     assert (placed.gpu_hour_price, placed.currency) == (9.0, "CHF")
 

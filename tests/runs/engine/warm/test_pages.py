@@ -102,7 +102,7 @@ def said(user: Any) -> str:
     profile, _ = HardwareProfile.objects.get_or_create(name="warm", defaults={"spec": HARDWARE})
     grpo = {"max_steps": 20}
     request = LaunchRequest(model="/models/tiny", profile=profile, lora=LoraSpec(r=16), grpo=grpo)
-    hosts = drafting.candidates(None)
+    hosts = drafting.candidate_hosts(None)
     draft = drafting.draft_of(request, hosts=hosts, owner=limits.allowance(user))
     draft = drafting.with_idle(draft, user, request, hosts)
     (finding,) = servers.check_warm(draft)

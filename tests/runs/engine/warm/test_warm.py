@@ -111,7 +111,7 @@ def test_a_run_that_is_not_alike_ends_an_idle_server_and_starts_its_own(other: s
         dispatching.dispatch_ready()
         second = run.latest()
     first.refresh_from_db()
-    assert (second.status, first.leaving) == (RunStatus.QUEUED, lifecycle.NEEDED)
+    assert (second.status, first.leaving) == (RunStatus.QUEUED, lifecycle.GPUS_NEEDED)
     end(first.attempt)
     second.refresh_from_db()
     assert second.status == RunStatus.STARTING
@@ -129,7 +129,7 @@ def test_a_run_that_needs_the_gpus_ends_only_as_many_idle_servers_as_it_takes() 
     dispatching.dispatch_ready()
     oldest.refresh_from_db()
     newest.refresh_from_db()
-    assert (run.latest().status, oldest.leaving, newest.leaving) == (RunStatus.QUEUED, lifecycle.NEEDED, "")
+    assert (run.latest().status, oldest.leaving, newest.leaving) == (RunStatus.QUEUED, lifecycle.GPUS_NEEDED, "")
 
 
 def test_for_a_run_that_fits_one_idle_server_another_one_gives_way(host: Host) -> None:
@@ -139,7 +139,7 @@ def test_for_a_run_that_fits_one_idle_server_another_one_gives_way(host: Host) -
     third = launched("third")
     mine.refresh_from_db()
     other.refresh_from_db()
-    assert (third.status, mine.leaving, other.leaving) == (RunStatus.QUEUED, "", lifecycle.NEEDED)
+    assert (third.status, mine.leaving, other.leaving) == (RunStatus.QUEUED, "", lifecycle.GPUS_NEEDED)
     end(other.attempt)
     third.refresh_from_db()
     assert third.placement["warm"]["attempt_id"] == mine.pk
@@ -183,7 +183,7 @@ def test_it_ends_after_its_time_without_a_run(minutes: int, leaves: bool) -> Non
 
 def test_a_run_that_is_not_proved_to_be_gone_takes_the_server_with_it() -> None:
     end(launched(), receipt=None)
-    assert lifecycle.news(the_server().pk).leave == lifecycle.UNPROVED  # type: ignore[union-attr]
+    assert lifecycle.news(the_server().pk).leave == lifecycle.MAY_BE_IN_USE  # type: ignore[union-attr]
 
 
 def test_one_that_a_person_ends_stays_until_its_run_has_ended() -> None:
@@ -219,8 +219,8 @@ def test_full_weights_and_shared_gpus_keep_no_server() -> None:
     assert server is not None
     for changes in ({"weight_sync": WeightSync.NCCL}, {"shared": True}, {"keep_warm_minutes": 0}):
         hardware = replace(spec.hardware, server=replace(server, **changes))
-        assert not warm.takes_part(replace(spec, hardware=hardware))
-    assert not warm.takes_part(replace(spec, kind="trial"))
+        assert not warm.shares_servers(replace(spec, hardware=hardware))
+    assert not warm.shares_servers(replace(spec, kind="trial"))
 
 
 def test_a_server_counts_for_nobodys_limit() -> None:

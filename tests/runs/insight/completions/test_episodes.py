@@ -10,7 +10,7 @@ from pytest_django import Settings
 from runs.engine.models import Attempt
 from runs.engine.records import SampleRow
 from runs.insight.completions import episodes, groups
-from runs.insight.completions.groups import completions, thinned
+from runs.insight.completions.groups import completions, without_texts
 from tests.runs.builders import an_attempt
 from tests.runs.insight.completions.test_completions import completion, order, page, send
 
@@ -134,11 +134,11 @@ def test_episodes_are_found_by_tool_error_and_turns(attempt: Attempt, asked: dic
 
 def test_turns_stay_known_without_texts(attempt: Attempt) -> None:
     row = a_step(attempt)
-    row.data = thinned(row.data)
+    row.data = without_texts(row.data)
     row.save()
     assert [one.turn_count for one in completions(row.data)] == [None, 1, 2, 3]
     assert '#completion-4"' in page(attempt, turns_from="3")
-    assert groups.FIGURES in thinned(row.data)
+    assert groups.FIGURES in without_texts(row.data)
 
 
 def a_visit(attempt: Attempt, step: int, *calls: dict[str, Any], reward: float) -> SampleRow:

@@ -42,8 +42,8 @@ def prompt(row: int = 7) -> dict[str, Any]:
 def test_a_reward_that_checks_the_answer_says_what_is_solved() -> None:
     rule = solving.of({"rewards": [LOOKS, PART, ENDLESS]})
     assert rule.sentence() == "A completion counts as solved when right is at least 0.9 (of 0 to 1)."
-    assert rule.solved({"right": 1.0, "tags": 0.0})
-    assert not rule.solved({"right": 0.0, "tags": 1.0})
+    assert rule.is_solved({"right": 1.0, "tags": 0.0})
+    assert not rule.is_solved({"right": 0.0, "tags": 1.0})
 
 
 def test_without_one_every_reward_that_has_a_top_counts() -> None:
@@ -68,7 +68,7 @@ def test_a_reward_that_runs_the_tests_says_what_is_solved() -> None:
     "spec", [{}, {"rewards": None}, {"rewards": [None, {"function": "gone"}]}, {"rewards": [ENDLESS]}]
 )
 def test_rewards_without_a_top_solve_nothing(spec: dict[str, Any]) -> None:
-    assert not solving.of(spec).solved({"chars": 99.0})
+    assert not solving.of(spec).is_solved({"chars": 99.0})
     assert "no completion counts" in solving.of(spec).sentence()
 
 
@@ -88,7 +88,7 @@ def test_a_group_of_any_shape_is_read(told: dict[str, Any]) -> None:
     rule = solving.of({"rewards": [LOOKS]})
     found = groups.figures(told, rule)
     assert (found.row, found.mode, found.solved, found.high) == (None, "train", 0, None)
-    assert len(groups.completions(groups.thinned(told))) == len(groups.completions(told)) == found.count
+    assert len(groups.completions(groups.without_texts(told))) == len(groups.completions(told)) == found.count
 
 
 def test_a_prompt_is_counted_at_each_visit() -> None:

@@ -42,7 +42,7 @@ class Life(Watched):
         self.tokens = 0.0
 
     def live(self, steps: int, *, every: int = 6) -> Life:
-        """Go on for so many steps, looked at now and then."""
+        """Go on for so many steps, looked at after each `every` steps."""
         for step in range(self.step + 1, self.step + steps + 1):
             self._train(step)
             if step % every == 0:

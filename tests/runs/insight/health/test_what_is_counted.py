@@ -149,7 +149,7 @@ def test_an_idle_gpu_during_an_evaluation_is_none() -> None:
 
 
 def test_the_first_evaluation_may_take_longer_than_any_step() -> None:
-    life = Life(config=replace(CONFIG, eval_every=60)).live(59)
+    life = Life(config=replace(CONFIG, eval_every=100)).live(99)
     assert life.look(quiet_s=1200)["verdict"] == "bad"
     life.live(1)
     assert life.look(quiet_s=1200)["verdict"] == "well"

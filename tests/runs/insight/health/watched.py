@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from runs.insight.completions.groups import StoredCompletion
+from runs.insight.health import evidence, memories
 from runs.insight.health import history as past
 from runs.insight.health.assess import alerts, assess, news
 from runs.insight.health.config import Component, Config
@@ -20,6 +22,7 @@ COMPONENTS = (
 )
 CONFIG = Config(beta=0.04, updates=2.0, from_vllm=True, corrected=True, components=COMPONENTS, gpus=(0, 1))
 ON_POLICY = replace(CONFIG, beta=0.0, updates=1.0)
+Groups = Iterable[tuple[int, list[StoredCompletion]]]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BEGAN = 1000.0
 """Seconds of the host's clock, at which its first step began."""
@@ -44,7 +47,12 @@ class Watched:
         self.closed: list[tuple[int, str]] = []
 
     def look(
-        self, texts: Iterable[Text] = (), solved: Iterable[tuple[int, int, int]] = (), *, quiet_s: float = 0.0
+        self,
+        texts: Iterable[Text] = (),
+        solved: Iterable[tuple[int, int, int]] = (),
+        *,
+        quiet_s: float = 0.0,
+        groups: Groups = (),
     ) -> dict[str, Any]:
         recent, before = self.rows[-RECENT:], self.rows[:-RECENT]
         missing = RECENT - past.generations(recent)
@@ -53,13 +61,15 @@ class Watched:
         history = History(self.config, columns_of(lines) | columns_of(self.system[-400:]), step=self.step)
         history.capacity = self.capacity
         history.training_since, history.quiet_s = self.began, quiet_s
-        past.from_memory(history, self.memory)
+        memories.from_memory(history, self.memory)
         past.note_solved(history, solved)
         past.note_texts(history, texts)
+        evidence.from_memory(history, self.memory.get("columns") or {})
+        evidence.note_groups(history, groups)
         past.remember(history)
         earlier = self.health
         self.health = assess(history, self.preset, earlier, START + timedelta(seconds=self.t))
-        self.memory = past.to_memory(history)
+        self.memory = memories.to_memory(history) | {"columns": evidence.to_memory(history)}
         self.opened += [
             (self.step, finding["rule"], finding["level"])
             for finding, message in news(earlier, self.health)
@@ -74,9 +84,9 @@ class Watched:
     def resume(self, step: int, t: float) -> None:
         """Another attempt goes on from this step, and ends its first one at `t`."""
         history = History(self.config, {})
-        past.from_memory(history, self.memory)
-        past.forget_after(history, step)
-        self.memory, self.began = past.to_memory(history), t
+        memories.from_memory(history, self.memory)
+        memories.forget_after(history, step)
+        self.memory, self.began = memories.to_memory(history), t
 
     @property
     def step(self) -> int:

@@ -108,6 +108,13 @@ def test_the_gap_to_vllm_is_drawn_only_with_vllm() -> None:
     assert "is off" in off["sampling-gap"].note
 
 
+def test_a_vllm_that_sleeps_between_batches_is_not_asked_whether_it_has_the_weights() -> None:
+    assert not found(run_charts.plan(a_spec(Rollout.COLOCATE)))["sync-followed"].note
+    sleeping = HardwareSpec("p", Rollout.COLOCATE, trainer_gpus=1, colocate_sleep=True)
+    charts = found(run_charts.plan(dataclasses.replace(a_spec(), hardware=sleeping)))
+    assert "sleeps between batches" in charts["sync-followed"].note
+
+
 def test_a_servers_own_figures_are_drawn_only_where_there_is_a_server() -> None:
     of_server = found(run_charts.plan(a_spec(Rollout.SERVER)))
     assert {"vllm-requests", "vllm-cache", "vllm-prefix", "vllm-tokens"} <= of_server.keys()
@@ -130,7 +137,7 @@ def test_rewards_that_failed_share_a_chart_once_the_run_tells_of_them() -> None:
         ("rewards/format/failed", "format"),
         ("rewards/right/failed", "right"),
     ]
-    assert run_charts.unforeseen(names, plan) == []
+    assert run_charts.unplanned_charts(names, plan) == []
 
 
 def test_thirty_components_with_long_names_are_folded_away_behind_the_chart_of_all() -> None:
@@ -146,7 +153,7 @@ def test_thirty_components_with_long_names_are_folded_away_behind_the_chart_of_a
 def test_what_nobody_foresaw_has_a_chart_with_those_whose_names_begin_alike() -> None:
     planned = run_charts.plan(a_spec())
     names = ["kl", "lane/b", "lane/a", "reward", "epoch", "num_tokens", "vllm/odd", "<b>/x", "reward_std"]
-    (group,) = run_charts.unforeseen(names, planned)
+    (group,) = run_charts.unplanned_charts(names, planned)
     other = {chart.title: chart for chart in group.charts}
     assert other.keys() == {"kl", "lane", "vllm/odd", "<b>/x"}
     assert [line.label for line in other["lane"].lines] == ["a", "b"]
@@ -156,7 +163,7 @@ def test_what_nobody_foresaw_has_a_chart_with_those_whose_names_begin_alike() ->
 
 def test_metrics_have_the_words_of_the_charts() -> None:
     planned = run_charts.plan(a_spec())
-    (other,) = run_charts.unforeseen(["clip_ratio/high_max", "lane/a"], planned)
+    (other,) = run_charts.unplanned_charts(["clip_ratio/high_max", "lane/a"], planned)
     words = run_charts.labels([*planned, other])
     assert words["clip_ratio/high_mean"] == "Clipped tokens: high"
     assert words["clip_ratio/high_max"] == "Clipped tokens: high max"
@@ -166,7 +173,7 @@ def test_metrics_have_the_words_of_the_charts() -> None:
 
 def test_many_unforeseen_metrics_of_one_family_fill_several_charts() -> None:
     names = [f"depth/of/layer {i} {'x' * 150}" for i in range(20)] + ["a.b", "a,b", "a-b"]
-    (group,) = run_charts.unforeseen(names)
+    (group,) = run_charts.unplanned_charts(names)
     other = group.charts
     assert [len(chart.lines) for chart in other if chart.title.startswith("depth")] == [8, 8, 4]
     assert len({chart.id for chart in other}) == len(other) == 6
@@ -186,7 +193,7 @@ def test_a_run_that_was_moved_by_a_resume_keeps_the_charts_of_its_earlier_gpus()
 
 
 def test_raw_metrics_of_evaluations_are_folded_away_from_a_persons_own() -> None:
-    groups = run_charts.unforeseen(["eval_kl", "my_own/figure"], run_charts.plan(a_spec()))
+    groups = run_charts.unplanned_charts(["eval_kl", "my_own/figure"], run_charts.plan(a_spec()))
     assert [(group.title, group.folded, [chart.title for chart in group.charts]) for group in groups] == [
         ("Other", False, ["my_own/figure"]),
         ("Other evaluation metrics", True, ["eval_kl"]),
@@ -221,7 +228,7 @@ def test_episodes_have_charts_before_their_first_step_and_tools_after_it() -> No
     plan = found(run_charts.plan(spec, names=names))
     assert [line.label for line in plan["tool-p95"].lines] == ["search"]
     assert [line.label for line in plan["turn-rewards"].lines] == ["turn 2"]
-    assert run_charts.unforeseen(names, run_charts.plan(spec, names=names)) == []
+    assert run_charts.unplanned_charts(names, run_charts.plan(spec, names=names)) == []
 
 
 def test_the_gateway_has_charts_where_programs_drive_the_episodes() -> None:

@@ -15,7 +15,7 @@ from runs.engine.records import ChunkOutline, MetricChunk, MetricRow
 from runs.engine.scheduling import gpu_queue
 from runs.engine.states import RunStatus
 from runs.insight.metrics import folding
-from runs.insight.metrics.series import OUTLINED, Points, Series, Window, metrics, outline, thin
+from runs.insight.metrics.series import STRETCHES, Points, Series, Window, metrics, outline, thin
 from runs.insight.metrics.series import series as series_of
 from runs.intake.host_api import ingest
 from tests.controlplane.people import signed_in
@@ -246,7 +246,7 @@ def test_rows_packed_one_behind_the_other_are_the_points_one_behind_the_other() 
 def test_the_outline_of_a_chunk_has_the_extremes_of_every_stretch_and_its_ends() -> None:
     points = Points.of([(n, n, 0.0, float((n * 37) % 101)) for n in range(1, 1000)])
     drawn = outline(points)
-    assert len(drawn) <= 2 * OUTLINED + 2
+    assert len(drawn) <= 2 * STRETCHES + 2
     assert (drawn.seq[0], drawn.seq[-1]) == (1, 999)
     for start in range(0, 999, 32):
         stretch = points.value[start : start + 32]

@@ -24,7 +24,7 @@ def test_one_by_one_or_all_at_once_it_is_the_mean_of_equal_stretches(subtests: p
     for count in [0, 1, 39, 40, 41, 80, 81, 1000, 12_345]:
         with subtests.test(count=count):
             rewards = [(n * 37 % 101) / 7 for n in range(count)]
-            points, of = trend.grown([], 0, rewards)
+            points, of = trend.add_rewards([], 0, rewards)
             assert of == count
             assert len(points) <= trend.MAX_POINTS
             width = next(2**k for k in range(30) if count <= trend.MAX_POINTS * 2**k)
@@ -32,7 +32,7 @@ def test_one_by_one_or_all_at_once_it_is_the_mean_of_equal_stretches(subtests: p
 
 
 def test_the_largest_numbers_have_a_mean() -> None:
-    points, _ = trend.grown([], 0, [1.7e308] * 100)
+    points, _ = trend.add_rewards([], 0, [1.7e308] * 100)
     assert all(math.isfinite(point) for point in points)
 
 
@@ -46,7 +46,7 @@ def test_a_gain_counts_if_it_is_more_than_chance() -> None:
 
 
 def test_points_that_no_number_goes_with_are_begun_anew() -> None:
-    assert trend.grown([1.0, 2.0], 0, [3.0]) == ([3.0], 1)
+    assert trend.add_rewards([1.0, 2.0], 0, [3.0]) == ([3.0], 1)
 
 
 @pytest.mark.django_db
@@ -94,7 +94,7 @@ def test_rewards_whose_sum_no_float_holds_leave_the_pages_and_the_store_as_they_
     attempt = an_attempt(RunStatus.RUNNING)
     largest = {"reward": LARGEST, "step_time": LARGEST}
     ingest.accept(attempt, [train(seq, **largest) for seq in range(1, 101)])
-    rebuilt = trend.rebuilt(attempt.run)
+    rebuilt = trend.rebuilt_columns(attempt.run)
     assert (rebuilt["trend"], rebuilt["trend_of"], gain.gain(rebuilt["reward_ends"])) == ([LARGEST] * 25, 100, 0.0)
     told = [{"text": "x", "reward": reward} for reward in (LARGEST, LARGEST, -LARGEST)]
     uploads.samples(attempt, 1, [{"step": 1, "row": 1, "completions": told[:2]}, {"step": 1, "completions": told}])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.test import Client
@@ -179,17 +182,20 @@ def test_a_run_is_downloaded_as_it_was_frozen(client):
     assert "put its folder at ../../r1/1/checkpoints/checkpoint-2" in files["README.txt"]
 
 
-def test_only_a_few_dry_runs_are_packed_at_once(client):
+def test_only_a_few_dry_runs_take_space_until_they_have_been_downloaded(client, monkeypatch):
     answer = client.post("/runs/new/", servers())
     run = Run.objects.get(pk=answer.url.strip("/").split("/")[-1])
-    while dry_run._packing.acquire(blocking=False):
-        pass
-    try:
-        answer = viewer().get(f"/runs/{run.pk}/dry-run", follow=True)
-        assert "Other dry runs are being packed." in answer.content.decode()
-    finally:
-        dry_run._packing.release(dry_run.MAX_CONCURRENT_PACKS)
-    assert unpacked(viewer().get(f"/runs/{run.pk}/dry-run"))
+    ask = partial(viewer().get, f"/runs/{run.pk}/dry-run")
+    unread = [ask() for _ in range(dry_run.MAX_ARCHIVES)]
+    assert "dry runs are already being downloaded" in ask(follow=True).content.decode()
+    assert unpacked(unread.pop())
+    assert unpacked(ask())
+    monkeypatch.setattr(dry_run, "_pack", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    for _ in range(2):  # what failed counts no longer
+        with pytest.raises(OSError, match="No space left"):
+            ask()
+    for answer in unread:
+        unpacked(answer)
 
 
 def test_a_run_whose_dataset_file_is_gone_says_so(client):

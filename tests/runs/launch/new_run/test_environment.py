@@ -55,8 +55,8 @@ def test_without_an_environment_a_run_is_what_it_was(client):
 
 
 def test_agents_drive_a_run_through_its_endpoint(client):
-    run = launched(client, driven_by="atropos", session_s="30", max_token_len="512")
-    assert spec_of(run).episodes.gateway == GatewaySpec("atropos", session_s=30.0, max_token_len=512)
+    run = launched(client, driven_by="atropos", session_s="30", max_token_len="1024")
+    assert spec_of(run).episodes.gateway == GatewaySpec("atropos", session_s=30.0, max_token_len=1024)
 
 
 def test_an_endpoint_for_other_machines_is_an_admins(client):

@@ -32,7 +32,7 @@ def test_every_setting_of_a_run_has_a_field() -> None:
 def test_bounds_that_two_tables_have_are_the_same() -> None:
     assert {BY_FIELD["seeds"].high, BY_FIELD["at_once"].high} == {MAX_GROUP_RUNS}
     assert f"at most {MAX_GROUP_RUNS} runs" in BY_FIELD["grid"].help
-    assert {BY_FIELD["send_project"].longest, BY_FIELD["send_name"].longest} == {sinks.LONGEST_TEXT}
+    assert {BY_FIELD["send_project"].longest, BY_FIELD["send_name"].longest} == {sinks.MAX_TEXT_LENGTH}
     for name in ("loss_type", "scale_rewards"):
         assert sorted(value for value, _ in BY_FIELD[name].choices) == sorted(CHOICES[name])
 

@@ -245,7 +245,7 @@ def test_a_runs_own_share_for_vllm_travels_with_its_spec(client):
     host.inventory |= {"versions": {"torch": "2.11.0", "trl": "1.16.0", "vllm": "0.22.1"}, "cpu_slots": 8}
     host.save()
     profile = HardwareProfile.objects.get(name="Single GPU, colocated vLLM")
-    answer = client.post("/runs/new/", sent(profile=str(profile.pk), vllm_share="0.45"))
+    answer = client.post("/runs/new/", sent(profile=str(profile.pk), vllm_share="0.45", max_completion_length="256"))
     assert answer.status_code == 302, answer.context["form"].errors
     run = Run.objects.get()
     assert run.spec["hardware"]["colocate_memory_utilization"] == 0.45

@@ -139,10 +139,10 @@ def test_a_lora_goes_into_the_spec(client):
 
 
 def test_only_changed_advanced_values_are_frozen(client):
-    grpo = launched(client, weight_decay="0.1", shuffle_dataset="true", top_k="0", generation_kwargs='{"a": 1}').spec[
-        "grpo"
-    ]
-    assert (grpo["weight_decay"], grpo["generation_kwargs"]) == (0.1, {"a": 1})
+    grpo = launched(
+        client, weight_decay="0.1", shuffle_dataset="true", top_k="0", generation_kwargs='{"length_penalty": 1}'
+    ).spec["grpo"]
+    assert (grpo["weight_decay"], grpo["generation_kwargs"]) == (0.1, {"length_penalty": 1})
     assert not {"shuffle_dataset", "top_k", "optim"} & grpo.keys()
 
 

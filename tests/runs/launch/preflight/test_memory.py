@@ -10,7 +10,7 @@ import pytest
 from controlplane.catalogue.hardware.shipped import SHIPPED
 from runs.launch import preflight
 from runs.launch.preflight.draft import DataFacts, Draft, GpuFacts, OtherProfile
-from runs.launch.preflight.estimating import best
+from runs.launch.preflight.estimating import best_estimate
 from runs.launch.preflight.finding import Finding, Fix, Grade
 from tests.gpu.models import SHAPES
 from tests.runs.launch.preflight.test_gpu import BIG_BOX
@@ -110,7 +110,7 @@ def test_where_no_single_change_is_enough_the_first_together_are_offered() -> No
     draft = drafted("7b", ONE, 16.5, grpo={"per_device_train_batch_size": 16, "max_completion_length": 2048})
     [finding] = [one for one in about_memory(draft) if one.grade == Grade.STOP]
     assert any(", train a LoRA" in fix.label or fix.label.startswith("Batch of") for fix in finding.fixes)
-    assert all(best(after(draft, fix)).fits for fix in finding.fixes)  # type: ignore[union-attr]
+    assert all(best_estimate(after(draft, fix)).fits for fix in finding.fixes)  # type: ignore[union-attr]
 
 
 def test_another_profile_is_offered_that_fits() -> None:
@@ -126,7 +126,7 @@ def test_no_fix_is_offered_where_nothing_helps() -> None:
 
 
 def test_a_gpu_that_will_be_nearly_full_is_a_warning() -> None:
-    whole = best(drafted("1.5b", ONE, 80))
+    whole = best_estimate(drafted("1.5b", ONE, 80))
     assert whole is not None
     total = whole.estimate.gpus[0].total
     [finding] = about_memory(drafted("1.5b", ONE, total * 1.01))
@@ -175,7 +175,7 @@ def test_what_can_run_is_not_refused(subtests: pytest.Subtests) -> None:
 
 
 def test_the_bar_shows_the_parts_of_each_gpu() -> None:
-    answer = best(drafted("1.5b", replace(SERVER, trainer_gpus=2, processes=2, strategy=Strategy.DDP), 80))
+    answer = best_estimate(drafted("1.5b", replace(SERVER, trainer_gpus=2, processes=2, strategy=Strategy.DDP), 80))
     assert answer is not None
     assert [gpu.role for gpu in answer.estimate.gpus] == ["trainer", "trainer", "server"]
     assert answer.estimate.gpus[0].parts[Part.OPTIMIZER] == pytest.approx(11.5, rel=0.01)
@@ -183,7 +183,7 @@ def test_the_bar_shows_the_parts_of_each_gpu() -> None:
 
 def test_a_model_without_sizes_is_reckoned_by_its_parameters() -> None:
     draft = replace(drafted("7b", ONE, 80), inspection={"ok": True, "parameters": 7_615_616_512})
-    unknown, known = best(draft), best(drafted("7b", ONE, 80))
+    unknown, known = best_estimate(draft), best_estimate(drafted("7b", ONE, 80))
     assert unknown is not None
     assert known is not None
     assert unknown.estimate.gpus[0].total == pytest.approx(known.estimate.gpus[0].total, rel=0.1)
@@ -194,5 +194,5 @@ def test_a_model_without_sizes_is_reckoned_by_its_parameters() -> None:
 )
 def test_without_facts_nothing_is_said(inspection: dict[str, Any] | None) -> None:
     draft = replace(drafted("7b", ONE), inspection=inspection)
-    assert best(draft) is None
+    assert best_estimate(draft) is None
     assert about_memory(draft) == []

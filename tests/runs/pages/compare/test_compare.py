@@ -12,11 +12,11 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import Role
-from controlplane.platform.http.keyset import listed
+from controlplane.platform.http.keyset import split_list
 from runs.engine.models import Attempt, Run
 from runs.engine.records import SampleRow
 from runs.insight.comparing import comparison
-from runs.insight.comparing.curves import better, curves, finals
+from runs.insight.comparing.curves import better_direction, curves, final_values
 from runs.insight.metrics import folding
 from runs.intake.host_api import ingest
 from tests.controlplane.people import signed_in
@@ -214,14 +214,14 @@ def test_best_is_highest_of_a_reward_lowest_of_a_time_and_none_of_a_loss() -> No
         [train(n, reward=float(r), step_time=float(r), loss=float(r)) for n, r in ((1, 3), (2, 9), (3, 1))],
     )
     run = Run.objects.get()
-    assert [finals([run], name)[run.pk]["best"] for name in ("reward", "step_time", "loss")] == [9.0, 1.0, None]
-    assert [better(name) for name in ("reward", "rewards/tags/mean", "step_time", "eval_loss")] == [
+    assert [final_values([run], name)[run.pk]["best"] for name in ("reward", "step_time", "loss")] == [9.0, 1.0, None]
+    assert [better_direction(name) for name in ("reward", "rewards/tags/mean", "step_time", "eval_loss")] == [
         "high",
         "high",
         "low",
         "",
     ]
-    assert finals([run], "nothing") == {}
+    assert final_values([run], "nothing") == {}
 
 
 def test_by_tokens_each_point_is_at_the_tokens_it_had_cost(client: Client) -> None:
@@ -305,7 +305,7 @@ def test_chosen_metrics_come_from_the_address(client: Client) -> None:
     shown = client.get("/runs/compare/", {"runs": run.pk, "m": "num_tokens,nothing"}).context["shown"]
     assert shown == ["num_tokens"]
     assert client.get("/runs/compare/", {"runs": run.pk}).context["shown"] == ["reward", "kl"]
-    assert listed("a%2Cb,50%25,a%2Cb") == ["a,b", "50%"]
+    assert split_list("a%2Cb,50%25,a%2Cb") == ["a,b", "50%"]
 
 
 def test_a_prompt_that_all_visited_is_shown_at_each_ones_last_visit(client: Client) -> None:

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -14,11 +16,12 @@ from controlplane.catalogue.hardware.models import Host
 from controlplane.catalogue.joining import codes, credentials
 from controlplane.catalogue.joining.credentials import HostNameTaken
 from controlplane.catalogue.joining.models import HostCredential, JoinCode
+from controlplane.platform.http.tokens import attempt_token
 from runs.engine.models import Attempt
 from runs.engine.records import RunEvent
 from runs.engine.scheduling.leasing import host_problem
 from runs.engine.states import RunStatus
-from runs.intake.host_api import ended_tokens
+from runs.urls import urlpatterns
 from tests.controlplane.people import operator
 from tests.host_tokens import host_token
 from tests.runs.builders import a_host, an_attempt
@@ -85,7 +88,6 @@ def test_revoking_ends_what_runs_there_and_its_tokens() -> None:
     assert (attempt.status, attempt.reason) == (RunStatus.FAILED, "host_lost")
     refused = to_attempt(attempt, "sync", {"lines": []})
     assert (refused.status_code, refused.json()["error"]["where"]) == (403, "revoked credentials")
-    assert ended_tokens.with_invalid_tokens([attempt.pk, "gone-1"]) == {attempt.pk}
 
 
 def test_a_host_that_joins_again_gets_new_tokens_and_the_old_ones_stay_ended() -> None:
@@ -106,11 +108,37 @@ def test_the_token_of_an_attempt_ends_after_all_was_handed_over() -> None:
     assert to_attempt(attempt, "sync", {"lines": []}).status_code == 200  # its last line is still missing
     RunEvent.objects.create(run=attempt.run, attempt=attempt, at=long_ago, kind="ended")
     assert what(to_attempt(attempt, "sync", {"lines": []})).startswith("The attempt's token has expired")
-    assert ended_tokens.with_invalid_tokens([attempt.pk]) == {attempt.pk}
     assert to_attempt(attempt, "deleted", {"path": "checkpoints/checkpoint-1"}).status_code == 409  # nobody asked
     Attempt.objects.filter(pk=attempt.pk).update(ended_at=timezone.now())
-    assert ended_tokens.with_invalid_tokens([attempt.pk]) == set()
     assert to_attempt(attempt, "sync", {"lines": []}).status_code == 200
+
+
+BODIES = {
+    "api_deleted": {"path": "checkpoints/checkpoint-1"},
+    "api_stored": {"path": "checkpoints/checkpoint-1", "state": "stored"},
+    "api_store_signature": {"method": "GET", "path": "/bucket/key"},
+}
+"""What passes as a body, of routes that look at it before the token's age."""
+
+
+def test_no_route_of_a_host_takes_the_token_of_an_attempt_that_ended_long_ago(subtests: pytest.Subtests) -> None:
+    attempt, long_ago = an_attempt(RunStatus.SUCCEEDED), timezone.now() - timedelta(days=3)
+    RunEvent.objects.create(run=attempt.run, attempt=attempt, at=long_ago, kind="ended")
+    Attempt.objects.update(ended_at=long_ago, claimed_at=long_ago)
+    headers = {"Authorization": f"Bearer {attempt_token(attempt.pk)}"}
+    routes = [entry for entry in urlpatterns if "<slug:attempt_id>" in str(entry.pattern)]
+    assert len(routes) > 10
+    for route in routes:
+        with subtests.test(route=route.name):
+            more = {name: "trainer" for name in route.pattern.converters if name != "attempt_id"}
+            url = reverse(route.name, kwargs={"attempt_id": attempt.pk, **more})
+            body = BODIES.get(route.name, {})
+            answers = [
+                Client().get(url, headers=headers),
+                Client().post(url, body, "application/json", headers=headers),
+            ]
+            expected = 409 if route.name == "api_deleted" else 403  # nobody asked for a deletion
+            assert {answer.status_code for answer in answers} == {405, expected}
 
 
 def test_the_command_is_shown_once_and_its_code_is_good(valkey: str, settings: Settings) -> None:

@@ -10,8 +10,8 @@ import pytest
 from controlplane.catalogue.rewards import turns
 from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.insight.scoring import evaluating, scoring
-from runs.insight.scoring.evaluating import How
-from runs.pages.playground.completions_source import suggested
+from runs.insight.scoring.evaluating import ScoreSource
+from runs.pages.playground.completions_source import suggest_completions
 from workers.contract.run.spec import RewardSpec
 from workers.rewards.entries.custom import PythonParams
 from workers.rewards.library import LIBRARY
@@ -39,7 +39,7 @@ def never(*_: Any) -> Scores:
 
 
 def test_the_suggested_completions_are_told_apart():
-    trial = scoring.try_on([THINKS, RIGHT], ROW, suggested(ROW))
+    trial = scoring.try_on([THINKS, RIGHT], ROW, suggest_completions(ROW))
     assert [one.total for one in trial.group] == [3.0, 2.0, 1.0, 0.0]
     assert trial.columns[1].column.values == [1.0, 1.0, 0.0, 0.0]
 
@@ -55,7 +55,7 @@ def test_advantages_are_distances_from_the_mean_in_deviations():
 
 @pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])
 def test_shares_of_the_variance_add_up(aggregation: str):
-    trial = scoring.try_on([THINKS, RIGHT], ROW, suggested(ROW), aggregation=aggregation)
+    trial = scoring.try_on([THINKS, RIGHT], ROW, suggest_completions(ROW), aggregation=aggregation)
     shares = [one.share or 0.0 for one in trial.columns]
     assert math.isclose(sum(shares), 1.0)
     assert shares[1] > shares[0] > 0
@@ -100,7 +100,7 @@ def test_a_failure_is_told_with_its_traceback_and_counts_as_not_applicable(monke
 def test_what_only_the_trainer_scores_is_left_out_of_the_totals(monkeypatch: pytest.MonkeyPatch):
     trial = scoring.try_on([lent(monkeypatch, batch=never, cost=Cost.TRAINER), RIGHT], ROW, ["4", "5"])
     assert [one.total for one in trial.group] == [2.0, 0.0]
-    assert [(one.spec.name, one.how) for one in trial.missing] == [("lent", How.TRAINER)]
+    assert [(one.spec.name, one.how) for one in trial.missing] == [("lent", ScoreSource.TRAINER)]
     alone = scoring.try_on([RewardSpec(name="lent", function="lent")], ROW, ["4"])
     assert (alone.counted, alone.group[0].total) == ([], None)
 
@@ -113,7 +113,7 @@ def test_another_server_is_asked_only_when_somebody_says_so(monkeypatch: pytest.
         return Scores([0.5] * len(completions))
 
     spec = lent(monkeypatch, batch=judge, cost=Cost.HTTP)
-    assert scoring.try_on([spec], ROW, ["a"]).missing[0].how is How.ASKS
+    assert scoring.try_on([spec], ROW, ["a"]).missing[0].how is ScoreSource.ASKS
     assert asked == []
     assert scoring.try_on([spec], ROW, ["a"], ask=True).group[0].total == 0.5
     assert asked == [1]
@@ -128,7 +128,7 @@ def test_another_server_is_waited_for_no_longer_than_a_page_may_take(monkeypatch
 
     monkeypatch.setitem(LIBRARY, "judge", dataclasses.replace(LIBRARY["judge"], batch=judge))
     spec = RewardSpec(name="judged", function="judge", params={"timeout_s": 2.0, "batch_s": 300.0})
-    scoring.try_on([spec], ROW, ["a"], own=turns.turn(20), ask=True)
+    scoring.try_on([spec], ROW, ["a"], trial_turn=turns.turn(20), ask=True)
     assert waits[0] == 2.0
     assert 10 < waits[1] <= 20
 
@@ -141,10 +141,10 @@ def test_without_a_sandbox_nothing_runs_and_the_reason_is_told(monkeypatch: pyte
         tools.sandbox().run([])
         raise AssertionError("there is no sandbox")
 
-    monkeypatch.setattr("controlplane.catalogue.rewards.turns.shared", refused)
+    monkeypatch.setattr("controlplane.catalogue.rewards.turns.shared_sandbox", refused)
     trial = scoring.try_on([lent(monkeypatch, batch=runs_code, cost=Cost.SANDBOX), RIGHT], ROW, ["4", "5"])
     [column] = trial.missing
-    assert (column.how, column.why) == (How.UNAVAILABLE, "bubblewrap: user namespaces are refused.")
+    assert (column.how, column.why) == (ScoreSource.UNAVAILABLE, "bubblewrap: user namespaces are refused.")
     assert [one.total for one in trial.group] == [2.0, 0.0]
 
 
@@ -152,7 +152,7 @@ def test_a_length_in_tokens_waits_for_completions_whose_tokens_were_counted():
     long = RewardSpec("long", "overlong", params={"maximum": 4, "buffer": 0})
     trial = scoring.try_on([long, RIGHT], ROW, ["4", "5"])
     assert [(one.spec.name, one.how, "aren't counted" in one.why) for one in trial.missing] == [
-        ("long", How.UNAVAILABLE, True)
+        ("long", ScoreSource.UNAVAILABLE, True)
     ]
     assert [one.scores[0].failed for one in trial.group] == ["", ""]
     counted = scoring.try_on([long], ROW, [Completion("4", tokens=5), Completion("5", tokens=1)])
@@ -189,15 +189,15 @@ def test_what_the_time_was_too_short_for_has_no_score(monkeypatch: pytest.Monkey
         raise AssertionError("its time was up")
 
     monkeypatch.setattr(
-        "controlplane.catalogue.rewards.turns.shared", lambda preload: type("Held", (), {"backend": None})
+        "controlplane.catalogue.rewards.turns.shared_sandbox", lambda preload: type("Held", (), {"backend": None})
     )
     spec = lent(monkeypatch, batch=runs_code, cost=Cost.SANDBOX)
     column = evaluating.column(spec, [evaluating.Completion("a")], [ROW], TrialTurn(until=0.0))
-    assert (column.how, column.values) == (How.LATE, [None])
+    assert (column.how, column.values) == (ScoreSource.LATE, [None])
 
 
-@pytest.mark.parametrize(("left", "how"), [(20.0, How.SCORED), (0.0, How.LATE)])
-def test_code_runs_no_longer_than_the_page_has_time(monkeypatch: pytest.MonkeyPatch, left: float, how: How):
+@pytest.mark.parametrize(("left", "how"), [(20.0, ScoreSource.SCORED), (0.0, ScoreSource.LATE)])
+def test_code_runs_no_longer_than_the_page_has_time(monkeypatch: pytest.MonkeyPatch, left: float, how: ScoreSource):
     """What fails on a page's own limit is said to be late, never wrong."""
     given = []
 
@@ -209,7 +209,7 @@ def test_code_runs_no_longer_than_the_page_has_time(monkeypatch: pytest.MonkeyPa
     spec = RewardSpec(spec.name, spec.function, params={"seconds": 600.0})
     column = evaluating.column(spec, [evaluating.Completion("a")], [ROW], TrialTurn(until=time.monotonic() + left))
     assert 0 < given[0] <= max(1.0, left)
-    assert (column.how, bool(column.failures)) == (how, how is How.SCORED)
+    assert (column.how, bool(column.failures)) == (how, how is ScoreSource.SCORED)
 
 
 def test_the_next_turn_of_a_page_ends_the_one_before_and_no_other_pages():

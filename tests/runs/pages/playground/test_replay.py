@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.catalogue.rewards.turns import TrialTurn
 from runs.insight.completions.groups import StoredCompletion
-from runs.insight.scoring.evaluating import How
+from runs.insight.scoring.evaluating import ScoreSource
 from runs.insight.scoring.ordering import PairCounts, pairs, ranks
 from runs.pages.playground.replay import RewardReplay, StoredGroup, compare, recorded_as, score
 from workers.contract.run.spec import RewardSpec
@@ -162,11 +162,11 @@ def test_the_runs_own_scores_stand_for_what_only_the_trainer_scores(monkeypatch:
     of_run = {"rewards": [{"name": "right", "function": "lent", "params": {}}]}
     group = stored("4", "5", before=[0.25, 0.75])
     turn = TrialTurn(until=time.monotonic() + 60)
-    [scored] = score([group], [spec], turn, of_run=of_run)
-    assert (scored.columns[0].how, scored.columns[0].values) == (How.RECORDED, [0.25, 0.75])
+    [scored] = score([group], [spec], turn, run_spec=of_run)
+    assert (scored.columns[0].how, scored.columns[0].values) == (ScoreSource.RECORDED, [0.25, 0.75])
     assert compare([scored], [spec], aggregation="sum_then_normalize").reordered == 0
     [without] = score([group], [spec], turn)
-    assert without.columns[0].how is How.TRAINER
+    assert without.columns[0].how is ScoreSource.TRAINER
     assert compare([without], [spec], aggregation="sum_then_normalize").groups == []
 
 

@@ -132,13 +132,13 @@ def test_nonsense_in_its_fields_is_taken_for_not_said():
 def test_when_others_replay_the_page_says_so(monkeypatch: pytest.MonkeyPatch):
     attempt = a_stored_run(a_better_one(1))
     monkeypatch.setattr(rescoring, "WAIT_S", 0.01)
-    for _ in range(rescoring.AT_ONCE):
-        rescoring._room.acquire()
+    for _ in range(rescoring.MAX_CONCURRENT):
+        rescoring._slots.acquire()
     try:
         assert "Other replays are running" in replayed(attempt.run_id)
     finally:
-        for _ in range(rescoring.AT_ONCE):
-            rescoring._room.release()
+        for _ in range(rescoring.MAX_CONCURRENT):
+            rescoring._slots.release()
     assert "The order changes" in replayed(attempt.run_id)
 
 

@@ -44,11 +44,11 @@ def test_they_are_offered_as_what_they_are(kind, mode, words):
 @pytest.mark.parametrize(("kind", "mode", "words"), KINDS)
 def test_they_are_replayed_with_another_config(kind, mode, words):
     run = a_sampling_run(kind, mode)
-    assert replay_source.replayable(run).groups == 3
+    assert replay_source.replayable_groups(run).groups == 3
     assert "The order changes in 3 of 3 groups." in replayed(run.pk)
 
 
 def test_a_trainings_own_evaluations_are_not_replayed_with_its_groups():
     attempt = a_stored_run(a_better_one(1), a_better_one(1) | {"mode": "eval"})
     assert 'class="tag"' not in operator().get("/rewards/runs/").content.decode()
-    assert replay_source.replayable(attempt.run).groups == 1
+    assert replay_source.replayable_groups(attempt.run).groups == 1

@@ -226,8 +226,8 @@ def test_tags_are_added_and_taken_away_and_the_timeline_has_who() -> None:
 
 def test_a_run_takes_so_many_tags_and_no_more() -> None:
     full = [f"t{n:02}" for n in range(run_tags.MAX_TAGS)]
-    assert run_tags.tagged(full, ["new"]) == full
-    assert run_tags.tagged(full, ["new"], remove=["t00"]) == ["new", *full[1:]]
+    assert run_tags.changed_tags(full, ["new"]) == full
+    assert run_tags.changed_tags(full, ["new"], remove=["t00"]) == ["new", *full[1:]]
 
 
 def test_a_tag_that_is_too_long_is_named_and_not_cut() -> None:

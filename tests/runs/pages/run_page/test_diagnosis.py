@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import HardwareProfile, ModelInspection
 from controlplane.platform.accounts.models import Role
+from runs.api import shapes
 from runs.engine.models import Run
 from runs.engine.scheduling import recovery
 from runs.engine.states import RunStatus, sentence
@@ -103,6 +104,27 @@ def test_an_unknown_failure_shows_the_first_errors(client: Client) -> None:
     assert "Nothing more is known about this failure" in page
     assert "Clone and try again" in page
     assert "ZorgError: &lt;b&gt;7&lt;/b&gt;" in page
+
+
+def test_the_first_errors_are_shown_beside_the_causes(client: Client) -> None:
+    a_ready_host()
+    errors = [["trainer.log", 7, "ZorgError: 7"], *BACKWARD["lines"]]
+    page = page_of(client, failed(POSSIBLE, BACKWARD, errors=errors))
+    assert "The first error of each process:" in page
+    assert "ZorgError: 7" in page
+    assert page.count("trainer.log:812") == 1, "it is evidence already"
+    assert "Nothing more is known" not in page
+
+
+def test_the_api_gives_the_causes_and_the_first_errors(client: Client) -> None:
+    a_ready_host()
+    run = failed(BACKWARD, errors=[["trainer.log", 7, "ZorgError: 7"]])
+    told = shapes.receipt(run.latest())["diagnosis"]
+    assert told["first_errors"] == [{"file": "trainer.log", "number": 7, "text": "ZorgError: 7"}]
+    (cause,) = told["causes"]
+    assert (cause["id"], cause["confidence"], cause["lines"][0]["number"]) == ("gpu_memory_backward", "certain", 812)
+    assert cause["title"] == "The GPU ran out of memory in the backward pass"
+    assert shapes.receipt(an_attempt(RunStatus.RUNNING))["diagnosis"] is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from django.utils import timezone
 from controlplane.catalogue.hardware.models import ModelInspection
 from runs.engine.models import Run
 from runs.engine.records import MetricRow
-from runs.pages.run_page.memory import compared
+from runs.pages.run_page.memory import compare_memory
 from tests.controlplane.people import operator
 from tests.runs.builders import a_host, a_run, an_attempt
 from tests.runs.launch.new_run.test_launch_profile import QWEN_3B
@@ -41,7 +41,7 @@ def test_each_gpu_has_its_estimate_beside_its_peak() -> None:
     for seq, used in ((1, 30_000), (2, 56_000), (3, 41_000)):
         measured(run, seq, "train", memory__rank0__reserved_mib=used - 1_000)
         measured(run, 10 + seq, "system", gpu__0__memory_mib=used)
-    trainer, server = compared(run)
+    trainer, server = compare_memory(run)
     assert (trainer.index, server.index) == (0, 1)
     assert trainer.measured_gib == pytest.approx(56_000 / 1024)
     assert trainer.difference_percent == pytest.approx(100 * (trainer.estimated_gib / trainer.measured_gib - 1))
@@ -53,10 +53,10 @@ def test_each_gpu_has_its_estimate_beside_its_peak() -> None:
 
 def test_a_model_that_nobody_has_read_has_no_estimate() -> None:
     run = a_run_on_two_gpus(inspected=False)
-    assert compared(run) == []
+    assert compare_memory(run) == []
     assert "estimate and measured peak" not in operator().get(f"/runs/{run.pk}/spec/").content.decode()
 
 
 def test_a_run_on_the_cpu_has_none() -> None:
     a_host("box")
-    assert compared(an_attempt().run) == []
+    assert compare_memory(an_attempt().run) == []

@@ -11,7 +11,7 @@ from runs.engine import queries
 from runs.engine.models import Attempt
 from runs.engine.states import RunStatus
 from runs.pages.run_page.checkpoint_views import CheckpointRow
-from runs.pages.run_page.head_facts import makings, status_facts
+from runs.pages.run_page.head_facts import setup_facts, status_facts
 from runs.pages.run_page.receipt import receipt_of
 from tests.runs.builders import FREE, an_attempt
 
@@ -49,7 +49,7 @@ def test_a_receipt_is_good_only_if_all_is_released() -> None:
 def test_the_makings_name_the_model_by_the_last_part_of_its_folder() -> None:
     run = an_attempt().run
     run.spec = {**run.spec, "model": {"path": "/srv/models/qwen"}}
-    label, _, text, title = next(iter(makings(run)))
+    label, _, text, title = next(iter(setup_facts(run)))
     assert (label, text, title) == ("Model", "qwen", "/srv/models/qwen")
 
 

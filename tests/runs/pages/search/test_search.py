@@ -11,7 +11,7 @@ from controlplane.catalogue.datasets.models import Corpus, Dataset
 from controlplane.platform.accounts.models import ApiScope, Role
 from runs.intake.host_api import ingest
 from runs.pages.search import finding
-from runs.pages.search.entries import ACTS, PAGES
+from runs.pages.search.entries import ACTIONS, PAGES
 from tests.controlplane.people import make_user, signed_in
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, a_run, an_attempt, event
@@ -109,7 +109,7 @@ def test_places_lead_to_pages_that_are_open_to_whom_they_are_offered() -> None:
     for role in Role:
         user = make_user(role)
         client = signed_in(user=user)
-        offered = [entry for entry in (*PAGES, *ACTS) if entry.route and entry.open_to(user)]
+        offered = [entry for entry in (*PAGES, *ACTIONS) if entry.route and entry.open_to(user)]
         assert {
             entry.title for entry in offered if client.get(reverse(entry.route), follow=True).status_code != 200
         } == set()

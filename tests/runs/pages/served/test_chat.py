@@ -20,7 +20,7 @@ from runs.intake.host_api.ingest import accept
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import FREE, a_run
 from tests.runs.pages.served.builders import a_checkpoint, piece
-from workers.contract.reports.chat import LONGEST_CHAT
+from workers.contract.reports.chat import MAX_CHAT_LENGTH
 from workers.contract.run.jobs import SERVE
 from workers.contract.run.spec import servers_of
 from workers.contract.stack import commands
@@ -140,10 +140,10 @@ def test_a_message_is_answered_anew_with_the_next_seed_and_a_new_chat_forgets(ad
 
 
 def test_a_chat_that_is_too_long_is_refused_before_it_is_stored(address: str) -> None:
-    answer = asked(operator(), address, "x" * (LONGEST_CHAT + 1))
+    answer = asked(operator(), address, "x" * (MAX_CHAT_LENGTH + 1))
     assert answer.status_code == 422
     assert "100,001 characters" in answer.content.decode()
-    half = "x" * (LONGEST_CHAT - 10)
+    half = "x" * (MAX_CHAT_LENGTH - 10)
     assert "the limit is 100,000" in asked(operator(), address, half, system="y" * 11).content.decode()
     assert not Turn.objects.exists()
     assert asked(operator(), address, half).status_code == 200
@@ -190,7 +190,7 @@ def test_the_history_outlives_the_model_which_a_message_starts_again(address: st
     assert "every 250ms" not in page
     assert asked(operator(), address, "And now?").status_code == 200
     assert starting.of_checkpoint(checkpoint).count() == 2
-    again = starting.live(checkpoint)
+    again = starting.live_run(checkpoint)
     assert again is not None
     assert again.pk != attempt.run_id
     [turn] = told(again.latest()).turns

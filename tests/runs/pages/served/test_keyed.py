@@ -74,7 +74,7 @@ def test_a_chat_stays_with_the_model_that_runs_when_another_is_served_with_a_key
     move(chat.latest(), RunStatus.STARTING, reason="test", actor="test")
     move(chat.latest(), RunStatus.RUNNING, reason="test", actor="test")
     served(address)
-    assert starting.live(checkpoint) == chat
+    assert starting.live_run(checkpoint) == chat
 
 
 def test_the_page_says_how_to_call_it(address: str) -> None:

@@ -50,14 +50,15 @@ def speeds() -> tuple[Speed, ...]:
 
 
 def speed_of(cards: Iterable[str], parameters: int, rank: int, requests: int) -> Speed | None:
-    """Find the nearest measurement with this rank on one of the GPU models; None if no similar model was measured."""
-    measured = [speed for speed in speeds() if speed.card in set(cards) and speed.rank == rank]
-    similar = [speed for speed in measured if abs(log2(speed.parameters / max(parameters, 1))) <= MAX_DISTANCE]
+    """Find a similar model's speed with this rank on one of the `cards`, at the nearest `requests`."""
+    measurements = [speed for speed in speeds() if speed.card in set(cards) and speed.rank == rank]
+    similar = [speed for speed in measurements if abs(log2(speed.parameters / max(parameters, 1))) <= MAX_DISTANCE]
     return min(similar, key=lambda speed: abs(log2(speed.requests / max(requests, 1))), default=None)
 
 
 def kernels(card: str, vllm: str) -> Path | None:
-    """Find the folder for VLLM_TUNED_CONFIG_FOLDER; None if this vLLM's kernels weren't tuned on this GPU model."""
+    """Find the folder for VLLM_TUNED_CONFIG_FOLDER; return None if this vLLM's kernels weren't tuned on this GPU
+    model."""
     folder = KERNELS / vllm.partition("+")[0]
     return folder if vllm and (folder / f"{file_name(card)}_SHRINK.json").is_file() else None
 

@@ -26,24 +26,24 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     source = folder / files.SOURCE
     mapping = ColumnMapping.from_dict(arguments["mapping"]) if arguments.get("mapping") else None
-    result, near = first_pass.FirstPassResult(), 0
+    result, near_count = first_pass.FirstPassResult(), 0
     report: dict[str, Any] = {"format": None, "file_error": None, "bytes": source.stat().st_size, "passes": []}
     with (
         Collector(folder / files.PROBLEMS) as collector,
-        row_function.opened(mapping, arguments.get("backend")) as rewrite,
+        row_function.open_function(mapping, arguments.get("backend")) as rewrite,
     ):
         try:
-            detected = formats.detect(source)
-            report["format"] = {"kind": detected.kind, "gzip": detected.gzip, "note": detected.note}
-            if detected.bom:
-                collector.add(DataProblem(1, "byte_order_mark", detected.note, byte=0))
-            near = _run_passes(RowSource(source, detected, rewrite), mapping, collector, result, report)
+            file_format = formats.detect(source)
+            report["format"] = {"kind": file_format.kind, "gzip": file_format.gzip, "note": file_format.note}
+            if file_format.bom:
+                collector.add(DataProblem(1, "byte_order_mark", file_format.note, byte=0))
+            near_count = _run_passes(RowSource(source, file_format, rewrite), mapping, collector, result, report)
         except FileProblem as problem:
             report["file_error"] = problem.as_dict()
         except MemoryError:
-            limit = FileProblem("limits", "Checking this file takes more memory than is allowed.")
-            report["file_error"] = limit.as_dict()
-    return files.write_result(folder, files.REPORT, report | _results(mapping, collector, result, near))
+            memory_problem = FileProblem("limits", "Checking this file takes more memory than is allowed.")
+            report["file_error"] = memory_problem.as_dict()
+    return files.write_result(folder, files.REPORT, report | _results(mapping, collector, result, near_count))
 
 
 def _run_passes(
@@ -53,37 +53,38 @@ def _run_passes(
     result: first_pass.FirstPassResult,
     report: dict[str, Any],
 ) -> int:
-    folder, size, near = rows.path.parent, report["bytes"], 0
-    started = time.monotonic()
+    folder, size, near_count = rows.path.parent, report["bytes"], 0
+    started_at = time.monotonic()
     first_pass.run(rows, mapping, collector, ProgressFile(folder, FIRST_PASS, size), result)
-    report["passes"].append(_timed(FIRST_PASS, started, size, result.rows))
-    if result.mapping.prompt and not collector.gave_up:
-        started = time.monotonic()
-        near = second_pass.run(rows, result.mapping, collector, ProgressFile(folder, SECOND_PASS, size))
-        report["passes"].append(_timed(SECOND_PASS, started, size, result.rows))
-    return near
+    report["passes"].append(_pass_timing(FIRST_PASS, started_at, size, result.rows))
+    if result.mapping.has_prompt and not collector.gave_up:
+        started_at = time.monotonic()
+        near_count = second_pass.run(rows, result.mapping, collector, ProgressFile(folder, SECOND_PASS, size))
+        report["passes"].append(_pass_timing(SECOND_PASS, started_at, size, result.rows))
+    return near_count
 
 
 def _results(
-    mapping: ColumnMapping | None, collector: Collector, result: first_pass.FirstPassResult, near: int
+    mapping: ColumnMapping | None, collector: Collector, result: first_pass.FirstPassResult, near_count: int
 ) -> dict[str, Any]:
-    checked = mapping or (result.recognised.mapping if result.recognised else None)
+    used_mapping = mapping or (result.recognised.mapping if result.recognised else None)
     return {
-        "checked": checked_part(checked).as_dict() if checked else None,
+        "checked": checked_part(used_mapping).as_dict() if used_mapping else None,
         "lines": result.lines,
         "rows": result.rows,
         "records": result.records,
         "blank": result.blank,
         **collector.as_dict(),
         "columns": schema.as_columns(result.columns),
+        "paths": result.paths,
         "preview": [excerpts.short(row) for row in result.sample[:PREVIEW_ROWS]],
         "recognised": result.recognised.as_dict() if result.recognised else None,
-        "duplicates": {"exact": result.duplicates, "near": near},
+        "duplicates": {"exact": result.duplicates, "near": near_count},
     }
 
 
-def _timed(name: str, started: float, size: int, rows: int) -> dict[str, Any]:
-    seconds = max(time.monotonic() - started, 1e-6)
+def _pass_timing(name: str, started_at: float, size: int, rows: int) -> dict[str, Any]:
+    seconds = max(time.monotonic() - started_at, 1e-6)
     return {
         "name": name,
         "seconds": round(seconds, 3),

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from controlplane.catalogue.datasets.reader.columns import fields
+from controlplane.catalogue.datasets.reader.columns import choices, fields, templating
 from controlplane.catalogue.datasets.reader.columns.conversations import messages
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
-from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, tests
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, check_images, tests
+from controlplane.catalogue.datasets.reader.columns.paths import value_of
 from controlplane.catalogue.datasets.reader.columns.transforms import TRANSFORMS
 from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT, visible
 from controlplane.catalogue.datasets.reader.problems import DataProblem
@@ -19,18 +20,20 @@ Row = Mapping[str, Any]
 
 
 class Checker:
-    """Checker of rows under a resolved mapping; without a prompt column, rows need nothing."""
+    """Checker of rows under a resolved mapping; without a prompt column, every row passes."""
 
     def __init__(self, mapping: ColumnMapping) -> None:
         self._mapping = mapping
-        self.has_prompt = bool(mapping.prompt)
+        self.has_prompt = mapping.has_prompt
         self._transform = TRANSFORMS[mapping.transform]
         self._checks: list[Callable[[Row], Any]] = []
-        if not mapping.prompt:
+        if not self.has_prompt:
             return
-        self._checks = [self._check_prompt, self._check_answer, partial(tests, mapping=mapping)]
-        if mapping.input:
-            self._checks.insert(1, partial(fields.optional_text, name=mapping.input))
+        self._checks = [check_images, self._check_prompt, self._check_answer, partial(tests, mapping=mapping)]
+        optional = (name for name in (mapping.input, mapping.system) if name)
+        self._checks += [partial(fields.optional_text, name=name) for name in optional]
+        if mapping.choices:
+            self._checks.append(partial(choices.choices_of, name=mapping.choices))
         if mapping.difficulty:
             self._checks.append(partial(fields.difficulty, name=mapping.difficulty))
         if mapping.tags:
@@ -58,25 +61,37 @@ class Checker:
             conversation = messages(row, mapping.prompt)
             prompt_turns = conversation[:-1] if conversation[-1]["role"] == "assistant" else conversation
             return tuple((turn["role"], turn["content"]) for turn in prompt_turns)
-        prompt: str = row[mapping.prompt]
-        if not mapping.input and not mapping.follow_up:
+        if not mapping.prompt:
+            return templating.fill(mapping.template, "", row)
+        prompt: str = value_of(row, mapping.prompt)
+        if not (mapping.input or mapping.follow_up or mapping.choices):
             return prompt
-        turns = (row.get(name) for name in (mapping.input, mapping.follow_up))
-        return (prompt, *(turn or None for turn in turns))
+        turns = (value_of(row, name) for name in (mapping.input, mapping.follow_up, mapping.choices))
+        return (prompt, *(str(turn) if turn else None for turn in turns))
+
+    def answer_key(self, row: Row) -> Hashable:
+        """Return a key that is equal for rows with the same answer. The row must have no problems."""
+        mapping = self._mapping
+        if mapping.answer:
+            value = value_of(row, mapping.answer)
+            return value if isinstance(value, str) else str(value)
+        return messages(row, mapping.prompt)[-1]["content"] if mapping.messages else ""
 
     def _check_prompt(self, row: Row) -> None:
         if self._mapping.messages:
             turns = messages(row, self._mapping.prompt)
             if turns[-1]["role"] == "assistant" and not self._mapping.answer:
                 self._check_extracted(turns[-1]["content"], self._mapping.prompt)
-        else:
+        elif self._mapping.prompt:
             fields.text(row, self._mapping.prompt, "a prompt")
 
     def _check_answer(self, row: Row) -> None:
         name = self._mapping.answer
         if self._transform.makes_rows and row.get(name) is None:
             return
-        if name and not (self._mapping.messages and name == self._mapping.prompt):
+        if name and (self._mapping.choices or self._mapping.numbering):
+            choices.right_letters(row, name, self._mapping.choices, self._mapping.numbering)
+        elif name and not (self._mapping.messages and name == self._mapping.prompt):
             response = fields.text_or_number(row, name)
             if self._mapping.splits_turns or not (self._mapping.follow_up and row.get(self._mapping.follow_up)):
                 self._check_extracted(response, name)

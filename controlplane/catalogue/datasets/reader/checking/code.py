@@ -1,4 +1,4 @@
-"""Check of a text for valid Python code, without executing it."""
+"""Check whether code in a text is valid Python, without executing it."""
 
 import ast
 import re
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from workers.sandbox.requirements.syntax import is_too_deep
 
 MAX_CHARACTERS = 50_000
-"""Characters of code that is checked; the syntax tree of longer code would exceed the memory limit."""
+"""Maximum length of code to check; the syntax tree of longer code would exceed the memory limit."""
 HEAD_CHARACTERS = 4_000
-"""Characters in which the first line of code is searched for, below comments."""
+"""Number of leading characters that are searched for the first line of code below comments."""
 PYTHON_NAMES = frozenset(("python", "python3", "py", "py3"))
-"""Names of Python after the fence of a block."""
+"""Names that mark a fenced block as Python."""
 
 _FENCE = re.compile(r"^([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)[^\n`]*$")
 _CLEARLY_PYTHON = re.compile(
@@ -36,7 +36,7 @@ class CodeProblem(NamedTuple):
 
 
 def problem(text: str) -> CodeProblem | None:
-    """Return the syntax error of the code; None if it parses, or if it is too long or too deeply nested to tell."""
+    """Return the syntax error of the code, or None if it parses, or if it is too long or too deeply nested to tell."""
     if len(text) > MAX_CHARACTERS or is_too_deep(text):
         return None
     try:
@@ -57,29 +57,29 @@ def problem(text: str) -> CodeProblem | None:
     return None
 
 
-def problems(text: str, *, expected: bool) -> Iterator[CodeProblem]:
+def problems(text: str, *, is_code_expected: bool) -> Iterator[CodeProblem]:
     """Yield the syntax errors of a text that is or contains Python, with positions in the whole text.
 
     If the text has fenced blocks, those marked as Python are checked. Otherwise the whole text is, if it clearly begins
-    with Python code, or if code is `expected` because the row has tests.
+    with Python code, or if `is_code_expected` because the row has tests.
     """
     if "```" in text or "~~~" in text:
-        fenced = list(blocks(text))
-        for line, column, code in fenced:
+        code_blocks = list(blocks(text))
+        for line, column, code in code_blocks:
             if error := problem(code):
                 yield CodeProblem(error.line + line - 1, error.column + column - 1, error.message)
-        if fenced or any(_FENCE.match(line) for line in text.splitlines()):
+        if code_blocks or any(_FENCE.match(line) for line in text.splitlines()):
             return
-    if (expected or looks_like_python(text)) and (error := problem(text)):
+    if (is_code_expected or looks_like_python(text)) and (error := problem(text)):
         yield error
 
 
 def looks_like_python(text: str) -> bool:
     """Return whether the first line of code can only be Python, and not another language or prose."""
     for line in text[:HEAD_CHARACTERS].split("\n"):
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
-            return bool(_CLEARLY_PYTHON.match(stripped)) or bool(_IMPORT.match(stripped) and _DEFINITION.search(text))
+        content = line.strip()
+        if content and not content.startswith("#"):
+            return bool(_CLEARLY_PYTHON.match(content)) or bool(_IMPORT.match(content) and _DEFINITION.search(text))
     return False
 
 

@@ -10,7 +10,7 @@ from controlplane.catalogue.datasets.reader.checking.spilling import BLOCK, Spil
 from controlplane.catalogue.datasets.reader.files import Closing
 
 MAX_PAIRS_IN_MEMORY = 2**20
-"""Maximum pairs in memory while comparing: about 50 MiB, including the sorting."""
+"""Maximum number of pairs compared in memory: about 50 MiB, including for sorting."""
 
 
 class Duplicates(Closing):
@@ -63,14 +63,14 @@ class Duplicates(Closing):
         self._last_line = max(self._last_line, int(lines.max()))
         keys, lines, starts, firsts = grouped(keys, lines)
         self._firsts.add(keys[starts], firsts[starts])
-        later = lines != firsts
-        if later.any():
-            self._repeated.add(keys[later], lines[later])
+        is_repeat = lines != firsts
+        if is_repeat.any():
+            self._repeated.add(keys[is_repeat], lines[is_repeat])
 
     def _compare(self, parts: range, by_line: SpilledPairs) -> None:
         keys, lines, starts, firsts = grouped(*self._firsts.read_all(parts))
-        later = lines != firsts
-        by_line.add(lines[later], firsts[later])
-        distinct, first_lines = keys[starts], firsts[starts]
-        for repeated, lines in self._repeated.read(parts):
-            by_line.add(lines.copy(), first_lines[np.searchsorted(distinct, repeated)])
+        is_repeat = lines != firsts
+        by_line.add(lines[is_repeat], firsts[is_repeat])
+        distinct_keys, first_lines = keys[starts], firsts[starts]
+        for repeated_keys, lines in self._repeated.read(parts):
+            by_line.add(lines.copy(), first_lines[np.searchsorted(distinct_keys, repeated_keys)])

@@ -23,21 +23,21 @@ from controlplane.catalogue.datasets.reader.checking.spilling import (
     grouped,
     in_order,
     open_unnamed,
-    runs,
+    run_starts,
 )
 from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT
 from controlplane.catalogue.datasets.reader.files import Closing
 
 MIN_SIMILARITY = 0.8
-"""Minimum estimated share of word pairs that two similar prompts have in common."""
+"""Minimum estimated share of word pairs that similar prompts have in common."""
 MIN_WORDS = 5
-"""Minimum number of words, without numbers, of prompts to compare: “3 + 4 =” doesn't repeat “3 + 5 =”."""
+"""Minimum number of words other than numbers in prompts to compare: “3 + 4 =” doesn't repeat “3 + 5 =”."""
 MAX_CHARACTERS = 20_000
-"""Characters of a prompt that are examined."""
+"""Number of leading characters of a prompt that are compared."""
 BANDS, ROWS = 12, 5
-"""LSH bands and rows per band: 99 % of the pairs with a similarity of 0.8 share a band, and 30 % of those with 0.5."""
+"""LSH bands and rows per band: 99 % of the pairs with a similarity of 0.8 share a band, and 32 % of those with 0.5."""
 BATCH_LINES = 4096
-"""Lines whose candidates are compared at the same time."""
+"""Number of prompts whose candidates are compared at a time."""
 
 _HASHES = BANDS * ROWS
 _rng = np.random.default_rng(20_220)  # a fixed seed, so that the same prompts match on every machine
@@ -67,11 +67,11 @@ _RECORD = np.dtype(
 Records = npt.NDArray[np.void]
 
 
-class Near(NamedTuple):
-    """Prompt at `line` that resembles an earlier one at the line `like`."""
+class NearMatch(NamedTuple):
+    """Prompt at `line` that resembles the one at `earlier_line`."""
 
     line: int
-    like: int
+    earlier_line: int
     similarity: float
     """Estimated Jaccard similarity of the word pairs, from 0 to 1."""
     numbers_only: bool
@@ -101,11 +101,11 @@ class NearDuplicates(Closing):
         ordinals = np.arange(self._count, self._count + len(rows), dtype=np.uint64)
         self._count += len(rows)
         low = rows["low"].astype(np.uint64).reshape(-1, BANDS, ROWS)
-        keys = _mixed((low * _BAND_FACTORS).sum(axis=2, dtype=np.uint64) + np.arange(BANDS, dtype=np.uint64))
+        keys = _mix((low * _BAND_FACTORS).sum(axis=2, dtype=np.uint64) + np.arange(BANDS, dtype=np.uint64))
         self._bands.add(keys.ravel(), np.repeat(ordinals, BANDS))
         self._bands.add(rows["masked"].copy(), ordinals)
 
-    def matches(self) -> Iterator[Near]:
+    def matches(self) -> Iterator[NearMatch]:
         """Yield the prompts that are similar but not equal to an earlier one, in line order. Call once.
 
         Each prompt is compared with the first prompt in each of its buckets, so the work grows only linearly.
@@ -115,10 +115,10 @@ class NearDuplicates(Closing):
         try:
             for parts in self._bands.parts(MAX_PAIRS_IN_MEMORY):
                 _, rows, _, firsts = grouped(*self._bands.read_all(parts))
-                later = rows != firsts
-                candidates.add(rows[later], firsts[later])
+                is_repeat = rows != firsts
+                candidates.add(rows[is_repeat], firsts[is_repeat])
             self._bands.close()
-            yield from self._weighed(candidates)
+            yield from self._compare_in_batches(candidates)
         finally:
             candidates.close()
             self.close()
@@ -128,7 +128,7 @@ class NearDuplicates(Closing):
         self._records.close()
         self._excerpts.close()
 
-    def _weighed(self, candidates: SpilledPairs) -> Iterator[Near]:
+    def _compare_in_batches(self, candidates: SpilledPairs) -> Iterator[NearMatch]:
         batch: dict[int, set[int]] = {}
         for row, first in in_order(candidates, MAX_PAIRS_IN_MEMORY):
             if row not in batch and len(batch) >= BATCH_LINES:
@@ -137,35 +137,35 @@ class NearDuplicates(Closing):
             batch.setdefault(row, set()).add(first)
         yield from self._compare(batch)
 
-    def _compare(self, batch: dict[int, set[int]]) -> Iterator[Near]:
+    def _compare(self, batch: dict[int, set[int]]) -> Iterator[NearMatch]:
         later = np.array([row for row, firsts in batch.items() for _ in firsts], np.intp)
         earlier = np.array([first for firsts in batch.values() for first in sorted(firsts)], np.intp)
         if not len(later):
             return
         later_records, earlier_records = self._read(later), self._read(earlier)
-        similarity = (later_records["low"] == earlier_records["low"]).sum(axis=1, dtype=np.intp) / _HASHES
+        similarities = (later_records["low"] == earlier_records["low"]).sum(axis=1, dtype=np.intp) / _HASHES
         same_words = later_records["plain"] == earlier_records["plain"]
         numbers_only = (later_records["masked"] == earlier_records["masked"]) & ~same_words
-        weight = np.where(
-            later_records["exact"] == earlier_records["exact"], -1.0, similarity + numbers_only + 2 * same_words
+        weights = np.where(
+            later_records["exact"] == earlier_records["exact"], -1.0, similarities + numbers_only + 2 * same_words
         )
-        for index in _best(later, weight):
-            if weight[index] >= MIN_SIMILARITY:
+        for index in _best(later, weights):
+            if weights[index] >= MIN_SIMILARITY:
                 size, offset = int(later_records["excerpt"][index]), int(later_records["begins"][index])
-                yield Near(
+                yield NearMatch(
                     int(later_records["line"][index]),
                     int(earlier_records["line"][index]),
-                    round(float(similarity[index]), 2),
+                    round(float(similarities[index]), 2),
                     bool(numbers_only[index]),
                     bool(same_words[index]),
                     os.pread(self._excerpts.fileno(), size, offset).decode(),
                 )
 
     def _read(self, rows: Indexes) -> Records:
-        distinct, back = np.unique(rows, return_inverse=True)
+        distinct_rows, inverse = np.unique(rows, return_inverse=True)
         size, file = _RECORD.itemsize, self._records.fileno()
-        raw = b"".join(os.pread(file, size, int(row) * size) for row in distinct)
-        return np.frombuffer(raw, _RECORD)[back]
+        raw = b"".join(os.pread(file, size, int(row) * size) for row in distinct_rows)
+        return np.frombuffer(raw, _RECORD)[inverse]
 
 
 class Signatures(NamedTuple):
@@ -182,11 +182,11 @@ def signatures(texts: list[str], lines: list[int]) -> Signatures:
     rows["line"] = lines
     rows["exact"] = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
     comparable = np.flatnonzero(rows["words"] >= MIN_WORDS)
-    begins = [_beginning(texts[index]).encode("utf-8", "replace") for index in comparable.tolist()]
+    beginnings = [_beginning(texts[index]).encode("utf-8", "replace") for index in comparable.tolist()]
     rows = rows[comparable]
-    rows["excerpt"] = ends = np.fromiter(map(len, begins), np.uint64, len(begins))
-    rows["begins"] = np.cumsum(ends) - ends
-    return Signatures(rows, b"".join(begins))
+    rows["excerpt"] = lengths = np.fromiter(map(len, beginnings), np.uint64, len(beginnings))
+    rows["begins"] = np.cumsum(lengths) - lengths
+    return Signatures(rows, b"".join(beginnings))
 
 
 def _beginning(text: str) -> str:
@@ -200,21 +200,21 @@ def records(texts: list[str]) -> Records:
     numbers. `words` counts the words that aren't numbers.
     """
     result = np.zeros(len(texts), _RECORD)
-    hashes, numbers, owners = _hashed_words(*_bytes(texts))
+    hashes, is_number, text_indexes = _hashed_words(*_bytes(texts))
     if not len(hashes):
         return result
-    result["words"] = np.bincount(owners, ~numbers, len(texts)).astype(np.uint64)
-    begins = np.searchsorted(owners, np.arange(len(texts)))
-    before = np.concatenate((np.zeros(1, np.uint64), hashes[:-1]))
-    before[begins[begins < len(hashes)]] = 0  # for a text's first word
-    pairs = _mixed(before * _PAIR_FACTOR + hashes)
+    result["words"] = np.bincount(text_indexes, ~is_number, len(texts)).astype(np.uint64)
+    starts = np.searchsorted(text_indexes, np.arange(len(texts)))
+    previous = np.concatenate((np.zeros(1, np.uint64), hashes[:-1]))
+    previous[starts[starts < len(hashes)]] = 0  # for a text's first word
+    pairs = _mix(previous * _PAIR_FACTOR + hashes)
     # Sums over a text's words, weighted by position, so that a moved word matters.
-    weight = _mixed((np.arange(len(hashes), dtype=np.uint64) - begins[owners].astype(np.uint64)) + np.uint64(1))
-    filled = np.flatnonzero(np.bincount(owners, minlength=len(texts)))
-    result["plain"][filled] = np.add.reduceat(_mixed(hashes ^ weight), begins[filled])
-    masked = np.where(numbers, np.uint64(7), hashes)
-    result["masked"][filled] = np.add.reduceat(_mixed(masked ^ weight), begins[filled])
-    result["low"][filled] = _smallest(pairs, begins[filled])
+    weight = _mix((np.arange(len(hashes), dtype=np.uint64) - starts[text_indexes].astype(np.uint64)) + np.uint64(1))
+    nonempty = np.flatnonzero(np.bincount(text_indexes, minlength=len(texts)))
+    result["plain"][nonempty] = np.add.reduceat(_mix(hashes ^ weight), starts[nonempty])
+    masked = np.where(is_number, np.uint64(7), hashes)
+    result["masked"][nonempty] = np.add.reduceat(_mix(masked ^ weight), starts[nonempty])
+    result["low"][nonempty] = _minhashes(pairs, starts[nonempty])
     return result
 
 
@@ -228,41 +228,41 @@ def _bytes(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Indexes]:
 
 def _hashed_words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.NDArray[np.bool_], Indexes]:
     """Return arrays of each word's hash, whether it is a number, and the index of its text."""
-    inside, starts_alone = np.take(_IS_WORD, data), np.take(_STARTS_ALONE, data)
+    is_word, starts_alone = np.take(_IS_WORD, data), np.take(_STARTS_ALONE, data)
     is_start = np.empty(len(data), np.bool_)  # whether no word continues from the previous byte
     is_start[0] = True
-    np.logical_or(~inside[:-1], starts_alone[1:], out=is_start[1:])
-    first = np.flatnonzero(inside & is_start)
-    last = np.flatnonzero(inside[:-1] & (is_start[1:] | ~inside[1:]))  # there is always a space after the last byte
+    np.logical_or(~is_word[:-1], starts_alone[1:], out=is_start[1:])
+    first = np.flatnonzero(is_word & is_start)
+    last = np.flatnonzero(is_word[:-1] & (is_start[1:] | ~is_word[1:]))  # there is always a space after the last byte
     if not len(first):
         return np.empty(0, np.uint64), np.empty(0, np.bool_), np.empty(0, np.intp)
     powers, inverse_powers = _powers(1 << len(data).bit_length())
     sums = np.cumsum(np.take(_BYTES, data) * powers[: len(data)])
-    hashes = _mixed((sums[last] - sums[first] + _BYTES[data[first]] * powers[first]) * inverse_powers[first])
+    hashes = _mix((sums[last] - sums[first] + _BYTES[data[first]] * powers[first]) * inverse_powers[first])
     digits = np.cumsum(np.take(_DIGITS, data))
-    numbers = digits[last] - digits[first] + _IS_DIGIT[data[first]] == last - first + 1
-    return hashes, numbers, np.searchsorted(starts, first, side="right") - 1
+    is_number = digits[last] - digits[first] + _IS_DIGIT[data[first]] == last - first + 1
+    return hashes, is_number, np.searchsorted(starts, first, side="right") - 1
 
 
 @lru_cache(maxsize=1)
 def _powers(count: int) -> tuple[Numbers, Numbers]:
-    """Return powers of an odd number and of its inverse modulo 2^64. Multiplying a word's sum by the inverse power at
-    its position removes the dependence on that position."""
+    """Return the powers of an odd number, and of its inverse modulo 2^64. Multiplying a word's sum by the inverse power
+    at its position removes the dependence on that position."""
     up, down = np.full(count, _BASE), np.full(count, _INVERSE)
     up[0] = down[0] = 1
     return np.multiply.accumulate(up), np.multiply.accumulate(down)
 
 
-def _smallest(pairs: Numbers, begins: Indexes) -> npt.NDArray[np.uint16]:
+def _minhashes(pairs: Numbers, starts: Indexes) -> npt.NDArray[np.uint16]:
     """Return the signature of each text: the lower halves of the smallest values of each hash function."""
-    short = (pairs >> np.uint64(32)).astype(np.uint32)
-    signature = np.empty((len(begins), _HASHES), np.uint16)
-    for number, (factor, offset) in enumerate(zip(_FACTORS, _OFFSETS, strict=True)):
-        signature[:, number] = np.minimum.reduceat(short * factor + offset, begins) & np.uint32(0xFFFF)
+    high_halves = (pairs >> np.uint64(32)).astype(np.uint32)
+    signature = np.empty((len(starts), _HASHES), np.uint16)
+    for index, (factor, offset) in enumerate(zip(_FACTORS, _OFFSETS, strict=True)):
+        signature[:, index] = np.minimum.reduceat(high_halves * factor + offset, starts) & np.uint32(0xFFFF)
     return signature
 
 
-def _mixed(numbers: Numbers) -> Numbers:
+def _mix(numbers: Numbers) -> Numbers:
     """Mix each number so that every bit depends on all others (the finalizer of splitmix64)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * _MIXERS[0]
     numbers = (numbers ^ (numbers >> np.uint64(27))) * _MIXERS[1]
@@ -270,6 +270,6 @@ def _mixed(numbers: Numbers) -> Numbers:
 
 
 def _best(rows: Indexes, weight: npt.NDArray[np.float64]) -> Iterator[int]:
-    """Yield the index of the greatest weight of each row, in row order; the first one in a tie."""
+    """Yield the index of each row's greatest weight (in a tie, the first one), in row order."""
     order = np.lexsort((np.arange(len(rows)), -weight, rows))
-    yield from order[runs(rows[order].astype(np.uint64))].tolist()
+    yield from order[run_starts(rows[order].astype(np.uint64))].tolist()

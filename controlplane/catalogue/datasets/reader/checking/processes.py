@@ -21,7 +21,7 @@ from workers.contract.wire.processes import die_with_parent
 MAX_PROCESSES = 8
 """Maximum number of processes, since each takes memory and reads the whole file."""
 BYTES_PER_PROCESS = 2**20
-"""Bytes of the file per process. For less, starting a process takes longer than it saves."""
+"""Bytes of the file per process. With fewer, starting a process takes longer than it saves."""
 PIPE_BYTES = 2**20
 """Pipe size that lets a process start its next batch before the result of the last one is received."""
 
@@ -39,7 +39,7 @@ def map_batches(
 ) -> Generator[Result, None, None]:
     """Yield the results of `function` for each of `batches()`. Closing the generator early kills the processes.
 
-    Errors of both are raised after the results of all earlier batches; MemoryError if a process exceeded its limits.
+    Exceptions of both functions are raised after all earlier results; MemoryError if a process exceeded its limits.
     """
     if processes == 1:
         yield from map(function, batches())
@@ -64,16 +64,16 @@ class _Share:
     def __init__(
         self, batches: Callable[[], Iterator[Any]], function: Callable[[Any], Any], first: int, step: int
     ) -> None:
-        self._results, sending = Pipe(duplex=False)
+        self._results, sender = Pipe(duplex=False)
         with suppress(OSError):  # the size may exceed the user's pipe limit
-            fcntl(sending.fileno(), F_SETPIPE_SZ, PIPE_BYTES)
+            fcntl(sender.fileno(), F_SETPIPE_SZ, PIPE_BYTES)
         parent = os.getpid()
         self._pid = os.fork()
         if not self._pid:
             die_with_parent(parent, signal.SIGKILL)
             os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads don't survive a fork, and all cores are busy
-            _send_each(map(function, islice(batches(), first, None, step)), sending.send)
-        sending.close()
+            _send_each(map(function, islice(batches(), first, None, step)), sender.send)
+        sender.close()
 
     def next(self) -> Any:
         """Return the next result or the exception raised instead, which is a StopIteration after the last result."""

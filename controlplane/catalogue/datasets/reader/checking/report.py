@@ -11,15 +11,15 @@ from controlplane.catalogue.datasets.reader.files import Closing
 from controlplane.catalogue.datasets.reader.problems import ERROR, KINDS, MAX_REPORTED, DataProblem
 
 MAX_UNREADABLE = 100_000
-"""Errors of unreadable rows at which the check stops, since the file probably isn't a dataset."""
+"""Limit on errors that no mapping can avoid; a pass stops there, since the file probably isn't a dataset."""
 MAX_LISTED = 1_000_000
-"""Maximum problems in the file of all problems; others are only counted, except for errors that an import needs."""
+"""Maximum number of problems in the file of all problems, beyond which only errors that an import needs are added."""
 QUOTA_PER_KIND = 200
-"""Problems of each kind that are kept first, so that no kind crowds out the others."""
-CODE_KINDS = frozenset(("code_syntax", "test_syntax"))
+"""Number of first problems of each kind that take precedence in a report, so that no kind crowds out the others."""
+CODE_KINDS = frozenset(("code_syntax", "test_syntax", "latex_escapes"))
 MAPPING_KINDS = CODE_KINDS | {
     *("missing_field", "empty_field", "wrong_type", "test_cases_type", "message_shape", "chat_roles"),
-    *("marker_missing", "empty_answer", "transform"),
+    *("marker_missing", "empty_answer", "transform", "images"),
 }
 """Kinds of errors that another mapping may avoid. Any other error makes a row bad under every mapping."""
 
@@ -32,7 +32,8 @@ class Collector(Closing):
         self._draft = path.with_suffix(".part")
         self._file: BinaryIO = self._draft.open("wb")
         self._encode = msgspec.json.Encoder().encode
-        self._first_of_kind: list[DataProblem] = []
+        self._first_of_kind: list[tuple[int, DataProblem]] = []
+        """First problems of each kind, with their number within it."""
         self._others: list[DataProblem] = []
         self._listed = 0
         self._broken_errors = 0
@@ -47,7 +48,7 @@ class Collector(Closing):
             (self._unfit if problem.kind in MAPPING_KINDS else self._broken).add(problem.line)
             self._broken_errors += problem.kind not in MAPPING_KINDS
         if self.counts[problem.kind] <= QUOTA_PER_KIND:
-            self._first_of_kind.append(problem)
+            self._first_of_kind.append((self.counts[problem.kind], problem))
         elif len(self._others) < MAX_REPORTED:
             self._others.append(problem)
         self._list(problem)
@@ -64,7 +65,9 @@ class Collector(Closing):
     def as_dict(self) -> dict[str, Any]:
         """Return "kinds", "problems", "listed", "gave_up" and the number of "bad_rows", which are either "broken_rows"
         or "unfit_rows"."""
-        problems = sorted((self._first_of_kind + self._others)[:MAX_REPORTED], key=lambda problem: problem.line)
+        # By their number within the kind, so that the limit leaves some of every kind, however many kinds there are.
+        first = [problem for _, problem in sorted(self._first_of_kind, key=lambda numbered: numbered[0])]
+        problems = sorted((first + self._others)[:MAX_REPORTED], key=lambda problem: problem.line)
         return {
             "kinds": [
                 {"kind": name, "title": kind.title, "advice": kind.advice, "level": kind.level, "count": count}
@@ -94,7 +97,7 @@ class Collector(Closing):
 
 
 class _LineSet:
-    """Set of line numbers other than 0 (the file as a whole). A line takes a bit, so ten million take two megabytes."""
+    """Set of line numbers; 0, the file as a whole, isn't stored. A line takes a bit: ten million take 1.25 MB."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, bytearray] = {}

@@ -10,27 +10,28 @@ from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.reader.columns.transforms import COLUMNS, INSTRUCTION, WITH_TESTS
 from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT, visible
 from controlplane.catalogue.datasets.reader.problems import DataProblem
+from workers.contract.run.code_tests import unpack
 from workers.sandbox.requirements.test_requirements import read_bounded
 
 
 def problems(
     row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping, line: int
 ) -> Iterator[DataProblem]:
-    """Yield the problems of a row, given its fields from mapping.canonical (None if that failed) and the mapping."""
+    """Yield the problems of a row. `row_fields` is its result from mapping.canonical, or None if that failed."""
     test_sources = _tests(row, mapping)
     for field, text in _answers(row, row_fields, mapping):
-        for error in code.problems(text, expected=bool(test_sources)):
+        for error in code.problems(text, is_code_expected=bool(test_sources)):
             message = f"“{field}” has Python that doesn't parse: {error.message}, in line {error.line} of the code."
             yield _problem("code_syntax", line, field, message, text, error)
     for number, test in enumerate(test_sources, 1):
-        if problem := _test_problem(test, number, line, mapping.test_cases):
+        if unpack(test) is None and (problem := _test_problem(test, number, line, mapping.test_cases)):
             yield problem
 
 
 def _answers(
     row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping
 ) -> Iterator[tuple[str, str]]:
-    """Yield (column, value) for values that may be or contain code, unchanged from the file if they are used whole."""
+    """Yield (column, value) for values that may contain code, as they are in the file if they are used whole."""
     is_used_whole = mapping.transform in (COLUMNS, INSTRUCTION, WITH_TESTS) and not mapping.answer_after
     if mapping.messages and not mapping.answer:
         messages = row.get(mapping.prompt)
@@ -57,13 +58,13 @@ def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
 
 
 def _test_problem(test: str, number: int, line: int, column: str) -> DataProblem | None:
-    """Return the test's syntax error, or a requirement that no reward can meet because the code under test runs in its
-    own process; None if there is neither, or if the test is too long or too deeply nested to be read."""
+    """Return the test's syntax error, doubts about the test, or a requirement that no reward can meet because the code
+    under test runs in its own process; None if there are none, or if the test is too long or too nested to be read."""
     requirements = read_bounded(test)
     if requirements is None:
-        if broken := code.problem(test):
-            message = f"Test {number} in “{column}” doesn't parse: {broken.message}."
-            return _problem("test_syntax", line, column, message, test, broken)
+        if syntax_error := code.problem(test):
+            message = f"Test {number} in “{column}” doesn't parse: {syntax_error.message}."
+            return _problem("test_syntax", line, column, message, test, syntax_error)
         return None
     if requirements.problem:
         kind, message = "test_needs", f"Test {number} in “{column}” can never pass. {requirements.problem}"

@@ -5,8 +5,8 @@ from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
-from controlplane.catalogue.datasets.reader.checking import processes, row_code
-from controlplane.catalogue.datasets.reader.checking.near import Near, NearDuplicates, Signatures, signatures
+from controlplane.catalogue.datasets.reader.checking import processes, row_code, texts
+from controlplane.catalogue.datasets.reader.checking.near import NearDuplicates, NearMatch, Signatures, signatures
 from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, canonical, prompt_text, resolved
@@ -20,7 +20,7 @@ from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 def run(source: RowSource, mapping: ColumnMapping, collector: Collector, progress: ProgressFile) -> int:
     """Check every readable row again, and return the number of prompts that nearly repeat an earlier one.
 
-    Temporary files are unnamed, in the file's folder. Raises FileProblem as RowSource.batches does.
+    Temporary files are unnamed, in the file's folder. Raises FileProblem as RowSource.read does.
     """
     check = partial(_check_batch, mapping=resolved(mapping))
     bytes_read = rows = near = 0
@@ -35,7 +35,7 @@ def run(source: RowSource, mapping: ColumnMapping, collector: Collector, progres
                 progress.report(bytes_read, rows)
                 if collector.gave_up:
                     break
-        progress.report(bytes_read, rows, now=True)
+        progress.report(bytes_read, rows, force=True)
         for near_duplicate in prompts.matches():
             near += 1
             collector.add(near_problem(near_duplicate))
@@ -43,7 +43,7 @@ def run(source: RowSource, mapping: ColumnMapping, collector: Collector, progres
 
 
 class _SecondPassFindings(NamedTuple):
-    """Results for a batch of rows: `bytes_read` as in records.RecordBatch, and the file's rows up to its end."""
+    """Results for a batch. `bytes_read` is as in records.RecordBatch; `rows` counts the file's rows so far."""
 
     bytes_read: int
     rows: int
@@ -65,6 +65,7 @@ def _check_batch(batch: records.RecordBatch, mapping: ColumnMapping) -> _SecondP
             fields = None  # the first pass has reported why
         problems += row_code.problems(record.row, fields, mapping, record.line)
         if fields is not None:
+            problems += texts.problems(fields, mapping, record.line)
             prompts.append(prompt_text(fields["prompt"]))
             lines.append(record.line)
     return _SecondPassFindings(batch.bytes_read, rows, problems, signatures(prompts, lines))
@@ -79,11 +80,11 @@ def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[DataProblem]
         yield DataProblem(record.line, "duplicate_keys", message, excerpt(raw, column), column, field=visible(name))
 
 
-def near_problem(near: Near) -> DataProblem:
+def near_problem(near: NearMatch) -> DataProblem:
     if near.numbers_only:
-        message = f"The same as line {near.like:,} except for numbers."
+        message = f"The same as line {near.earlier_line:,} except for numbers."
     elif near.same_words:
-        message = f"The same words as in line {near.like:,}; only case, spaces or punctuation differ."
+        message = f"The same words as in line {near.earlier_line:,}; only case, spaces or punctuation differ."
     else:
-        message = f"{near.similarity:.0%} of its word pairs are also in line {near.like:,}."
+        message = f"{near.similarity:.0%} of its word pairs are also in line {near.earlier_line:,}."
     return DataProblem(near.line, "near_duplicate", message, visible(near.excerpt))

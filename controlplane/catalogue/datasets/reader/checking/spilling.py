@@ -62,10 +62,10 @@ class SpilledPairs:
         self._write()
         if self._file is None:
             return
-        for start, begins in self._blocks:
-            low, high = begins[parts.start], begins[parts.stop]
-            if low < high:
-                raw = os.pread(self._file.fileno(), (high - low) * _PAIR, start + low * _PAIR)
+        for block_start, part_starts in self._blocks:
+            first, end = part_starts[parts.start], part_starts[parts.stop]
+            if first < end:
+                raw = os.pread(self._file.fileno(), (end - first) * _PAIR, block_start + first * _PAIR)
                 pairs = np.frombuffer(raw, np.uint64).reshape(-1, 2)
                 yield pairs[:, 0], pairs[:, 1]
 
@@ -95,9 +95,9 @@ class SpilledPairs:
         pairs = np.empty((len(keys), 2), np.uint64)
         pairs[:, 0] = keys[order]
         pairs[:, 1] = values[order]
-        begins = np.searchsorted(pairs[:, 0] >> self._shift, np.arange(PARTS + 1, dtype=np.uint64))
-        self._sizes += np.diff(begins)
-        self._blocks.append((self._end, array("q", begins.tolist())))
+        part_starts = np.searchsorted(pairs[:, 0] >> self._shift, np.arange(PARTS + 1, dtype=np.uint64))
+        self._sizes += np.diff(part_starts)
+        self._blocks.append((self._end, array("q", part_starts.tolist())))
         self._end += append(self._file, pairs.data.cast("B"))
 
 
@@ -108,18 +108,18 @@ def open_unnamed(folder: Path) -> io.FileIO:
 
 def append(file: io.FileIO, data: memoryview) -> int:
     """Write all of `data`, and return its number of bytes. Raises OSError if the disk is full."""
-    written = 0
-    while written < len(data):
-        written += file.write(data[written:])
-    return written
+    bytes_written = 0
+    while bytes_written < len(data):
+        bytes_written += file.write(data[bytes_written:])
+    return bytes_written
 
 
 def bits_for(number: int) -> int:
-    """Return the `bits` of SpilledPairs for keys up to `number`."""
+    """Return the `bits` to pass to SpilledPairs for keys up to `number`."""
     return max(8, number.bit_length())
 
 
-def runs(keys: Numbers) -> Indexes:
+def run_starts(keys: Numbers) -> Indexes:
     """Return the index at which each run of equal keys starts in sorted keys."""
     return np.flatnonzero(np.concatenate((np.ones(min(1, len(keys)), np.bool_), keys[1:] != keys[:-1])))
 
@@ -128,7 +128,7 @@ def grouped(keys: Numbers, values: Numbers) -> tuple[Numbers, Numbers, Indexes, 
     """Sort pairs by key, and return (keys, values, starts of runs of equal keys, smallest value in each pair's run)."""
     order = np.argsort(keys)
     keys, values = keys[order], values[order]
-    starts = runs(keys)
+    starts = run_starts(keys)
     firsts = np.repeat(np.minimum.reduceat(values, starts), np.diff(np.append(starts, len(keys))))
     return keys, values, starts, firsts
 

@@ -1,34 +1,58 @@
 """Chat messages in common formats: with role and content, or from and value, in lists or in JSON strings."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.catalogue.datasets.reader.columns.fields import RowProblem, kind, parse_list, present
+from controlplane.catalogue.datasets.reader.columns.fields import RowProblem, kind, parse_list, required_value
+from controlplane.catalogue.datasets.reader.columns.paths import SPEAKERS
 
 Message = dict[str, str]
 
+TOOL = "tool"
+NO_IMAGES = "images, sounds and videos aren't trained on"
+CHAT_TOKENS = re.compile(
+    r"<\|(?:im_start|im_end|start_header_id|eot_id|begin_of_text|endoftext|user|assistant|system|end)\|>"
+    r"|<start_of_turn>|<｜(?:User|Assistant)｜>|\[/?INST\]|<</?SYS>>"
+)
+"""Tokens that a chat template writes around messages."""
 _ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "model": "assistant",
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "model", "bot", "ai"), "assistant"),
+    **dict.fromkeys((TOOL, "function", "function_call", "function_response", "observation", "ipython"), TOOL),
 }
+_CONTENTS = ("content", "value", "text")
+_CALLS = ("tool_calls", "function_call")
 
 
 def messages(row: Mapping[str, Any], name: str) -> list[Message]:
-    """Return the column's messages with role and content. Raises RowProblem, also for roles out of order."""
-    value = present(row, name)
+    """Return the column's messages with role and content. Raises RowProblem if they are unusable or in the wrong order.
+
+    Successive messages of one role are joined. Tool calls and results after the last question are left out: the model
+    makes its own.
+    """
+    value = required_value(row, name)
     if isinstance(value, str):
         value = parse_list(value)
     if not isinstance(value, list):
-        message_text = f"“{name}” is {kind(row[name])}; messages must be a list of objects with “role” and “content”."
+        message_text = (
+            f"“{name}” is {kind(row.get(name))}; messages must be a list of objects with “role” and “content”."
+        )
         raise RowProblem("wrong_type", message_text, name)
     if not value:
         raise RowProblem("empty_field", f"“{name}” has no messages.", name)
-    result = [_message(entry, number, name) for number, entry in enumerate(value, 1)]
+    turns = [_message(entry, number, name, is_last=number == len(value)) for number, entry in enumerate(value, 1)]
+    if any(turn is None or turn["role"] == TOOL for turn in turns):
+        turns = _without_tools(turns, name)
+    result: list[Message] = []
+    for turn in turns:
+        if turn and result and result[-1]["role"] == turn["role"]:
+            result[-1] = {**turn, "content": f"{result[-1]['content']}\n\n{turn['content']}"}
+        elif turn:
+            result.append(turn)
+    if not result:
+        raise RowProblem("chat_roles", f"“{name}” has no question of the user.", name)
     _check_turns(result, name)
     return result
 
@@ -40,23 +64,73 @@ def are_messages(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(
-            isinstance(entry, dict) and ({"role", "content"} <= entry.keys() or {"from", "value"} <= entry.keys())
-            for entry in value
-        )
+        and all(isinstance(entry, dict) and any(key in entry for key in SPEAKERS) for entry in value)
+        and any(key in value[0] for key in _CONTENTS)
     )
 
 
-def _message(message: Any, number: int, name: str) -> Message:
+def ends_with_answer(value: Any) -> bool:
+    """Return whether the last of some messages is the assistant's, with text."""
+    last = (parse_list(value) or [None])[-1] if isinstance(value, str) else value[-1]
+    speaker = str(next((last[key] for key in SPEAKERS if key in last), ""))
+    return _ROLES.get(speaker.lower()) == "assistant" and any(last.get(key) for key in _CONTENTS)
+
+
+def uses_tools(value: Any) -> bool:
+    """Return whether a value is a list of messages with tool calls or results."""
+    turns = parse_list(value) if isinstance(value, str) else value
+    return isinstance(turns, list) and any(
+        isinstance(turn, dict)
+        and (
+            any(turn.get(key) for key in _CALLS) or _ROLES.get(str(turn.get("role", turn.get("from"))).lower()) == TOOL
+        )
+        for turn in turns
+    )
+
+
+def _message(message: Any, number: int, name: str, *, is_last: bool) -> Message | None:
+    """Return a message; None for a tool call, or for a last message of the assistant without content."""
     if not isinstance(message, dict):
         raise RowProblem("message_shape", f"Message {number} in “{name}” is {kind(message)}, not an object.", name)
-    role, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
-    if not isinstance(role, str) or not isinstance(content, str):
+    speaker = message.get("role", message.get("from"))
+    content = next((message[key] for key in _CONTENTS if message.get(key) is not None), None)
+    role = _ROLES.get(speaker) or _ROLES.get(speaker.lower()) if isinstance(speaker, str) else None
+    if role == "assistant" and (any(message.get(key) for key in _CALLS) or (content is None and is_last)):
+        return None
+    if isinstance(content, list):
+        content = _joined_parts(content, number, name)
+    if not isinstance(speaker, str) or not isinstance(content, str):
         raise RowProblem("message_shape", f"Message {number} in “{name}” lacks a string “role” or “content”.", name)
-    if role not in _ROLES:
-        message_text = f"Message {number} in “{name}” has the role “{role[:40]}”; roles are system, user and assistant."
+    if role is None:
+        message_text = (
+            f"Message {number} in “{name}” has the role “{speaker[:40]}”; roles are system, user and assistant."
+        )
         raise RowProblem("chat_roles", message_text, name)
-    return {"role": _ROLES[role], "content": content}
+    return {"role": role, "content": content}
+
+
+def _joined_parts(parts: list[Any], number: int, name: str) -> str | None:
+    """Return the text of a content's parts, or None if a part has no text."""
+    texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, str | dict)]
+    for part in parts:
+        kind_of_part = str(part.get("type") or "") if isinstance(part, dict) else ""
+        if any(word in kind_of_part for word in ("image", "video", "audio")):
+            message_text = f"Message {number} in “{name}” has a part of type {kind_of_part[:40]}, but {NO_IMAGES}."
+            raise RowProblem("images", message_text, name)
+    return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) and None not in texts else None
+
+
+def _without_tools(turns: list[Message | None], name: str) -> list[Message | None]:
+    """Leave out tool calls and results, which may only follow the last question. Raises RowProblem if one comes before
+    it."""
+    last_question = max((n for n, turn in enumerate(turns) if turn and turn["role"] == "user"), default=-1)
+    for number, turn in enumerate(turns[: max(0, last_question)], 1):
+        if turn is None or turn["role"] == TOOL:
+            what = "calls a tool" if turn is None else "is the result of a tool"
+            message_text = f"Message {number} in “{name}” {what}; a prompt can't contain tool calls and their results."
+            raise RowProblem("chat_roles", message_text, name)
+    after = turns[last_question + 1 :]
+    return turns[: last_question + 1] + (after[-1:] if after and after[-1] and after[-1]["role"] != TOOL else [])
 
 
 def _check_turns(conversation: list[Message], name: str) -> None:

@@ -1,10 +1,17 @@
-"""Reading of column values for the mapping (prompts, answers, tests, tags), or of the row's problem."""
+"""Reading of column values for the mapping: prompts, answers, tests, difficulties and tags."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
+from controlplane.catalogue.datasets.reader.columns.paths import value_of
+
 Row = Mapping[str, Any]
+ANSWER_KEYS = ("value", "text", "target", "answer", "answers", "ground_truth", "final_answer")
+"""Keys of an object that is an answer, most reliable first; its “aliases” are right as well."""
+_WHOLE = 1e15
+"""Bound below which whole floats are written without their “.0”."""
+_PLURAL = ("answers", "aliases", "targets", "golds", "references", "solutions")
 _KINDS = {bool: "a boolean", str: "a string", int: "a number", float: "a number", list: "a list", type(None): "null"}
 
 
@@ -17,9 +24,9 @@ class RowProblem(Exception):
         self.field = field
 
 
-def present(row: Row, name: str) -> Any:
+def required_value(row: Row, name: str) -> Any:
     """Return the column's value. Raises RowProblem if it is missing or null."""
-    value = row.get(name)
+    value = value_of(row, name)
     if value is None:
         state = "null" if name in row else "missing"
         raise RowProblem("missing_field", f"“{name}” is {state} in this row.", name)
@@ -27,8 +34,9 @@ def present(row: Row, name: str) -> Any:
 
 
 def text(row: Row, name: str, purpose: str) -> str:
-    """Return a non-empty string; `purpose` names it in messages, such as “a prompt”. Raises RowProblem."""
-    value = present(row, name)
+    """Return a non-empty string; `purpose` names it in messages, such as “a prompt”. Raises RowProblem if it is empty
+    or not a string."""
+    value = required_value(row, name)
     if not isinstance(value, str):
         raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; {purpose} must be a string.", name)
     if not value.strip():
@@ -37,8 +45,8 @@ def text(row: Row, name: str, purpose: str) -> str:
 
 
 def optional_text(row: Row, name: str) -> str:
-    """Return an optional string; "" if it is missing. Raises RowProblem."""
-    value = row.get(name)
+    """Return an optional string, or "" if it is missing or blank. Raises RowProblem if it is not a string."""
+    value = value_of(row, name)
     if value is None or value == "":
         return ""
     if not isinstance(value, str):
@@ -47,42 +55,52 @@ def optional_text(row: Row, name: str) -> str:
 
 
 def text_or_number(row: Row, name: str) -> str:
-    """Return an answer as a string. Raises RowProblem."""
-    value = present(row, name)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; an answer must be a string or a number.", name)
-    answer = str(value)
-    if not answer.strip():
-        raise RowProblem("empty_field", f"“{name}” is empty.", name)
-    return answer
-
-
-def tests(row: Row, name: str, *, needed: bool) -> list[str]:
-    """Return the tests from a list of strings or, as CSV has no lists, a JSON list in a string. Raises RowProblem."""
+    """Return the first right answer as a string. Raises RowProblem if there is none, or it has another shape."""
     value = row.get(name)
-    if value is None or value == "":
-        if needed:
-            raise RowProblem("missing_field", f"“{name}” has no test in this row.", name)
-        return []
-    if isinstance(value, str):
-        value = parse_list(value)
-        if value is None:
-            message = f'“{name}” is one string; test cases must be a list of strings: ["assert f(1) == 2", …].'
-            raise RowProblem("test_cases_type", message, name)
-    if not isinstance(value, list):
-        raise RowProblem("test_cases_type", f"“{name}” is {kind(value)}; test cases must be a list of strings.", name)
-    for number, case in enumerate(value, 1):
-        if not isinstance(case, str):
-            raise RowProblem("test_cases_type", f"Test {number} in “{name}” is {kind(case)}, not a string.", name)
-        if not case.strip():
-            raise RowProblem("test_cases_type", f"Test {number} in “{name}” is empty.", name)
-    if needed and not value:
-        raise RowProblem("missing_field", f"“{name}” has no test in this row.", name)
-    return list(value)
+    if isinstance(value, str) and not value.startswith("[") and value.strip():
+        return value  # nearly always, and this runs for every row
+    return answers(row, name)[0]
+
+
+def answers(row: Row, name: str) -> list[str]:
+    """Return the row's right answers as strings: usually one, or several from a list, an object with one of
+    ANSWER_KEYS, or a JSON list in a string, if the column's name is plural. Raises RowProblem if there
+    is none, or it has another shape."""
+    value = required_value(row, name)
+    if isinstance(value, str) and not value.startswith("[") and value.strip():
+        return [value]
+    if isinstance(value, str) and (in_json := parse_list(value)) and all(isinstance(item, str) for item in in_json):
+        value = in_json if len(in_json) == 1 or name.lower().endswith(_PLURAL) else value
+    texts = answer_texts(value)
+    is_sequence = isinstance(value, list) and len(value) > 1 and not all(isinstance(item, str) for item in value)
+    if texts is None or (is_sequence and not name.lower().endswith(_PLURAL)):  # [3, 1, 2] may be one answer
+        message = f"“{name}” is {kind(value)}; an answer must be a string, a number or a list of them."
+        raise RowProblem("wrong_type", message, name)
+    right = list(dict.fromkeys(text for text in texts if text.strip()))
+    if not right:
+        raise RowProblem("empty_field", f"“{name}” is empty.", name)
+    return right
+
+
+def answer_texts(value: Any) -> list[str] | None:
+    """Return the texts of an answer in any shape, or None if it has another one."""
+    if isinstance(value, bool):
+        return ["true" if value else "false"]
+    if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE:
+        return [str(int(value))]
+    if isinstance(value, str | int | float):
+        return [str(value)]
+    if isinstance(value, list):
+        inner = [answer_texts(item) for item in value if item is not None]
+        return None if None in inner else [text for texts in inner for text in texts or ()]
+    key = next((key for key in ANSWER_KEYS if value.get(key) not in (None, [])), "") if isinstance(value, dict) else ""
+    texts = answer_texts(value[key]) if key else None
+    return None if texts is None else [*texts, *(answer_texts(value.get("aliases") or []) or ())]
 
 
 def check_call(row: Row, name: str, function_name: str) -> list[str]:
-    """Build the test of a HumanEval row: code that defines `check`, and a call of it. Raises RowProblem."""
+    """Build the test of a HumanEval row: code that defines `check`, and a call of it. Raises RowProblem if a part is
+    missing or the function's name is not valid."""
     test = text(row, name, "a test")
     function = text(row, function_name, "the name of a function").strip()
     if not function.isidentifier():
@@ -91,8 +109,8 @@ def check_call(row: Row, name: str, function_name: str) -> list[str]:
 
 
 def difficulty(row: Row, name: str) -> str | int | float | None:
-    """Return the row's difficulty; None if it has none. Raises RowProblem."""
-    value = row.get(name)
+    """Return the row's difficulty, or None if it has none. Raises RowProblem if it is neither a string nor a number."""
+    value = value_of(row, name)
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -101,8 +119,9 @@ def difficulty(row: Row, name: str) -> str | int | float | None:
 
 
 def tags(row: Row, name: str) -> list[str]:
-    """Return the tags from a list of strings, a JSON list in a string, or comma-separated words. Raises RowProblem."""
-    value = row.get(name)
+    """Return the tags from a list of strings, a JSON list in a string, or comma-separated words, or [] if there are
+    none. Raises RowProblem for anything else."""
+    value = value_of(row, name)
     if value is None or value == "":
         return []
     if isinstance(value, str):

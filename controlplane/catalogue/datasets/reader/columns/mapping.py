@@ -5,26 +5,35 @@ This is plain Python without side effects: the child maps whole files with it, a
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from controlplane.catalogue.datasets.reader.columns import fields, templating
-from controlplane.catalogue.datasets.reader.columns.conversations import Message, messages
+from controlplane.catalogue.datasets.reader.columns import choices, code_tests, fields, templating
+from controlplane.catalogue.datasets.reader.columns.conversations import NO_IMAGES, Message, messages
 from controlplane.catalogue.datasets.reader.columns.fields import Row, RowProblem
+from controlplane.catalogue.datasets.reader.columns.paths import value_of
 from controlplane.catalogue.datasets.reader.columns.transforms import COLUMNS, ENTRY_POINT, TRANSFORMS
+from controlplane.catalogue.datasets.reader.parsing.records import IMAGE_WORDS
 from workers.rewards.entries.answer import normalised
+from workers.rewards.extract import OTHER_ANSWERS
 
 RESERVED = frozenset(
     (
         *("row", "prompt", "answer", "test_cases", "prompts", "completion", "completions", "completion_ids"),
         *("image", "images", "tools", "trainer_state", "log_extra", "log_metric", "environments"),
-        "chat_template_kwargs",
+        *("chat_template_kwargs", OTHER_ANSWERS),
     )
 )
-"""Names with a meaning for rewards or TRL; columns with these names get the prefix `source_`."""
-COLUMN_FIELDS = (*("prompt", "input", "answer", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"),)
-"""Fields of a mapping that name a column."""
+"""Names that have a meaning for rewards or TRL; columns with these names get the prefix `source_`."""
+COLUMN_FIELDS = (
+    *("prompt", "input", "choices", "system", "answer", "test_cases", "difficulty", "tags"),
+    *("follow_up", "follow_up_response"),
+)
+"""Fields of a mapping that name a column, or a dotted path into one."""
 NO_PLAIN_MESSAGES = "Messages need a chat template, so they can't become plain text."
 REASONING = "reasoning"
+LAST_TURN = "last_turn"
+"""Metadata with the assistant's last message if it isn't part of the prompt and another column has the answer."""
+IMAGE_MARKS = ("<image>", "<video>", "<audio>")
 FILE_ROW, TURN = "file_row", "turn"
 """Metadata of a row made from one question of a file's row: that row's number, from 0, and the question's, from 1."""
 
@@ -38,6 +47,10 @@ class ColumnMapping:
     """One of TRANSFORMS, which extracts the answer from its column."""
     input: str = ""
     """Second column, whose text is appended to the prompt of rows that have it."""
+    choices: str = ""
+    """Column of a multiple-choice question's choices, which are put below it with letters."""
+    numbering: str = ""
+    """How the answer names the right choice, one of choices.NUMBERINGS; it becomes a letter."""
     messages: bool = False
     """True if the prompt column contains chat messages. Without `answer`, their last assistant turn is the answer."""
     answer: str = ""
@@ -53,17 +66,30 @@ class ColumnMapping:
     """Column of the answer to the second question."""
     one_per_turn: bool = False
     """True if a row with a second question becomes two rows: its first question alone, and the whole conversation."""
+    system: str = ""
+    """Column of each row's own system prompt, which precedes `system_prompt`."""
     system_prompt: str = ""
     template: str = ""
     """User's message with {prompt} and {column} placeholders; "" for the prompt alone."""
     chat: bool = True
     """True if the prompt uses the model's chat template, False if it is plain text for a base model."""
+    metadata: str = ""
+    """Dotted paths, separated by commas, whose values become metadata of their own, named as the path's last part."""
     leave_out: bool = False
     """True to leave out rows that don't fit the mapping; only on request, so that rows never vanish silently."""
     code: str = ""
     """Source of the function of a CUSTOM transform."""
     drop_duplicates: bool = False
     """True to keep only the first row of each prompt, ignoring white space and case."""
+
+    @property
+    def has_prompt(self) -> bool:
+        """True if prompts come from a column or, such as those made of numbers, from the template alone."""
+        return bool(self.prompt or templating.placeholder_names(self.template))
+
+    @property
+    def metadata_paths(self) -> list[str]:
+        return [path for part in self.metadata.split(",") if (path := part.strip())]
 
     @property
     def splits_turns(self) -> bool:
@@ -79,7 +105,7 @@ class ColumnMapping:
 
 
 def resolved(mapping: ColumnMapping) -> ColumnMapping:
-    """Return a mapping with its transform's default columns, which are all columns of a transform that makes rows."""
+    """Return a mapping with columns from its transform: all of them if that makes rows, otherwise those left unset."""
     transform = TRANSFORMS.get(mapping.transform)
     if transform and transform.makes_rows:
         columns: dict[str, Any] = dict.fromkeys((*COLUMN_FIELDS, "answer_after"), "") | dict(transform.columns)
@@ -87,17 +113,19 @@ def resolved(mapping: ColumnMapping) -> ColumnMapping:
     defaults = transform.columns if transform else {}
     # Messages include their answers.
     unset = [name for name in defaults if not getattr(mapping, name) and not (name == "answer" and mapping.messages)]
-    changed: dict[str, Any] = {name: defaults[name] for name in unset}
-    return replace(mapping, **changed) if changed else mapping
+    changes: dict[str, Any] = {name: defaults[name] for name in unset}
+    return replace(mapping, **changes) if changes else mapping
 
 
 def checked_part(mapping: ColumnMapping) -> ColumnMapping:
-    """Reduce a mapping to the part that a file's check depends on: not to text around prompts, which would make all of
-    them similar, nor to difficulty and tags, which only the import reads."""
+    """Return only the parts of a mapping that a file's check depends on: not the text around prompts, which would make
+    all of them similar, nor difficulty and tags, which only the import reads."""
+    mapping = resolved(mapping)
     return replace(
-        resolved(mapping),
+        mapping,
         system_prompt="",
-        template="",
+        template="" if mapping.prompt else mapping.template,
+        metadata="",
         difficulty="",
         tags="",
         chat=True,
@@ -111,45 +139,59 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
     if mapping.transform not in TRANSFORMS:
         yield "transform", f"There is no transform “{mapping.transform}”."
         return
-    chosen = resolved(mapping)
-    if TRANSFORMS[chosen.transform].makes_rows:
-        if chosen.messages and not chosen.chat:
+    mapping = resolved(mapping)
+    if TRANSFORMS[mapping.transform].makes_rows:
+        if mapping.messages and not mapping.chat:
             yield "chat", NO_PLAIN_MESSAGES
         return
-    if not chosen.prompt:
-        yield "prompt", "Choose the column with the prompt."
-    for name in COLUMN_FIELDS:
-        column = getattr(chosen, name)
+    if not mapping.has_prompt:
+        yield "prompt", "Choose the column with the prompt, or write a template with the columns that make it."
+    named = [(name, getattr(mapping, name)) for name in COLUMN_FIELDS]
+    for name, column in (*named, *(("metadata", path) for path in mapping.metadata_paths)):
         if column and column not in columns:
             yield name, f"The file has no column “{column}”."
-    for name in TRANSFORMS[chosen.transform].needs:
-        if not getattr(chosen, name) and not (name == "answer" and chosen.messages):
+    if mapping.numbering not in choices.NUMBERINGS:
+        yield "numbering", f"There is no numbering “{mapping.numbering}”."
+    if (mapping.choices or mapping.numbering) and not mapping.answer:
+        yield "answer", "Choose the column that names the right choice."
+    for name in TRANSFORMS[mapping.transform].required_fields:
+        if not getattr(mapping, name) and not (name == "answer" and mapping.messages):
             label = name.replace("_", " ")
-            yield name, f"{TRANSFORMS[chosen.transform].title}: choose the column with the {label}."
-    if TRANSFORMS[chosen.transform].continues_prompt:
+            yield name, f"{TRANSFORMS[mapping.transform].title}: choose the column with the {label}."
+    if TRANSFORMS[mapping.transform].continues_prompt:
         if ENTRY_POINT not in columns:
-            yield "transform", f"{TRANSFORMS[chosen.transform].title}: the file has no column “{ENTRY_POINT}”."
-        if chosen.messages:
-            yield "messages", f"{TRANSFORMS[chosen.transform].title}: the prompt must be text, not messages."
-    if chosen.answer and chosen.answer in (chosen.prompt, chosen.input) and not chosen.messages:
+            yield "transform", f"{TRANSFORMS[mapping.transform].title}: the file has no column “{ENTRY_POINT}”."
+        if mapping.messages:
+            yield "messages", f"{TRANSFORMS[mapping.transform].title}: the prompt must be text, not messages."
+    if mapping.answer and mapping.answer in (mapping.prompt, mapping.input) and not mapping.messages:
         yield "answer", "The answer column is also the prompt column."
-    if chosen.messages and not chosen.chat:
+    if mapping.messages and not mapping.chat:
         yield "chat", NO_PLAIN_MESSAGES
-    yield from _follow_up_problems(chosen)
-    yield from _template_problems(chosen, columns)
+    yield from _follow_up_problems(mapping)
+    yield from _template_problems(mapping, columns)
+
+
+def warnings(mapping: ColumnMapping) -> list[str]:
+    """List sentences about a valid mapping that may have unwanted results."""
+    secrets = {mapping.answer, mapping.follow_up_response} - {"", templating.PROMPT}
+    return [
+        f"The template shows {{{name}}} to the model, and that is the answer."
+        for name in templating.placeholder_names(mapping.template)
+        if name in secrets
+    ]
 
 
 def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[str, Any]]:
     """Map a row of the file to the rows to train on: one row, or one per question if turns are split.
 
     Row ids are then twice the number in the file, plus 1 for the second question, and the last question has the tests.
-    Raises RowProblem.
+    Raises RowProblem when `canonical` does.
     """
     mapping = resolved(mapping)
-    last = canonical(row, mapping, number)
+    whole_row = canonical(row, mapping, number)
     if not mapping.splits_turns:
-        return [last]
-    rows = [last]
+        return [whole_row]
+    rows = [whole_row]
     if fields.optional_text(row, mapping.follow_up):
         rows.insert(0, canonical({**row, mapping.follow_up: None}, mapping, number) | {"test_cases": []})
     return [
@@ -160,9 +202,10 @@ def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[s
 
 def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
     """Map the row numbered `number` in its file to canonical.SCHEMA, without a split: {"row_id", "prompt": messages,
-    "answer": string or None, "test_cases": strings, "metadata": an object of all other columns, difficulty and tags}.
+    "answer": string or None, "test_cases": strings, "metadata": an object of other columns, difficulty, tags,
+    reasoning, further right answers and an assistant's last turn}.
 
-    Raises RowProblem.
+    Raises RowProblem if the transform is unknown, or if a value that the mapping needs is missing or unusable.
     """
     if mapping.transform not in TRANSFORMS:
         raise RowProblem("transform", f"There is no transform “{mapping.transform}”.")
@@ -170,41 +213,58 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
     mapping = resolved(mapping)
     if transform.makes_rows and row.get(mapping.answer) is None:
         mapping = replace(mapping, answer="")
-    prompt, response, column = _conversation(row, mapping)
-    answer, reasoning = None, ""
-    if response is not None:
+    check_images(row)
+    prompt, responses, column, last_turn = _conversation(row, mapping)
+    answers, added = list[str](), {LAST_TURN: last_turn} if last_turn else {}
+    for response in responses:
         extracted = transform.extract(response, column, mapping.answer_after)
-        answer, reasoning = extracted.answer, extracted.reasoning
+        answer = extracted.answer
         if transform.continues_prompt:
-            answer = f"{row[mapping.prompt]}{response.rstrip()}"
+            answer = f"{value_of(row, mapping.prompt)}{response.rstrip()}"
         if not normalised(answer, ignore_case=True, ignore_punctuation=True):
             raise RowProblem("empty_answer", f"“{column}” has only spaces and punctuation as an answer.", column)
+        answers.append(answer)
+        if extracted.reasoning:
+            added.setdefault(REASONING, extracted.reasoning)
     return {
         "row_id": number,
         "prompt": prompt,
-        "answer": answer,
+        "answer": answers[0] if answers else None,
         "test_cases": tests(row, mapping),
-        "metadata": _metadata(row, mapping, reasoning),
+        "metadata": _metadata(row, mapping, added | ({OTHER_ANSWERS: answers[1:]} if answers[1:] else {})),
     }
 
 
+def check_images(row: Row) -> None:
+    """Raise RowProblem if the row has an image, a video or a sound. A string could also be a caption or an address, so
+    it counts only if a text in the row has a marker such as “<image>”."""
+    if IMAGE_WORDS.isdisjoint(row):
+        return
+    for name in row.keys() & IMAGE_WORDS:
+        value = row[name]
+        if value and (
+            not isinstance(value, str) or any(f"<{name.rstrip('s')}>" in str(other) for other in row.values())
+        ):
+            raise RowProblem("images", f"“{name}” has content, but {NO_IMAGES}.", name)
+
+
 def tests(row: Row, mapping: ColumnMapping) -> list[str]:
-    """Return the test cases of a row. Raises RowProblem."""
+    """Return the test cases of a row. Raises RowProblem if they are unusable, or if required ones are missing."""
     transform = TRANSFORMS[mapping.transform]
-    if not mapping.test_cases or (transform.makes_rows and row.get(mapping.test_cases) is None):
+    if not mapping.test_cases or (transform.makes_rows and value_of(row, mapping.test_cases) is None):
         return []
     if transform.continues_prompt:
         return fields.check_call(row, mapping.test_cases, ENTRY_POINT)
-    return fields.tests(row, mapping.test_cases, needed="test_cases" in transform.needs)
+    return code_tests.tests(row, mapping.test_cases, is_required="test_cases" in transform.required_fields)
 
 
 def prompt_text(prompt: Sequence[Mapping[str, str]]) -> str:
-    """Return the prompt's text without the system prompt, by which rows are compared."""
+    """Return the text by which rows are compared: that of all messages of the prompt except the system's."""
     return "\n".join(message["content"] for message in prompt if message["role"] != "system")
 
 
 def normalised_prompt(prompt: Sequence[Mapping[str, str]]) -> str:
-    """Return the prompt's text without differences in white space and case, which is equal for repeated prompts."""
+    """Return the prompt's text with normalised white space and case, which is equal for repeated prompts."""
     return " ".join(prompt_text(prompt).split()).casefold()
 
 
@@ -231,85 +291,103 @@ def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterat
             yield "template", f"The template uses {{{name}}}, but the file has no such column."
     if not placeholders:
         yield "template", "The template lacks {prompt}, so all prompts would be the same."
-    secrets = {mapping.answer, mapping.follow_up_response} - {"", templating.PROMPT}
-    for name in placeholders:
-        if name in secrets:
-            yield "template", f"The template shows {{{name}}} to the model, but that is the answer."
 
 
-def _conversation(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
-    """Return (prompt, the response that contains the answer, its column)."""
+class _Conversation(NamedTuple):
+    """Prompt of a row, the responses that contain its right answers, their column, and a turn that was left out."""
+
+    prompt: list[Message]
+    responses: list[str]
+    column: str
+    last_turn: str = ""
+
+
+def _conversation(row: Row, mapping: ColumnMapping) -> _Conversation:
     if mapping.messages:
         return _from_messages(row, mapping)
-    prompt = fields.text(row, mapping.prompt, "a prompt")
-    appended = fields.optional_text(row, mapping.input) if mapping.input else ""
-    if appended:
-        prompt = f"{prompt}\n\n{appended}"
-    if mapping.template:
-        prompt = templating.fill(mapping.template, prompt, row)
+    prompt = fields.text(row, mapping.prompt, "a prompt") if mapping.prompt else ""
+    input_text = fields.optional_text(row, mapping.input) if mapping.input else ""
+    if input_text:
+        prompt = f"{prompt}\n\n{input_text}"
+    prompt = _written(row, mapping, prompt)
     if not mapping.chat:
-        prompt = f"{mapping.system_prompt}\n\n{prompt}" if mapping.system_prompt else prompt
-        return [{"role": "user", "content": prompt}], *_response(row, mapping.answer)
-    prompt_turns = [*_system(mapping), {"role": "user", "content": prompt}]
+        prompt = "\n\n".join([*(turn["content"] for turn in _system(row, mapping)), prompt])
+        return _Conversation([{"role": "user", "content": prompt}], *_responses(row, mapping, mapping.answer))
+    prompt_turns = [*_system(row, mapping), {"role": "user", "content": prompt}]
     follow_up = fields.optional_text(row, mapping.follow_up) if mapping.follow_up else ""
     if not follow_up:
-        return prompt_turns, *_response(row, mapping.answer)
+        return _Conversation(prompt_turns, *_responses(row, mapping, mapping.answer))
     first_answer = {"role": "assistant", "content": fields.text_or_number(row, mapping.answer)}
     turns = [*prompt_turns, first_answer, {"role": "user", "content": follow_up}]
-    return turns, *_response(row, mapping.follow_up_response)
+    return _Conversation(turns, *_responses(row, mapping, mapping.follow_up_response))
 
 
-def _from_messages(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
+def _written(row: Row, mapping: ColumnMapping, prompt: str) -> str:
+    """Return a prompt with its choices below it, in the template."""
+    if mapping.choices:
+        prompt = choices.below(prompt, choices.choices_of(row, mapping.choices)[0])
+    prompt = templating.fill(mapping.template, prompt, row) if mapping.template else prompt
+    if any(mark in prompt for mark in IMAGE_MARKS) and not IMAGE_WORDS.isdisjoint(row):
+        raise RowProblem("images", f"The prompt has a place for an image, but {NO_IMAGES}.", mapping.prompt)
+    return prompt
+
+
+def _from_messages(row: Row, mapping: ColumnMapping) -> _Conversation:
     if not mapping.chat:
         message_text = f"“{mapping.prompt}” contains messages, which can't become plain text."
         raise RowProblem("wrong_type", message_text, mapping.prompt)
     conversation = messages(row, mapping.prompt)
-    last_turn = conversation.pop()["content"] if conversation[-1]["role"] == "assistant" else None
+    last_response = conversation.pop()["content"] if conversation[-1]["role"] == "assistant" else None
     if conversation[0]["role"] != "system":
-        conversation = [*_system(mapping), *conversation]
-    if mapping.template:
-        filled = templating.fill(mapping.template, conversation[-1]["content"], row)
-        conversation[-1] = {"role": "user", "content": filled}
+        conversation = [*_system(row, mapping), *conversation]
+    conversation[-1] = {"role": "user", "content": _written(row, mapping, conversation[-1]["content"])}
     if mapping.answer and mapping.answer != mapping.prompt:
-        return conversation, *_response(row, mapping.answer)
-    if last_turn is not None and not last_turn.strip():
+        return _Conversation(conversation, *_responses(row, mapping, mapping.answer), last_response or "")
+    if last_response is not None and not last_response.strip():
         raise RowProblem("empty_field", f"The last message in “{mapping.prompt}” is empty.", mapping.prompt)
-    return conversation, last_turn, mapping.prompt
+    return _Conversation(conversation, [] if last_response is None else [last_response], mapping.prompt)
 
 
-def _system(mapping: ColumnMapping) -> list[Message]:
-    return [{"role": "system", "content": mapping.system_prompt}] if mapping.system_prompt.strip() else []
+def _system(row: Row, mapping: ColumnMapping) -> list[Message]:
+    own = fields.optional_text(row, mapping.system) if mapping.system else ""
+    text = "\n\n".join(part for part in (own, mapping.system_prompt) if part.strip())
+    return [{"role": "system", "content": text}] if text else []
 
 
-def _response(row: Row, column: str) -> tuple[str | None, str]:
-    return (fields.text_or_number(row, column) if column else None), column
+def _responses(row: Row, mapping: ColumnMapping, column: str) -> tuple[list[str], str]:
+    if column and column == mapping.answer and (mapping.choices or mapping.numbering):
+        return choices.right_letters(row, column, mapping.choices, mapping.numbering), column
+    return (fields.answers(row, column) if column else []), column
 
 
-def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any]:
-    used = {mapping.prompt, mapping.input, mapping.answer, mapping.test_cases, mapping.difficulty, mapping.tags}
+def _metadata(row: Row, mapping: ColumnMapping, added: Mapping[str, Any]) -> dict[str, Any]:
+    used_columns = {mapping.prompt, mapping.input, mapping.answer, mapping.test_cases, mapping.difficulty, mapping.tags}
     added_names: dict[str, str | bool] = {
         "difficulty": mapping.difficulty,
         "tags": mapping.tags,
-        REASONING: reasoning,
+        **dict.fromkeys(added, True),
         FILE_ROW: mapping.splits_turns,
         TURN: mapping.splits_turns,
     }
-    taken = RESERVED.union(name for name, is_set in added_names.items() if is_set)
+    reserved_names = RESERVED.union(name for name, is_set in added_names.items() if is_set)
     metadata = {
-        _unused_name(name, taken, row) if name in taken else name: value
+        _unused_name(name, reserved_names, row) if name in reserved_names else name: value
         for name, value in row.items()
-        if name not in used or not name  # a column may have no name
+        if name not in used_columns or not name  # a column may have no name
     }
     if mapping.difficulty and (difficulty := fields.difficulty(row, mapping.difficulty)) is not None:
         metadata["difficulty"] = difficulty
     if mapping.tags and (tags := fields.tags(row, mapping.tags)):
         metadata["tags"] = tags
-    if reasoning:
-        metadata[REASONING] = reasoning
-    return metadata
+    for path in mapping.metadata_paths:
+        name = path.rpartition(".")[2]
+        metadata.setdefault(
+            _unused_name(name, reserved_names, row) if name in reserved_names else name, value_of(row, path)
+        )
+    return {**metadata, **added}
 
 
-def _unused_name(name: str, taken: frozenset[str], row: Row) -> str:
-    while name in taken or name in row:
+def _unused_name(name: str, reserved_names: frozenset[str], row: Row) -> str:
+    while name in reserved_names or name in row:
         name = f"source_{name}"
     return name

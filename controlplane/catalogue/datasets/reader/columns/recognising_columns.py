@@ -8,9 +8,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from controlplane.catalogue.datasets.reader.columns.conversations import are_messages
-from controlplane.catalogue.datasets.reader.columns.fields import parse_list
+from controlplane.catalogue.datasets.reader.columns.code_tests import is_tests
+from controlplane.catalogue.datasets.reader.columns.column_names import (
+    ANSWER_WORDS,
+    BESIDE_QUESTIONS,
+    DESCRIPTIVE_WORDS,
+    DIFFICULTY,
+    FOLLOW_UPS,
+    INSTRUCTION_COLUMN,
+    MESSAGE_ANSWERS,
+    MESSAGES,
+    NOT_ROLES,
+    NOT_TRUTH,
+    NUMBERS,
+    PROMPT_WORDS,
+    SYSTEM,
+    TAGS,
+    TESTS,
+    TRUTHS,
+)
+from controlplane.catalogue.datasets.reader.columns.conversations import (
+    CHAT_TOKENS,
+    are_messages,
+    ends_with_answer,
+    uses_tools,
+)
+from controlplane.catalogue.datasets.reader.columns.fields import answer_texts
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, resolved
+from controlplane.catalogue.datasets.reader.columns.paths import value_of
+from controlplane.catalogue.datasets.reader.columns.recognising_choices import with_choices
 from controlplane.catalogue.datasets.reader.columns.templating import PROMPT
 from controlplane.catalogue.datasets.reader.columns.transforms import (
     ENTRY_POINT,
@@ -32,7 +58,7 @@ class Recognised:
     """Proposed mapping, with the reasons for it."""
 
     schema: str
-    """Slug of the schema: one of SCHEMAS, `messages`, `by_words`, `text` or `unknown`, or a refinement's."""
+    """Slug of the schema: one of SCHEMAS, `messages`, `by_words`, `text` or `unknown`, or the slug of a refinement."""
     title: str
     why: str
     mapping: ColumnMapping
@@ -51,14 +77,17 @@ class KnownSchema:
     input: tuple[str, ...] = ()
 
 
-MESSAGES = ("messages", "conversations", "conversation", "chat", "dialogue", "turns", "prompt")
 SCHEMAS: Mapping[str, KnownSchema] = {
     "prompt_answer": KnownSchema(
         "Prompt and answer", ("prompt",), ("answer", "final_answer", "solution", "ground_truth"), ("input",)
     ),
-    "problem_solution": KnownSchema("Problem and solution", ("problem",), ("answer", "final_answer", "solution")),
+    "problem_solution": KnownSchema(
+        "Problem and solution", ("problem",), ("answer", "final_answer", "solution", "ground_truth")
+    ),
     "question_answer": KnownSchema(
-        "Question and answer", ("question", "query"), ("final_answer", "answer", "solution", "response")
+        "Question and answer",
+        ("question", "query"),
+        ("final_answer", "answer", "answers", "golden_answers", "solution", "response", "answer_key", "ground_truth"),
     ),
     "instruction_response": KnownSchema("Instruction and response", ("instruction",), ("response",), ("input",)),
     # In files with these columns, a prompt column is often the whole text of an Alpaca row, including the answer.
@@ -72,67 +101,73 @@ SCHEMAS: Mapping[str, KnownSchema] = {
     ),
 }
 """Known schemas. Those with questions come before those with instructions, which many rows may share."""
-INSTRUCTION_COLUMN = "instruction"
 MIN_FILLED_SHARES = (0.9, 0.5, 0.0)
 """Minimum shares of rows with a value, tried in turn, so that columns that nearly all rows fill take precedence."""
-TESTS = ("test_cases", "tests", "test_list", "unit_tests")
-DIFFICULTY = ("difficulty", "level", "difficulty_level", "hardness")
-TAGS = ("tags", "topics", "categories", "labels", "concepts")
-PROMPT_WORDS = (
-    *("prompt", "question", "problem", "instruction", "input", "query", "text", "task", "exercise", "puzzle"),
-    "content",
-)
-ANSWER_WORDS = (
-    *("answer", "solution", "response", "completion", "output", "target", "expected", "truth", "gold", "label"),
-    *("result", "reply"),
-)
-"""Words in a column's name that suggest what it contains, most reliable first."""
-DESCRIPTIVE_WORDS = frozenset(
-    (
-        *("id", "ids", "uuid", "guid", "index", "idx", "key", "hash", "no", "nr", "num", "number", "count", "length"),
-        *("len", "tokens", "type", "kind", "format", "category", "level", "difficulty", "score", "rating", "source"),
-        *("url", "link", "date", "time", "timestamp", "language", "lang", "model", "split", "version", "author"),
-    )
-)
-"""Words in names of columns that describe a text instead of containing it."""
 CHOOSE_ANSWER = "Choose the answer column, or “no answers”."
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _IDENTIFIER = re.compile(r"\d+|[a-zA-Z_][\w.:/#-]{0,40}\d[\w.:/#-]{0,40}|[0-9a-fA-F-]{16,40}")
 WHOLE_FUNCTION = "Complete the function. Answer with the whole function, in one block of Python."
-FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_response"))
 
 
 def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recognised:
     """Return the mapping proposed for a file with these first rows, which may be shortened, and these columns, which
     have a "name" and may have the "share" of rows with a value."""
+    names = _names([str(column["name"]) for column in columns])
+    shares = {str(column["name"]): column.get("share", 1) for column in columns}
+    by_share = [
+        {key: name for key, name in names.items() if shares[name] >= least and shares[name]}
+        for least in MIN_FILLED_SHARES
+    ]
+    by_known_names = (_messages(preview_rows, columns) or _pair(preview_rows, columns, names) for columns in by_share)
+    by_words = (_by_words(preview_rows, columns) for columns in by_share)
+    proposal = next((match for matches in (by_known_names, by_words) for match in matches if match), None)
+    proposal = proposal or _numbers(names) or _longest_text(preview_rows, names)
+    for refine in _REFINEMENTS:
+        proposal = refine(proposal, preview_rows, names)
+    return proposal
+
+
+def _names(columns: Sequence[str]) -> dict[str, str]:
+    """Map words to columns: each column by its name, each value inside a column also by its last name, and the value
+    that rewards compare with by "answer"."""
+    inner = [column for column in columns if "." in column and not NOT_ROLES.search(column.lower())]
     names: dict[str, str] = {}
     for column in columns:
-        names.setdefault("_".join(_name_words(str(column["name"]))), str(column["name"]))
-    share = {str(column["name"]): column.get("share", 1) for column in columns}
-    filled = [{low: name for low, name in names.items() if share[name] >= least} for least in MIN_FILLED_SHARES]
-    exact = (_messages(preview_rows, columns) or _pair(columns, names) for columns in filled)
-    similar = (_by_words(preview_rows, columns) for columns in filled)
-    guess = next((match for matches in (exact, similar) for match in matches if match), None)
-    guess = guess or _longest_text(preview_rows, names)
-    for refine in _REFINEMENTS:
-        guess = refine(guess, preview_rows, names)
-    return guess
+        if "." not in column or column in inner:
+            names.setdefault("_".join(_name_words(column)), column)
+    for column in sorted(inner, key=lambda column: not any(truth in column for truth in TRUTHS)):
+        if any(truth in column for truth in TRUTHS) and not NOT_TRUTH.search(column):
+            names.setdefault("answer", column)
+        names.setdefault("_".join(_name_words(column.rpartition(".")[2])), column)
+    return names
 
 
 def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
-    column = next((names[n] for n in MESSAGES if n in names and _all(rows, names[n], are_messages)), None)
+    candidates = [names[name] for name in MESSAGES if name in names] + list(names.values())
+    column = next((name for name in candidates if _all_match(rows, name, are_messages)), None)
     if column is None:
         return None
-    answer = _first(("answer", "final_answer", "ground_truth", "solution"), names)
-    source = f"“{answer}” contains the answer" if answer else "the assistant's last turn becomes the answer"
+    values = [value for row in rows if (value := value_of(row, column))]
+    has_answers = all(map(ends_with_answer, values))
+    answers = {key: name for key, name in names.items() if _holds(rows, name, _is_answer)}
+    answer = _first(MESSAGE_ANSWERS if has_answers else MESSAGE_ANSWERS + BESIDE_QUESTIONS, answers)
+    slug, source = "messages", "the assistant's last turn becomes the answer"
+    if answer:
+        source = f"“{answer}” contains the answer"
+        source += ". The assistant's last turn isn't part of the prompt; it is kept in the metadata" * has_answers
+    elif not has_answers:
+        slug, source = "messages_alone", f"none ends with an answer, and no column contains one. {CHOOSE_ANSWER[:-1]}"
+    source += ". Tool calls and results after the last question are left out" * any(map(uses_tools, values))
     why = f"“{column}” contains chat messages in all of the first rows; {source}."
-    return Recognised("messages", "Chat messages", why, ColumnMapping(prompt=column, messages=True, answer=answer))
+    return Recognised(slug, "Chat messages", why, ColumnMapping(prompt=column, messages=True, answer=answer))
 
 
-def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | None:
+def _pair(rows: Rows, filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | None:
+    texts = {key: name for key, name in filled.items() if _holds(rows, name, lambda value: isinstance(value, str))}
+    answers = {key: name for key, name in filled.items() if _holds(rows, name, _is_answer)}
     for slug, schema in SCHEMAS.items():
-        prompt, answer = _first(schema.prompt, filled), _first(schema.answer, filled)
-        if not (prompt and answer):
+        prompt, answer = _first(schema.prompt, texts), _first(schema.answer, answers)
+        if not (prompt and answer) or prompt == answer:
             continue
         input_column = _first(schema.input, names)
         why = f"The file has the columns “{prompt}” and “{answer}”."
@@ -147,11 +182,13 @@ def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | N
 
 def _by_words(rows: Rows, filled: Mapping[str, str]) -> Recognised | None:
     """Propose the columns whose names contain words for prompts and answers, such as “Question Text”."""
-    texts = {key: name for key, name in filled.items() if _may_be_prompt(rows, name)}
-    prompt = _with_word(PROMPT_WORDS, texts, excluded=ANSWER_WORDS)
+    filled = {key: name for key, name in filled.items() if "." not in name}
+    text_columns = {key: name for key, name in filled.items() if _may_be_prompt(rows, name)}
+    prompt = _with_word(PROMPT_WORDS, text_columns, excluded=ANSWER_WORDS, rows=rows)
     if not prompt:
         return None
-    answer = _with_word(ANSWER_WORDS, {key: name for key, name in filled.items() if name != prompt})
+    others = {key: name for key, name in filled.items() if name != prompt and _holds(rows, name, _is_answer)}
+    answer = _first(("answer_key",), others) or _with_word(ANSWER_WORDS, others)
     if answer:
         why = f"The column names “{prompt}” and “{answer}” suggest a prompt and its answer."
         return Recognised("by_words", "Prompt and answer", why, ColumnMapping(prompt=prompt, answer=answer))
@@ -159,29 +196,50 @@ def _by_words(rows: Rows, filled: Mapping[str, str]) -> Recognised | None:
     return Recognised("text", "Prompts alone", why, ColumnMapping(prompt=prompt))
 
 
+def _numbers(names: Mapping[str, str]) -> Recognised | None:
+    """Propose a template for tasks that are made of numbers and a target, such as Countdown."""
+    numbers, target = _first(NUMBERS, names), names.get("target", "")
+    if not (numbers and target):
+        return None
+    template = (
+        f"Write an equation with the numbers {{{numbers}}} that equals {{{target}}}. Use each number exactly once, and "
+        "only +, -, * and /."
+    )
+    why = f"The template makes a prompt of “{numbers}” and the target “{target}”, as in Countdown."
+    return Recognised("numbers", "Numbers and a target", why, ColumnMapping(answer=target, template=template))
+
+
 def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
-    texts = [name for name in names.values() if _may_be_prompt(rows, name)]
-    prompt = max(texts, key=lambda name: sum(len(row.get(name) or "") for row in rows), default="")
+    text_columns = [name for name in names.values() if _may_be_prompt(rows, name)]
+    prompt = max(text_columns, key=lambda name: _length(rows, name), default="")
     why = "No column name was recognized"
     why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and no column looks like a prompt."
     return Recognised("unknown", "Not recognized", why, ColumnMapping(prompt=prompt))
 
 
 def _may_be_prompt(rows: Rows, name: str) -> bool:
-    """Return whether a column has texts other than row numbers and identifiers."""
-    return not DESCRIPTIVE_WORDS.intersection(_name_words(name)) and _all(
+    """Return whether a column contains text other than row numbers and identifiers, judged by its name and values."""
+    return not DESCRIPTIVE_WORDS.intersection(_name_words(name)) and _all_match(
         rows, name, lambda value: isinstance(value, str) and not _IDENTIFIER.fullmatch(value.strip())
     )
 
 
-def _with_word(candidates: Sequence[str], names: Mapping[str, str], excluded: Sequence[str] = ()) -> str:
-    """Return the first column whose name contains the earliest of these words, singular or plural; "" if none does."""
-    for word in candidates:
+def _with_word(words: Sequence[str], names: Mapping[str, str], excluded: Sequence[str] = (), rows: Rows = ()) -> str:
+    """Return the column named with the earliest of these words and with no descriptive or `excluded` one, or "" if
+    there is none. Of several, return the one with the longest texts in `rows`, or the first."""
+    for word in words:
+        matches = list[str]()
         for name in names.values():
-            inside = {*_name_words(name)} | {part.removesuffix("s") for part in _name_words(name)}
-            if word in inside and not inside & (DESCRIPTIVE_WORDS | {*excluded}):
-                return name
+            name_words = {*_name_words(name)} | {part.removesuffix("s") for part in _name_words(name)}
+            if word in name_words and not name_words & (DESCRIPTIVE_WORDS | {*excluded}):
+                matches.append(name)
+        if matches:
+            return max(matches, key=lambda name: _length(rows, name))
     return ""
+
+
+def _length(rows: Rows, name: str) -> int:
+    return sum(len(str(value_of(row, name) or "")) for row in rows)
 
 
 def _name_words(name: str) -> list[str]:
@@ -203,13 +261,13 @@ def _instruction_above(guess: Recognised, rows: Rows, names: Mapping[str, str]) 
 
 
 def _complements(instruction: Any, prompt: Any) -> bool:
-    text = instruction.strip() if isinstance(instruction, str) else ""
-    return bool(text) and not (isinstance(prompt, str) and text in prompt)
+    stripped_instruction = instruction.strip() if isinstance(instruction, str) else ""
+    return bool(stripped_instruction) and not (isinstance(prompt, str) and stripped_instruction in prompt)
 
 
 def _final_answer_after_a_marker(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     answer = guess.mapping.answer
-    if not answer or not _all(rows, answer, lambda value: isinstance(value, str) and GSM8K_MARKER in value):
+    if not answer or not _all_match(rows, answer, lambda value: isinstance(value, str) and GSM8K_MARKER in value):
         return guess
     why = f"{guess.why} In the first rows, the final answer follows {GSM8K_MARKER}, as in GSM8K."
     mapping = replace(guess.mapping, transform=GSM8K, answer_after=GSM8K_MARKER)
@@ -223,11 +281,11 @@ def _reasoning(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recog
         return isinstance(value, str) and "<think>" in value and "</think>" in value
 
     column = guess.mapping.answer or (guess.mapping.prompt if guess.mapping.messages else "")
-    if not column or not _all(rows, column, has_reasoning):
+    if not column or not _all_match(rows, column, has_reasoning):
         return guess
     why = f"{guess.why} The first responses reason in <think>…</think>, and the answers are extracted from them."
-    system = guess.mapping.system_prompt or THINK_PROMPT
-    mapping = replace(guess.mapping, transform=THINK, system_prompt=system)
+    system_prompt = guess.mapping.system_prompt or THINK_PROMPT
+    mapping = replace(guess.mapping, transform=THINK, system_prompt=system_prompt)
     return Recognised("think", "Reasoning in think tags", why, mapping)
 
 
@@ -241,13 +299,22 @@ def _follow_up_turn(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> 
 
 
 def _code_with_tests(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    column = next((names[n] for n in TESTS if n in names and any(_is_tests(row.get(names[n])) for row in rows)), "")
+    def has_tests(row: Mapping[str, Any], name: str, *, is_named: bool) -> bool:
+        return is_tests(value_of(row, name), is_named=is_named, row=row)
+
+    known = [names[name] for name in TESTS if name in names]
+    column = next((name for name in known if any(has_tests(row, name, is_named=True) for row in rows)), "")
+    others = [name for name in names.values() if name != guess.mapping.prompt]
+    column = column or next((n for n in others if rows and all(has_tests(r, n, is_named=False) for r in rows)), "")
     if not column:
         return guess
     why = f"{guess.why} “{column}” contains tests for each row's code."
-    has_all_tests = guess.mapping.transform == INSTRUCTION and _all(rows, column, _is_tests)
+    has_all_tests = guess.mapping.transform == INSTRUCTION and all(has_tests(r, column, is_named=True) for r in rows)
     transform = WITH_TESTS if has_all_tests else guess.mapping.transform
     mapping = replace(guess.mapping, test_cases=column, transform=transform)
+    if mapping.answer == column or mapping.answer.startswith(f"{column}."):
+        rest = {key: name for key, name in names.items() if not name.startswith(column) and name != mapping.prompt}
+        mapping = replace(mapping, answer=_with_word(("solution", "solutions"), rest))
     return replace(guess, schema="code_with_tests", title=f"{guess.title}, with tests", why=why, mapping=mapping)
 
 
@@ -262,14 +329,40 @@ def _human_eval(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Reco
     return Recognised("humaneval", "HumanEval: functions with tests", why, mapping)
 
 
-def _difficulty_and_tags(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    used = set(guess.mapping.as_dict().values())
-    unused = {key: name for key, name in names.items() if name not in used}
-    difficulty, tags = _first(DIFFICULTY, unused), _first(TAGS, unused)
-    extras = [f"“{column}” as {role}" for column, role in ((difficulty, "difficulty"), (tags, "tags")) if column]
-    if not extras:
+def _system_column(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    column = _first(SYSTEM, names)
+    if not column or not _all_match(rows, column, lambda value: isinstance(value, str)):
         return guess
-    why = f"{guess.why} It uses {' and '.join(extras)}."
+    why = f"{guess.why} “{column}” is each row's system prompt."
+    return replace(guess, why=why, mapping=replace(guess.mapping, system=column))
+
+
+def _multiple_choice(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    mapping = with_choices(guess.mapping, rows, names)
+    if mapping is None:
+        return guess
+    why = f"{guess.why} The choices are put below the question, and “{mapping.answer}” becomes a letter."
+    return replace(guess, schema="multiple_choice", title="Multiple choice", why=why, mapping=mapping)
+
+
+def _templated(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    """Propose plain text if the prompts already contain a chat template's tokens."""
+    if guess.mapping.messages or not guess.mapping.prompt:
+        return guess
+    if not _all_match(rows, guess.mapping.prompt, lambda value: bool(CHAT_TOKENS.search(str(value)))):
+        return guess
+    why = f"{guess.why} The prompts already contain a chat template's tokens, so they stay plain text."
+    return replace(guess, why=why, mapping=replace(guess.mapping, chat=False))
+
+
+def _difficulty_and_tags(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    used_columns = set(guess.mapping.as_dict().values())
+    unused_columns = {key: name for key, name in names.items() if name not in used_columns and "." not in name}
+    difficulty, tags = _first(DIFFICULTY, unused_columns), _first(TAGS, unused_columns)
+    uses = [f"“{column}” as {role}" for column, role in ((difficulty, "difficulty"), (tags, "tags")) if column]
+    if not uses:
+        return guess
+    why = f"{guess.why} It uses {' and '.join(uses)}."
     return replace(guess, why=why, mapping=replace(guess.mapping, difficulty=difficulty, tags=tags))
 
 
@@ -280,20 +373,27 @@ _REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised],
     _follow_up_turn,
     _code_with_tests,
     _human_eval,
+    _system_column,
+    _multiple_choice,
+    _templated,
     _difficulty_and_tags,
 )
 
 
-def _is_tests(value: Any) -> bool:
-    value = parse_list(value) if isinstance(value, str) else value
-    return isinstance(value, list) and bool(value) and all(isinstance(case, str) for case in value)
+def _is_answer(value: Any) -> bool:
+    return bool(answer_texts(value))
+
+
+def _holds(rows: Rows, column: str, predicate: Callable[[Any], bool]) -> bool:
+    """Return whether all non-empty values of the column match, if it has any in these rows."""
+    return all(predicate(value) for row in rows if (value := value_of(row, column)) not in (None, ""))
 
 
 def _first(candidates: Sequence[str], names: Mapping[str, str]) -> str:
     return next((names[name] for name in candidates if name in names), "")
 
 
-def _all(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:
-    """Return whether there are non-empty values and all of them match."""
-    values = [value for row in rows if (value := row.get(column)) not in (None, "")]
-    return bool(values) and all(map(fits, values))
+def _all_match(rows: Rows, column: str, predicate: Callable[[Any], bool]) -> bool:
+    """Return whether the column has non-empty values, all of which match."""
+    values = [value for row in rows if (value := value_of(row, column)) not in (None, "")]
+    return bool(values) and all(map(predicate, values))

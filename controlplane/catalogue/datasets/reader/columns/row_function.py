@@ -30,7 +30,6 @@ NAME = "transform"
 KINDS = FAILED, LEFT_OUT = "transform", "left_out"
 """Kinds of the function's problems: it failed on a row, or left the row out."""
 MAX_CHARACTERS = 50_000
-"""Maximum number of characters of the source."""
 SECONDS = 30.0
 """Time limit for the rows of one batch, which are about 256 KiB of the file."""
 EXAMPLE = '''def transform(row):
@@ -54,7 +53,7 @@ def __grpo_transform__(rows):
 
 
 def problem(source: str) -> str:
-    """Explain why the source isn't a valid transform; "" if it is. Nothing is executed."""
+    """Explain why the source isn't a valid transform; return "" if it is. Nothing is executed."""
     if not source.strip():
         return f"Write a function {NAME}(row)."
     if len(source) > MAX_CHARACTERS or is_too_deep(source):
@@ -69,7 +68,7 @@ def problem(source: str) -> str:
 
 
 @contextmanager
-def opened(mapping: ColumnMapping | None, backend: str | None) -> "Iterator[RowFunction | None]":
+def open_function(mapping: ColumnMapping | None, backend: str | None) -> "Iterator[RowFunction | None]":
     """Open a mapping's function for the block, or yield None if it has none. The caller of the reader has tested the
     sandbox's `backend`."""
     if mapping is None or mapping.transform != CUSTOM:

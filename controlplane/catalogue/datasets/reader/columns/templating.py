@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from controlplane.catalogue.datasets.reader.columns.paths import value_of
+
 PROMPT = "prompt"
 """Placeholder for the prompt from its columns."""
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}\n]{1,200})\}")
@@ -23,7 +25,7 @@ def placeholder_names(template: str) -> list[str]:
 def fill(template: str, prompt: str, row: Mapping[str, Any]) -> str:
     """Return the template with {prompt} replaced by `prompt` and other placeholders by columns of `row`, if any."""
     return "".join(
-        (prompt if piece == PROMPT else as_text(row.get(piece))) if is_placeholder else piece
+        (prompt if piece == PROMPT else as_text(value_of(row, piece))) if is_placeholder else piece
         for is_placeholder, piece in _pieces(template)
     )
 

@@ -19,7 +19,7 @@ _THOUSANDS = re.compile(r"-?[$€£]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ExtractedAnswer:
     """Answer that was found in a response."""
 
     answer: str
@@ -27,8 +27,9 @@ class Extracted:
     """Text before the answer, which is kept in the row's metadata."""
 
 
-Extract = Callable[[str, str, str], Extracted]
-"""Function of (response, its column, the mapping's marker) that returns the answer in it. Raises RowProblem."""
+Extract = Callable[[str, str, str], ExtractedAnswer]
+"""Function of (response, its column, the mapping's marker) that returns the answer in it, or raises RowProblem if it
+finds none."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Transform:
     extract: Extract
     columns: Mapping[str, str] = field(default_factory=dict)
     """Default columns by mapping field."""
-    needs: tuple[str, ...] = ()
+    required_fields: tuple[str, ...] = ()
     """Mapping fields that the transform requires in addition to the prompt."""
     makes_rows: bool = False
     """True if the columns come from the rows that a function returns; all but the prompt may be missing."""
@@ -49,34 +50,34 @@ class Transform:
     is called with the row's ENTRY_POINT."""
 
 
-def whole_response(response: str, column: str, marker: str) -> Extracted:
-    return Extracted(_trimmed(response))
+def whole_response(response: str, column: str, marker: str) -> ExtractedAnswer:
+    return ExtractedAnswer(_strip_keeping_indentation(response))
 
 
-def after_marker(response: str, column: str, marker: str) -> Extracted:
-    return Extracted(_split(response, column, marker)[1] if marker else _trimmed(response))
+def after_marker(response: str, column: str, marker: str) -> ExtractedAnswer:
+    return ExtractedAnswer(_split(response, column, marker)[1] if marker else _strip_keeping_indentation(response))
 
 
-def gsm8k(response: str, column: str, marker: str) -> Extracted:
+def gsm8k(response: str, column: str, marker: str) -> ExtractedAnswer:
     """Extract the number after the last ####, without thousands separators: 1,080 becomes 1080, as models write it."""
-    reasoning, rest = _split(response, column, marker or GSM8K_MARKER)
-    answer = (rest.splitlines() or [""])[0].strip()
+    reasoning, after_marker_text = _split(response, column, marker or GSM8K_MARKER)
+    answer = (after_marker_text.splitlines() or [""])[0].strip()
     if _THOUSANDS.fullmatch(answer):
         answer = answer.replace(",", "")
-    return Extracted(answer, reasoning)
+    return ExtractedAnswer(answer, reasoning)
 
 
-def think(response: str, column: str, marker: str) -> Extracted:
+def think(response: str, column: str, marker: str) -> ExtractedAnswer:
     """Extract the text in the last <answer>…</answer> or, without that tag, the text after the last </think>."""
-    before, think_end, after = response.rpartition("</think>")
-    before_answer, _, rest = response.rpartition("<answer>")
-    answer, answer_end, _ = rest.partition("</answer>")
+    before_end, think_end, after = response.rpartition("</think>")
+    before_answer, _, after_tag = response.rpartition("<answer>")
+    answer, answer_end, _ = after_tag.partition("</answer>")
     if answer_end:
-        reasoning = before if think_end else before_answer
-        return Extracted(answer.strip(), _without("<think>", reasoning))
+        reasoning = before_end if think_end else before_answer
+        return ExtractedAnswer(answer.strip(), _without("<think>", reasoning))
     if not think_end:
         raise RowProblem("marker_missing", f"“{column}” contains neither <answer>…</answer> nor </think>.", column)
-    return Extracted(after.strip(), _without("<think>", before))
+    return ExtractedAnswer(after.strip(), _without("<think>", before_end))
 
 
 TRANSFORMS: Mapping[str, Transform] = {
@@ -141,11 +142,11 @@ def _split(response: str, column: str, marker: str) -> tuple[str, str]:
     return before.strip(), after.strip()
 
 
-def _trimmed(text: str) -> str:
+def _strip_keeping_indentation(text: str) -> str:
     """Strip white space, but keep the indentation of the first of several lines, which may be code."""
-    trimmed = text.strip()
-    before = text[: len(text) - len(text.lstrip())]
-    return before.rpartition("\n")[2] + trimmed if "\n" in trimmed else trimmed
+    stripped = text.strip()
+    leading_space = text[: len(text) - len(text.lstrip())]
+    return leading_space.rpartition("\n")[2] + stripped if "\n" in stripped else stripped
 
 
 def _without(tag: str, text: str) -> str:

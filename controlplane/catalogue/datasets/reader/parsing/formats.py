@@ -78,7 +78,7 @@ def detect(path: Path) -> FileFormat:
         return FileFormat(PARQUET, gzip)
     _refuse_binary(head)
     bom = head.startswith(BOM)
-    kind, delimiter = _detected(head.removeprefix(BOM).lstrip(), whole=len(head) < HEAD_BYTES)
+    kind, delimiter = _detect_text_format(head.removeprefix(BOM).lstrip(), is_whole=len(head) < HEAD_BYTES)
     note = "The file begins with a byte order mark, which was ignored." if bom else ""
     return FileFormat(kind, gzip, delimiter, bom, note)
 
@@ -108,38 +108,38 @@ def _unsupported(name: str) -> FileProblem:
     return FileProblem("other_format", f"This is {name}, not a dataset that can be read.")
 
 
-def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
+def _detect_text_format(text: bytes, *, is_whole: bool) -> tuple[str, str]:
     """Return (kind, delimiter) of text without a byte order mark or leading white space."""
     lines = [line for line in text.splitlines() if line.strip()]
-    if not whole and len(lines) > 1:
+    if not is_whole and len(lines) > 1:
         lines.pop()
     lines = lines[:MAX_LINES]
-    first = lines[0].strip()
+    first_line = lines[0].strip()
     if text.startswith(b"["):
-        lists = [line for line in lines if line.lstrip().startswith(b"[") and line.rstrip().endswith(b"]")]
+        list_lines = [line for line in lines if line.lstrip().startswith(b"[") and line.rstrip().endswith(b"]")]
         # One list per line is JSON Lines with the wrong rows; each line is reported.
-        return (JSONL if len(lines) > 1 and len(lists) == len(lines) else JSON), ","
-    if first == b"{" and len(lines) > 1 and not lines[1].lstrip().startswith(b"{"):
+        return (JSONL if len(lines) > 1 and len(list_lines) == len(lines) else JSON), ","
+    if first_line == b"{" and len(lines) > 1 and not lines[1].lstrip().startswith(b"{"):
         raise FileProblem(
             "other_format",
             "The first object spans several lines. JSON Lines has one object per line.",
             "`jq -c . file` writes one object per line, and `jq -c '.data[]' file` does so for rows in a field “data”.",
         )
-    objects = sum(line.lstrip().startswith(b"{") for line in lines)
-    if objects * 2 >= len(lines) or first[:1] == b"{":
+    object_count = sum(line.lstrip().startswith(b"{") for line in lines)
+    if object_count * 2 >= len(lines) or first_line[:1] == b"{":
         return JSONL, ","
     delimiter = _delimiter(lines)
     if delimiter:
         return (TSV if delimiter == "\t" else CSV), delimiter
-    if re.match(rb'"|-?\d|true|false|null', first):
+    if re.match(rb'"|-?\d|true|false|null', first_line):
         return JSONL, ","
-    if len(lines) > 1 and len(first) <= 60 and re.fullmatch(rb'"?[A-Za-z_]\w*"?', first):
+    if len(lines) > 1 and len(first_line) <= 60 and re.fullmatch(rb'"?[A-Za-z_]\w*"?', first_line):
         return CSV, ","
     raise FileProblem("other_format", "This is text, but neither JSON nor a table with column names in its first line.")
 
 
 def _delimiter(lines: list[bytes]) -> str:
-    """Return the delimiter that splits the first line into the most column names; "" if none does."""
+    """Return the delimiter that splits the first line into the most column names, or "" if none does."""
     header = lines[0].decode("utf-8", "replace")
     best, columns = "", 1
     for delimiter in _DELIMITERS:

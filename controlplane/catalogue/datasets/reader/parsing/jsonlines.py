@@ -39,37 +39,37 @@ class Block:
 
 
 def blocks(file: BinaryIO) -> Iterator[Block]:
-    """Yield the lines of a file without their line feeds, in blocks of some hundred kilobytes."""
+    """Yield blocks of a file's lines without their line feeds, each of a few hundred kilobytes."""
     offset = 0
     while data := file.read(BLOCK_BYTES):
         if data[-1] != 10:
             data += file.readline(MAX_LINE_BYTES + 1)
-        begins, size = offset, len(data)
+        start, size = offset, len(data)
         offset += size
-        if begins == 0:
+        if start == 0:
             data = data.removeprefix(BOM)
-            begins = size - len(data)
-        rest = b""
-        if data[-1:] != b"\n" and len(data) - (cut := data.rfind(b"\n") + 1) > MAX_LINE_BYTES:
-            data, rest = data[:cut], data[cut:]
+            start = size - len(data)
+        long_line = b""
+        if data[-1:] != b"\n" and len(data) - (line_start := data.rfind(b"\n") + 1) > MAX_LINE_BYTES:
+            data, long_line = data[:line_start], data[line_start:]
         if data:
             lines = data.split(b"\n")
             if not lines[-1]:
                 lines.pop()
-            yield Block(lines, begins, size - len(rest))
-        if rest:
+            yield Block(lines, start, size - len(long_line))
+        if long_line:
             skipped = _skip_line(file)
             offset += skipped
-            yield Block([rest], offset - skipped - len(rest), len(rest) + skipped, too_long=True)
+            yield Block([long_line], offset - skipped - len(long_line), len(long_line) + skipped, too_long=True)
 
 
 def _skip_line(file: BinaryIO) -> int:
-    skipped = 0
+    skipped_bytes = 0
     while piece := file.readline(2**20):
-        skipped += len(piece)
+        skipped_bytes += len(piece)
         if piece.endswith(b"\n"):
             break
-    return skipped
+    return skipped_bytes
 
 
 def too_long_problem(line: int, unit: str, start: bytes, size: int, offset: int) -> DataProblem:
@@ -82,15 +82,15 @@ def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, l
     try:
         value = _decode(raw)
     except _FAILURES as error:
-        return None, [_diagnosed(raw, line, offset, error)]
+        return None, [_diagnose(raw, line, offset, error)]
     if not isinstance(value, dict):
         json_type = _TYPES.get(type(value), "a number")
         message = f"The row is {json_type}; each row must be an object, {{…}}."
         return None, [DataProblem(line, "not_an_object", message, excerpt(raw), byte=offset)]
-    wrong = contents.problem(value, sound_values=_has_sound_values(raw))
-    if wrong is None:
+    issue = contents.problem(value, sound_values=_has_sound_values(raw))
+    if issue is None:
         return value, []
-    kind, message, field = wrong
+    kind, message, field = issue
     index = max(raw.find(b"\\u0000"), 0) if kind == "nul" else 0
     column = index + 1 if index else 0
     return None, [
@@ -103,7 +103,7 @@ def _has_sound_values(raw: bytes) -> bool:
     return not _UNSOUND.search(raw) and raw.count(b"{") + raw.count(b"[") <= contents.MAX_LEVELS
 
 
-def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> DataProblem:
+def _diagnose(raw: bytes, line: int, offset: int, error: Exception) -> DataProblem:
     index, kind, message = _cause(raw, offset, error)
     column = len(raw[:index].decode("utf-8", "replace")) + 1
     return DataProblem(line, kind, message, excerpt(raw, index), column=column, byte=offset + index)
@@ -140,6 +140,9 @@ def _malformed(raw: bytes, offset: int, error: str) -> tuple[int, str, str]:
             "malformed_json",
             f"Text follows the object at byte {offset + index:,}. Write one object per line.",
         )
+    if "escape" in error:
+        where = f"A backslash before byte {offset + index:,} of the file begins no escape of JSON."
+        return index, "malformed_json", f"{where} Double the backslashes of LaTeX: \\\\frac."
     quotes = raw.lstrip()[1:2] == b"'" or rest[:1] == b"'"
     hint = " Use double quotes for names and strings." if quotes else ""
     return index, "malformed_json", f"Not valid JSON at byte {offset + index:,} of the file.{hint}"

@@ -16,7 +16,7 @@ from controlplane.catalogue.datasets.reader.problems import FileProblem
 BLOCK_BYTES = 2**18
 MAX_ELEMENT_BYTES = MAX_LINE_BYTES
 SHORT_LOOK_AHEAD_BYTES = 2**16
-"""Bytes in which an element's end is searched for once more than MAX_BROKEN elements had none."""
+"""Number of bytes searched for an element's end, once more than MAX_BROKEN elements had none."""
 MAX_BROKEN = 50
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -99,36 +99,36 @@ class _Splitter:
         max_bytes = SHORT_LOOK_AHEAD_BYTES if self._broken_count > MAX_BROKEN else MAX_ELEMENT_BYTES
         while True:
             try:
-                end = self._end()
+                end = self._element_end()
             except _Mismatch:
                 break
             if end is not None:
                 raw = self._buffer[self._position : end]
                 self._position = end
                 return Element(raw, offset)
-            waiting = len(self._buffer) - self._position
-            if waiting > max_bytes or not self._read_more(max(BLOCK_BYTES, waiting)):
+            buffered_bytes = len(self._buffer) - self._position
+            if buffered_bytes > max_bytes or not self._read_more(max(BLOCK_BYTES, buffered_bytes)):
                 break
             start = self._position
         self._broken_count += 1
         return self._skip_broken(start, offset)
 
-    def _end(self) -> int | None:
+    def _element_end(self) -> int | None:
         if self._buffer[self._position] not in b"[{":
             scalar = _SCALAR.match(self._buffer, self._position)
             end = scalar.end() if scalar else self._position + 1
             if end >= len(self._buffer) and not self._ended:
                 return None
             return end
-        closing: list[bytes] = []
+        closing_brackets: list[bytes] = []
         for token in _TOKEN.finditer(self._buffer, self._position):
-            first = token.group()[:1]
-            if first in b"[{":
-                closing.append(_CLOSES[first])
-            elif first in b"]}":
-                if closing.pop() != first:
+            bracket = token.group()[:1]
+            if bracket in b"[{":
+                closing_brackets.append(_CLOSES[bracket])
+            elif bracket in b"]}":
+                if closing_brackets.pop() != bracket:
                     raise _Mismatch
-                if not closing:
+                if not closing_brackets:
                     return token.end()
         return None
 

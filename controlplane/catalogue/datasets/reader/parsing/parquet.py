@@ -14,16 +14,13 @@ from typing import Any, BinaryIO
 
 from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.limits import MAX_COLUMNS, MAX_ROWS
-from controlplane.catalogue.datasets.reader.parsing.unpacking import open_content
+from controlplane.catalogue.datasets.reader.parsing.unpacking import check_expansion, check_rows, open_content
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
 MAX_FOOTER_BYTES = 16 * 2**20
 MAX_LEAVES = 2000
 MAX_LEVELS = 8
 BATCH_ROWS = 500
-SPARSE_FROM = 1_000_000
-MAX_ROWS_PER_BYTE = 2
-"""Limit from SPARSE_FROM rows on, since a tiny file of equal rows would occupy the server for an hour."""
 MAX_UNPACKED_BYTES = 4 * 2**30
 _ARROW_SCHEMA = re.compile(rb"\x18([\x80-\xff]{0,4}[\x00-\x7f])")
 """Pattern of the bytes between the key ARROW:schema and its value: Thrift's header and length of a binary field."""
@@ -40,10 +37,11 @@ class RowBatch:
 
 
 class Parquet:
-    """Parquet file. `columns` are the readable columns, and `skipped` the others with the reasons as sentences."""
+    """Parquet file. `columns` are the readable columns; `skipped` maps the others to the reasons, as sentences."""
 
     def __init__(self, path: Path, *, gzip: bool = False) -> None:
-        self._file = _unpacked(path) if gzip else path.open("rb")
+        self._file = _unpack(path) if gzip else path.open("rb")
+        self._packed_bytes = path.stat().st_size
         try:
             self._open()
         except BaseException:
@@ -70,7 +68,7 @@ class Parquet:
                 arrow_extensions_enabled=False,
             )
             metadata = self._parquet.metadata
-            _check_metadata(metadata, footer)
+            _check_metadata(metadata, footer, self._packed_bytes)
             schema = self._parquet.schema_arrow
         except failures as error:
             raise FileProblem("broken_parquet", f"The file's footer can't be read: {_message(error)}") from error
@@ -99,24 +97,30 @@ class Parquet:
         return int(self._metadata.num_rows)
 
     def batches(self) -> Iterator[RowBatch]:
-        """Yield the batches of all row groups. A damaged group becomes one problem, at its first unreadable row."""
-        first = 0
+        """Yield the batches of all row groups. A damaged group becomes one problem, at its first unreadable row.
+
+        Raises FileProblem if memory is short or the rows are too large for the file, which stores equal values once.
+        """
+        group_start = size = 0
         for group in range(self._metadata.num_row_groups):
-            declared = int(self._metadata.row_group(group).num_rows)
-            position = first
+            declared_rows = int(self._metadata.row_group(group).num_rows)
+            position = group_start
             try:
                 for batch in self._parquet.iter_batches(
                     batch_size=BATCH_ROWS, row_groups=[group], columns=self.columns, use_threads=False
                 ):
-                    yield _rows(batch, position)
+                    rows = _rows(batch, position)
+                    size += sum(map(_size, rows.rows))
+                    check_expansion(size, self._packed_bytes)
+                    yield rows
                     position += batch.num_rows
-                if position != first + declared:
-                    raise ValueError(f"it has {position - first:,} rows instead of {declared:,}")
+                if position != group_start + declared_rows:
+                    raise ValueError(f"it has {position - group_start:,} rows instead of {declared_rows:,}")
             except self._failures as error:
-                yield self._damaged(position, first + declared, error)
-            first += declared
+                yield self._damaged_batch(position, group_start + declared_rows, error)
+            group_start += declared_rows
 
-    def _damaged(self, start: int, end: int, error: BaseException) -> RowBatch:
+    def _damaged_batch(self, start: int, end: int, error: BaseException) -> RowBatch:
         import pyarrow
 
         if isinstance(error, MemoryError | pyarrow.ArrowMemoryError):
@@ -130,14 +134,15 @@ class Parquet:
 
 
 def check_footer(file: BinaryIO) -> int:
-    """Check the footer's position and types, and return its offset. Raises FileProblem."""
+    """Check the footer's position and types, and return its offset. Raises FileProblem if the footer is too long or
+    damaged."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 8))
-    end = file.read(8)
-    if size < 12 or end[4:] != b"PAR1":
-        state = "is encrypted" if end[4:] == b"PARE" else "is incomplete: it doesn't end as Parquet files do"
-        raise FileProblem("broken_parquet", f"The file {state}.")
-    length = int.from_bytes(end[:4], "little")
+    tail = file.read(8)
+    if size < 12 or tail[4:] != b"PAR1":
+        defect = "is encrypted" if tail[4:] == b"PARE" else "is incomplete: it doesn't end as Parquet files do"
+        raise FileProblem("broken_parquet", f"The file {defect}.")
+    length = int.from_bytes(tail[:4], "little")
     if length > size - 12 or length == 0:
         raise FileProblem("broken_parquet", f"The file declares a {length:,}-byte footer, but has only {size:,} bytes.")
     if length > MAX_FOOTER_BYTES:
@@ -164,42 +169,37 @@ def _refuse_types_with_code(footer: bytes) -> None:
         raise FileProblem("refused_parquet", "The file has Arrow extension types, which can run code and are refused.")
 
 
-def _check_metadata(metadata: Any, footer: int) -> None:
+def _check_metadata(metadata: Any, footer: int, packed: int) -> None:
     for value in (metadata.metadata or {}).values():
-        if value.startswith(PICKLE_PREFIXES) or _unpacked_start(value).startswith(PICKLE_PREFIXES):
+        if value.startswith(PICKLE_PREFIXES) or _decoded_start(value).startswith(PICKLE_PREFIXES):
             raise FileProblem(
                 "refused_parquet", "The file's metadata contains a Python pickle, which is never opened here."
             )
     if metadata.num_rows > MAX_ROWS:
         raise FileProblem("too_many_rows", f"The file has more than {MAX_ROWS:,} rows.")
-    if metadata.num_rows > SPARSE_FROM and metadata.num_rows > MAX_ROWS_PER_BYTE * footer:
-        raise FileProblem(
-            "too_large",
-            f"The file has {metadata.num_rows:,} rows in {footer:,} bytes, so nearly all rows are empty or the same.",
-            "Write each distinct row only once.",
-        )
-    total = 0
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
+    check_rows(metadata.num_rows, min(footer, packed))
+    total_rows = 0
+    for group_index in range(metadata.num_row_groups):
+        group = metadata.row_group(group_index)
         if group.num_rows < 0:
             raise FileProblem("broken_parquet", "The footer declares a negative number of rows.")
-        total += group.num_rows
-        for index in range(group.num_columns):
-            column = group.column(index)
+        total_rows += group.num_rows
+        for column_index in range(group.num_columns):
+            column = group.column(column_index)
             start = column.data_page_offset
             if column.has_dictionary_page and column.dictionary_page_offset is not None:
                 start = min(start, column.dictionary_page_offset)
             size = column.total_compressed_size
             if start < 4 or size < 0 or column.total_uncompressed_size < 0 or start + size > footer:
                 raise FileProblem("broken_parquet", "The footer refers to positions outside the file.")
-    if total != metadata.num_rows:
+    if total_rows != metadata.num_rows:
         raise FileProblem(
             "broken_parquet",
-            f"The footer declares {metadata.num_rows:,} rows, but its row groups have {total:,}.",
+            f"The footer declares {metadata.num_rows:,} rows, but its row groups have {total_rows:,}.",
         )
 
 
-def _unpacked_start(value: bytes) -> bytes:
+def _decoded_start(value: bytes) -> bytes:
     try:
         return base64.b64decode(value[:4], validate=True)
     except ValueError:
@@ -207,12 +207,12 @@ def _unpacked_start(value: bytes) -> bytes:
 
 
 def _refusal(kind: Any, level: int = 0) -> str:
-    """Explain why values of an Arrow type can't be read; "" if they can."""
+    """Explain why values of an Arrow type can't be read; return "" if they can."""
     from pyarrow import types
 
     if level > MAX_LEVELS:
         return f"it is nested deeper than {MAX_LEVELS} levels"
-    plain = (
+    plain_types = (
         types.is_string,
         types.is_large_string,
         types.is_string_view,
@@ -224,10 +224,10 @@ def _refusal(kind: Any, level: int = 0) -> str:
         types.is_timestamp,
         types.is_decimal,
     )
-    if any(is_it(kind) for is_it in plain):
+    if any(is_type(kind) for is_type in plain_types):
         return ""
-    nested = (types.is_dictionary, types.is_list, types.is_large_list, types.is_fixed_size_list)
-    if any(is_it(kind) for is_it in nested):
+    nested_types = (types.is_dictionary, types.is_list, types.is_large_list, types.is_fixed_size_list)
+    if any(is_type(kind) for is_type in nested_types):
         return _refusal(kind.value_type, level + 1)
     if types.is_struct(kind):
         fields = list(kind)
@@ -254,7 +254,7 @@ def _rows(batch: Any, first: int) -> RowBatch:
 
 
 def _plain(value: Any) -> Any:
-    """Convert to a JSON value: dates and decimals become strings, and NaN, which marks missing values, becomes null."""
+    """Convert a value to a JSON value: dates and decimals become strings, NaN and infinity become null."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -266,13 +266,22 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _unpacked(path: Path) -> BinaryIO:
-    """Unpack a compressed file into an unnamed one, and return that, since Parquet is read from the end."""
+def _size(value: Any) -> int:
+    """Return about as many bytes as a value takes in JSON."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    return 1 + sum(map(_size, value)) if isinstance(value, list) else 1
+
+
+def _unpack(path: Path) -> BinaryIO:
+    """Unpack a compressed file into an unnamed one, and return the latter, since Parquet is read from the end."""
     file = tempfile.TemporaryFile(dir=path.parent)  # noqa: SIM115 -- the caller closes it
     size = 0
     try:
-        with open_content(path, gzip=True) as packed:
-            while piece := packed.read(2**20):
+        with open_content(path, gzip=True) as packed_file:
+            while piece := packed_file.read(2**20):
                 size += len(piece)
                 if size > MAX_UNPACKED_BYTES:
                     raise FileProblem("too_large", f"The file unpacks to over {MAX_UNPACKED_BYTES // 2**20:,} MiB.")

@@ -23,9 +23,9 @@ BATCH_BYTES = 2**18
 
 @dataclass(slots=True)
 class Record:
-    """Row of the file. `number` is from 0 and includes bad rows but not blank lines; `line` is as in DataProblem. `row`
-    is None if it can't be read, and `problems` say why. `raw` are its bytes in JSON files, and `byte` is its offset in
-    the uncompressed file, or -1 if unknown."""
+    """Row of the file. `number` counts from 0, including bad rows but not blank lines; `line` is as in DataProblem.
+    `row` is None if it can't be read, and `problems` says why. `raw` is its JSON, if the file is JSON; `byte` is its
+    offset in the uncompressed file, or -1 if unknown."""
 
     number: int
     line: int
@@ -37,14 +37,14 @@ class Record:
 
 @dataclass(slots=True)
 class RecordBatch:
-    """Successive rows, parsed lazily. `bytes_read` counts those of the file on disk so far."""
+    """Successive rows, parsed lazily. `bytes_read` is how much of the file on disk has been read."""
 
     bytes_read: int
     records: Callable[[], Iterable[Record]]
 
 
 Remark = Callable[[DataProblem], None]
-"""Function that receives problems of columns, which belong to no single row."""
+"""Function that receives problems of whole columns."""
 Rewrite = Callable[[Iterable[Record]], Iterable[Record]]
 """Function that maps the records of a batch to as many records, in the same order."""
 
@@ -84,11 +84,11 @@ def _batches(path: Path, file_format: FileFormat, remark: Remark | None) -> Iter
             yield from _line_batches(file)
         elif file_format.kind == formats.JSON:
             elements = enumerate(jsonlist.elements(file))
-            yield from _grouped(file, ((len(e.raw), partial(_element_record, n, e)) for n, e in elements))
+            yield from _in_batches(file, ((len(e.raw), partial(_element_record, n, e)) for n, e in elements))
         else:
             table = DelimitedTable(file, file_format.delimiter)
             cells = ((sum(map(len, c.cells or ())), partial(_cells_record, n, c, table)) for n, c in enumerate(table))
-            yield from _grouped(file, cells)
+            yield from _in_batches(file, cells)
 
 
 def _line_batches(file: BinaryIO) -> Iterator[RecordBatch]:
@@ -116,25 +116,27 @@ def _block_records(block: jsonlines.Block, number: int, line: int) -> Iterator[R
         offset += len(raw) + 1
 
 
-Sized = tuple[int, Callable[[], Record]]
-"""Row as (approximate size in bytes, function that parses it)."""
+IMAGE_WORDS = frozenset(("image", "images", "video", "videos", "audio", "audios"))
+"""Names of columns that a prompt needs in addition to its text."""
+SizedRow = tuple[int, Callable[[], Record]]
+"""Pair of a row's approximate size in bytes and the function that parses it."""
 
 
-def _grouped(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[RecordBatch]:
+def _in_batches(file: BinaryIO, rows: Iterator[SizedRow]) -> Iterator[RecordBatch]:
     """Yield rows in batches. If reading fails, the rows before the error are yielded before it is raised."""
-    pending: list[Callable[[], Record]] = []
-    size, problem = 0, None
+    parsers: list[Callable[[], Record]] = []
+    batch_size, problem = 0, None
     try:
-        for length, row in rows:
-            pending.append(row)
-            size += length + 1
-            if size >= BATCH_BYTES:
-                yield RecordBatch(bytes_read(file), partial(map, call, pending))
-                pending, size = [], 0
+        for row_size, parse in rows:
+            parsers.append(parse)
+            batch_size += row_size + 1
+            if batch_size >= BATCH_BYTES:
+                yield RecordBatch(bytes_read(file), partial(map, call, parsers))
+                parsers, batch_size = [], 0
     except FileProblem as error:
         problem = error
-    if pending:
-        yield RecordBatch(bytes_read(file), partial(map, call, pending))
+    if parsers:
+        yield RecordBatch(bytes_read(file), partial(map, call, parsers))
     if problem:
         raise problem
 
@@ -162,6 +164,8 @@ def _cells_record(number: int, cells: Cells, table: DelimitedTable) -> Record:
 def _parquet_batches(path: Path, file_format: FileFormat, remark: Remark) -> Iterator[RecordBatch]:
     with closing(Parquet(path, gzip=file_format.gzip)) as parquet:
         size, rows = path.stat().st_size, max(1, parquet.row_count)
+        for name in IMAGE_WORDS.intersection(parquet.skipped):
+            raise FileProblem("images", f"The column “{name}” has images, sounds or videos, which aren't trained on.")
         for name, reason in parquet.skipped.items():
             remark(DataProblem(0, "passed_over_column", reason, field=name))
         for batch in parquet.batches():

@@ -10,7 +10,7 @@ _MAX_NAMES = 20
 
 
 def may_have_any(raw: bytes, row: Mapping[str, Any]) -> bool:
-    """Return whether a row may have repeated keys, which leave more quotes in the text than the parsed row needs."""
+    """Return whether a row may have repeated keys, judged by quotes that the parsed row doesn't account for."""
     quotes = raw.count(b'"')
     escaped = raw.count(b'\\"')
     if escaped:
@@ -21,23 +21,23 @@ def may_have_any(raw: bytes, row: Mapping[str, Any]) -> bool:
 
 
 def repeated(raw: bytes) -> Iterator[tuple[str, int]]:
-    """Yield (name, column of the second occurrence in the line, or 0) of each key that an object in it repeats."""
-    names: dict[str, None] = {}
+    """Yield (name, column of its second occurrence in the line, or 0) for each key that is repeated in an object."""
+    repeated_names: dict[str, None] = {}
 
     def note(pairs: list[tuple[str, Any]]) -> None:
-        earlier: set[str] = set()
+        seen_names: set[str] = set()
         for name, _ in pairs:
-            if name in earlier and len(names) < _MAX_NAMES:
-                names[name] = None
-            earlier.add(name)
+            if name in seen_names and len(repeated_names) < _MAX_NAMES:
+                repeated_names[name] = None
+            seen_names.add(name)
 
     try:
         json.loads(raw, object_pairs_hook=note)
     except (ValueError, RecursionError):
         return  # the first pass has reported its problem
-    text = raw.decode("utf-8", "replace")
-    for name in names:
-        columns = [match.start() + 1 for match in re.finditer(rf"(?<!\\){re.escape(json.dumps(name))}\s*:", text)]
+    line_text = raw.decode("utf-8", "replace")
+    for name in repeated_names:
+        columns = [match.start() + 1 for match in re.finditer(rf"(?<!\\){re.escape(json.dumps(name))}\s*:", line_text)]
         yield name, columns[1] if len(columns) > 1 else 0
 
 

@@ -1,4 +1,4 @@
-"""Columns and types of a file, and which of them are usual, to detect rows with another schema."""
+"""Columns and types of a file, and which of them are usual, to detect rows with a different schema."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -43,7 +43,7 @@ class Schema:
         """Type of most values of each column (null if it has none), without columns that hardly any row has."""
 
     def oddity(self, row: Mapping[str, Any]) -> tuple[str, str]:
-        """Return (sentence, field) about a difference of the row from most rows; ("", "") if there is none."""
+        """Return (sentence, field) about how the row differs from most rows; ("", "") if it doesn't."""
         for name, value in row.items():
             main = self.main.get(name)
             if main is None:
@@ -52,13 +52,13 @@ class Schema:
             if kind not in (main, NULL) and main != NULL:
                 return f"“{visible(name)}” is of type {kind} here, and of type {main} in most rows.", visible(name)
         if not self.usual <= row.keys():
-            lacking = next(name for name in self.main if name in self.usual and name not in row)
-            return f"The row lacks the field “{visible(lacking)}”, which nearly all rows have.", visible(lacking)
+            missing = next(name for name in self.main if name in self.usual and name not in row)
+            return f"The row lacks the field “{visible(missing)}”, which nearly all rows have.", visible(missing)
         return "", ""
 
 
 def count(counts: Counts, row: Mapping[str, Any]) -> None:
-    """Add a row to the counts. Raises FileProblem once there are too many different fields."""
+    """Count a row's fields. Raises FileProblem if there are too many different ones."""
     for name, value in row.items():
         kinds = counts.get(name)
         if kinds is None:

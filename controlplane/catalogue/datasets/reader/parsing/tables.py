@@ -15,7 +15,7 @@ from controlplane.catalogue.datasets.reader.problems import DataProblem, FilePro
 MAX_LINE_BYTES = 2**21
 MAX_FIELD_CHARACTERS = 2**20
 MAX_REREAD_BYTES = 2**28
-"""Maximum bytes that are read again because an unclosed quote swallowed them."""
+"""Maximum number of bytes that are read again because an unclosed quote had swallowed them."""
 
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
@@ -27,13 +27,13 @@ class TableLine:
     number: int
     offset: int
     text: str
-    cut: bool = False
+    is_truncated: bool = False
     """True if the line is longer than MAX_LINE_BYTES, so that the rest was skipped."""
 
 
 @dataclass(slots=True)
 class Cells:
-    """Cells of a record, or the problem why it has none."""
+    """Cells of a record, or the problem that prevented reading them."""
 
     line: int
     cells: list[str] | None
@@ -70,26 +70,26 @@ class DelimitedTable:
     def _record(self) -> Cells | None:
         while True:
             lines: list[TableLine] = []
-            reader = csv.reader(self._recording(lines), delimiter=self._delimiter, strict=True)
+            reader = csv.reader(self._record_lines(lines), delimiter=self._delimiter, strict=True)
             try:
                 cells = next(reader, None)
             except csv.Error as error:
-                return self._broken(lines, str(error))
+                return self._broken_cells(lines, str(error))
             if cells is None:
                 return None
             if not cells or (not any(cells) and not lines[0].text.strip()):
                 continue
-            return self._checked(lines, cells)
+            return self._checked_cells(lines, cells)
 
-    def _recording(self, lines: list[TableLine]) -> Iterator[str]:
+    def _record_lines(self, lines: list[TableLine]) -> Iterator[str]:
         for line in self._lines:
             lines.append(line)
             yield line.text
 
-    def _checked(self, lines: list[TableLine], cells: list[str]) -> Cells:
+    def _checked_cells(self, lines: list[TableLine], cells: list[str]) -> Cells:
         first = lines[0]
-        if any(line.cut for line in lines):
-            return self._broken(lines, "")
+        if any(line.is_truncated for line in lines):
+            return self._broken_cells(lines, "")
         if self.columns and len(cells) != len(self.columns):
             self._read_again(lines)
             message = f"The row has {_fields(len(cells))}; the table has {_fields(len(self.columns))}."
@@ -102,10 +102,10 @@ class DelimitedTable:
                 return self._bad(first, "invalid_utf8", message, byte=byte, column=match.start() + 1)
         return Cells(first.number, cells)
 
-    def _broken(self, lines: list[TableLine], error: str) -> Cells:
+    def _broken_cells(self, lines: list[TableLine], error: str) -> Cells:
         first = lines[0]
         self._read_again(lines)
-        if first.cut:
+        if first.is_truncated:
             return self._bad(first, "line_too_long", f"The line is longer than {MAX_LINE_BYTES:,} bytes.")
         if "unexpected end" in error or ("field limit" in error and len(lines) > 1):
             column = first.text.find('"') + 1
@@ -161,7 +161,7 @@ class _TableLines:
             while (piece := self._file.readline(MAX_LINE_BYTES)) and not piece.endswith(b"\n"):
                 self._offset += len(piece)
             self._offset += len(piece)
-            line.cut = True
+            line.is_truncated = True
         self._number += 1
         if self._number == 1:
             raw = raw.removeprefix(BOM)

@@ -18,7 +18,7 @@ TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 BATCH_CHARACTERS = 2**20
-"""Total characters of the texts in one batch."""
+"""Total number of characters of the texts in one batch."""
 MAX_THREADS = 4
 """Maximum threads that count tokens, since each takes address space."""
 
@@ -56,22 +56,23 @@ class ChatRenderer:
 
     def text(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> str:
         """Return the exact text that the model continues: without `chat`, the messages' contents, for a base model.
-        Raises TemplateProblem."""
+        Raises TemplateProblem if the model has no chat template, or if it can't render the messages."""
         [text] = self._texts([messages], chat=chat)
         if isinstance(text, TemplateProblem):
             raise text
         return text
 
     def render(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> tuple[str, int | None]:
-        """Return the text, and the number of its tokens (None without a tokenizer). Raises TemplateProblem."""
+        """Return the text, and the number of its tokens or None without a tokenizer. Raises TemplateProblem when `text`
+        does."""
         text = self.text(messages, chat=chat)
-        counted = self.token_counts([text], special=not chat)
-        return text, counted[0] if counted else None
+        token_counts = self.token_counts([text], with_special=not chat)
+        return text, token_counts[0] if token_counts else None
 
     def prompt_counts(self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool = True) -> list[int | None]:
         """Count the tokens of each prompt: None for prompts that the template refuses, or without a tokenizer."""
         texts = self._texts(prompts, chat=chat)
-        counts = iter(self.token_counts([text for text in texts if isinstance(text, str)], special=not chat) or ())
+        counts = iter(self.token_counts([text for text in texts if isinstance(text, str)], with_special=not chat) or ())
         return [next(counts, None) if isinstance(text, str) else None for text in texts]
 
     def _texts(self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool) -> Sequence[str | TemplateProblem]:
@@ -85,19 +86,19 @@ class ChatRenderer:
             return [TemplateProblem(why)] * len(prompts)
         return self._template.texts(prompts)
 
-    def token_counts(self, texts: Sequence[str], *, special: bool = False) -> list[int] | None:
-        """Count the tokens of many texts, several times faster than one by one; return None without a tokenizer. If
-        `special`, include those that the tokenizer puts around plain text, which chat templates write themselves."""
+    def token_counts(self, texts: Sequence[str], *, with_special: bool = False) -> list[int] | None:
+        """Count the tokens of many texts, several times faster than one by one; return None without a tokenizer.
+        `with_special` includes tokens that the tokenizer puts around plain text; chat templates write their own."""
         if self._tokenizer is None:
             return None
         token_counts: list[int] = []
         for batch in _batches(texts):
             try:
-                encoded = self._tokenizer.encode_batch_fast(batch, add_special_tokens=special)
+                encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=with_special)
             except (TypeError, UnicodeEncodeError):  # unpaired surrogates, which Rust doesn't accept as text
                 encodable = [text.encode("utf-8", "replace").decode() for text in batch]
-                encoded = self._tokenizer.encode_batch_fast(encodable, add_special_tokens=special)
-            token_counts.extend(map(len, encoded))
+                encodings = self._tokenizer.encode_batch_fast(encodable, add_special_tokens=with_special)
+            token_counts.extend(map(len, encodings))
         return token_counts
 
 
@@ -115,7 +116,8 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def template_of(folder: Path, config: Mapping[str, Any]) -> str:
-    """Return the chat template from where transformers looks for it; "" if there is none."""
+    """Find the chat template where transformers would, and return it, or "" if there is none. Raises TemplateProblem if
+    it can't be read."""
     try:
         return (folder / TEMPLATE).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -150,7 +152,7 @@ def _tokenizer(path: Path, special: Any) -> Any:
 
 
 def json_of(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; {} if the file doesn't exist. Raises TemplateProblem."""
+    """Return the object in a JSON file, or {} if the file doesn't exist. Raises TemplateProblem if it can't be read."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

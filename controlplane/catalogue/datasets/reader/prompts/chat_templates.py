@@ -24,15 +24,15 @@ MAX_OUTPUT_CHARACTERS = 2**24
 CPU_SECONDS = 5.0
 """CPU time limit for one prompt."""
 MAX_ITEMS = 2**22
-"""Maximum items or characters that multiplication in a template may produce."""
+"""Maximum number of items or characters that a multiplication in a template may produce."""
 MAX_BITS = 2**14
-"""Maximum bits of a number that a template may calculate."""
+"""Maximum number of bits of an integer that a template may compute."""
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})")
 
 
 class TemplateProblem(Exception):
-    """Problem of a chat template or a tokenizer that can't be used, with a message for people."""
+    """Problem that makes a chat template or tokenizer unusable, with a message for people."""
 
 
 class Template:
@@ -63,7 +63,7 @@ class Template:
     def conversation(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Any] | None = None, generation: bool = True
     ) -> str | TemplateProblem:
-        """Render a conversation with tools, or return a problem. `generation` includes the start of the next turn."""
+        """Render a conversation with tools, or return a problem. `generation` adds the start of the next turn."""
         with _limited():
             try:
                 return self._text(messages, tools, generation=generation)
@@ -80,14 +80,14 @@ class Template:
             "documents": None,
             "add_generation_prompt": generation,
         }
-        written: list[str] = []
+        pieces: list[str] = []
         length = 0
         for piece in self._template.generate(values):
             length += len(piece)
             if length > MAX_OUTPUT_CHARACTERS:
                 raise TemplateProblem(f"The chat template writes more than {MAX_OUTPUT_CHARACTERS:,} characters.")
-            written.append(piece)
-        return "".join(written)
+            pieces.append(piece)
+        return "".join(pieces)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -125,9 +125,9 @@ def _size(operator: str, first: Any, second: Any) -> int:
     if isinstance(first, int) and isinstance(second, int):
         bits = first.bit_length() * max(second, 0) if operator == "**" else first.bit_length() + second.bit_length()
         return MAX_ITEMS + 1 if bits > MAX_BITS else 0
-    for many, times in ((first, second), (second, first)):
-        if isinstance(times, int) and hasattr(many, "__len__"):
-            return len(many) * max(times, 0)
+    for sequence, factor in ((first, second), (second, first)):
+        if isinstance(factor, int) and hasattr(sequence, "__len__"):
+            return len(sequence) * max(factor, 0)
     return 0
 
 
@@ -163,7 +163,7 @@ def _strftime_now(format: str) -> str:  # noqa: A002 -- as transformers names it
 
 
 class _TimeLimitExceeded(BaseException):
-    """Signal that a template took too long. As a BaseException, it isn't caught between the template and its caller."""
+    """Signal that a template took too long. It is a BaseException so that no code below the caller catches it."""
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def _limited() -> Iterator[None]:
 
 
 def _explain(error: BaseException, failure: str) -> TemplateProblem:
-    """Return an error as a problem with a sentence. `failure` says what failed, such as “can't be read”."""
+    """Convert an error to a problem. `failure` says what the template can't do, such as “can't be read”."""
     match error:
         case TemplateProblem():
             return error

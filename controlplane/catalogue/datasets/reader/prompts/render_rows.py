@@ -1,6 +1,6 @@
 """The verb `render`, which maps some rows and renders them as the exact text for the model.
 
-Since a page requests this at each keystroke, pyarrow and tokenizers are loaded only if a row needs them.
+Since a page requests this at each keystroke, pyarrow and tokenizers are loaded only if they are needed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,17 +20,17 @@ from controlplane.catalogue.datasets.reader.prompts.chat_templates import Templa
 
 PREVIEW_ROWS = 8
 MAX_RECORDS = 1_000
-"""Maximum number of records in which readable rows are searched for."""
+"""Maximum number of records that are searched for readable rows."""
 MAX_CHARACTERS = 20_000
-"""Characters to which each text is shortened."""
+"""Length to which each string is shortened."""
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Render the first rows of SOURCE: {"mapping": {...}, "tokenizer": folder or None, "backend": as in check_file}
     -> {"rows": [[{"messages", "text", "tokens", "answer", "test_cases", "metadata", "problem"}]], "problem": str}.
 
-    Each row of the file is given as a list of the rows that it becomes, which are two if turns are split. The outer
-    "problem" says why the tokenizer isn't used, and the inner one why a row can't be mapped or rendered.
+    Each row of the file is given as a list of the rows that it becomes: two if turns are split. The outer "problem"
+    says why the tokenizer or the file can't be used, and the inner one why a row can't be mapped or rendered.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     tokenizer = arguments.get("tokenizer")
@@ -41,15 +41,15 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     except TemplateProblem as error:
         problem = str(error)
     try:
-        with row_function.opened(mapping, arguments.get("backend")) as rewrite:
-            rows = list(_first(folder, rewrite))
+        with row_function.open_function(mapping, arguments.get("backend")) as rewrite:
+            rows = list(_first_rows(folder, rewrite))
     except FileProblem as error:
         return {"rows": [], "problem": error.message}
     shown = [_render_row(row, number, mapping, renderer) for number, row in enumerate(rows)]
     return {"rows": shown, "problem": problem}
 
 
-def _first(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | str]:
+def _first_rows(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | str]:
     """Yield the first readable rows; for a row that the mapping's function left out or failed on, yield the reason."""
     source = folder / files.SOURCE
     count = 0

@@ -25,8 +25,8 @@ TOOL = {
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Examine the `folder` of a datasets.Tokenizer -> {"sha256": of the template's text or "", "lacks": the missing
     parts, "keeps_prefix": whether a result leaves the text before it unchanged, "parses": whether the tokenizer defines
-    how to parse calls, "in_tags": whether calls are JSON in <tool_call>, "marks": those of MARKS in it, "problem":
-    str}."""
+    how to parse calls, "in_tags": whether calls are JSON in <tool_call>, in turns of ChatML, "marks": those of MARKS in
+    the text, "problem": str}."""
     findings: dict[str, Any] = {
         "sha256": "", "lacks": [], "keeps_prefix": False, "parses": False, "in_tags": False, "marks": [], "problem": ""
     }  # fmt: skip
@@ -49,17 +49,17 @@ def _tool_support(template: Template) -> dict[str, Any]:
         with_call, problem = _render_all(template, f'{{"{ARGUMENT}": "{VALUE}"}}')
     if problem:
         return {"lacks": ["calls", "results"], "problem": problem}
-    before, after, with_tool = with_call
-    parts = {
+    up_to_call, up_to_result, with_tool = with_call
+    is_shown_by_part = {
         "tools": NAME in with_tool,
-        "calls": all(text in before for text in (NAME, ARGUMENT, VALUE)),
-        "results": RESULT in after,
+        "calls": all(text in up_to_call for text in (NAME, ARGUMENT, VALUE)),
+        "results": RESULT in up_to_result,
     }
-    call_json = before.partition("<tool_call>")[2].partition("</tool_call>")[0]
+    call_json = up_to_call.partition("<tool_call>")[2].partition("</tool_call>")[0]
     return {
-        "lacks": [name for name, shown in parts.items() if not shown],
-        "keeps_prefix": after.startswith(before),
-        "in_tags": "<|im_start|>assistant\n" in before and '"name"' in call_json and '"arguments"' in call_json,
+        "lacks": [name for name, is_shown in is_shown_by_part.items() if not is_shown],
+        "keeps_prefix": up_to_result.startswith(up_to_call),
+        "in_tags": "<|im_start|>assistant\n" in up_to_call and '"name"' in call_json and '"arguments"' in call_json,
     }
 
 
@@ -71,10 +71,10 @@ def _render_all(template: Template, arguments: Any) -> tuple[tuple[str, str, str
         "tool_calls": [{"type": "function", "function": {"name": NAME, "arguments": arguments}}],
     }
     result = {"role": "tool", "name": NAME, "content": RESULT}
-    before = template.conversation([PROMPT, call], generation=False)
-    after = template.conversation([PROMPT, call, result])
+    up_to_call = template.conversation([PROMPT, call], generation=False)
+    up_to_result = template.conversation([PROMPT, call, result])
     with_tool = template.conversation([PROMPT], tools=[TOOL])
-    for text in (before, after, with_tool):
+    for text in (up_to_call, up_to_result, with_tool):
         if isinstance(text, TemplateProblem):
             return ("", "", ""), str(text)
-    return (str(before), str(after), str(with_tool)), ""
+    return (str(up_to_call), str(up_to_result), str(with_tool)), ""

@@ -1,7 +1,7 @@
 """The verb `derive`, which writes some rows of a ready version as another version.
 
-Rows keep their row_id, which so refers to the same row in runs on both versions, and their split: validation rows stay
-validation rows. If the filter needs tokens, they are counted as in the import.
+Rows keep their split and their row_id, which therefore means the same row in runs on both versions. If the filter needs
+tokens, they are counted as in the import.
 """
 
 import heapq
@@ -31,8 +31,8 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Derive a version: {"parent": folder, "filter": {...}, "tokenizer": folder or None, "token_limit": n or None} ->
     MAPPED, which is also written.
 
-    ROWS and SHOWN exist afterwards only if the version is usable; it isn't if no row passes the filter. Raises
-    FilterError.
+    ROWS and SHOWN exist afterwards only if the version is usable; it isn't if no row passes the filter or tokens can't
+    be counted. Raises FilterError if the filter is invalid.
     """
     row_filter = RowFilter.from_dict(arguments.get("filter") or {})
     tokenizer = Path(arguments["tokenizer"]) if arguments.get("tokenizer") else None
@@ -46,8 +46,8 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
             try:
                 renderer = ChatRenderer.with_tokenizer(tokenizer)
             except TemplateProblem as problem:
-                uncounted = FileProblem("not_counted", str(problem), "Choose another tokenizer.").as_dict()
-                return files.write_result(folder, files.MAPPED, {"rows": 0, "usable": False, "file_error": uncounted})
+                file_error = FileProblem("not_counted", str(problem), "Choose another tokenizer.").as_dict()
+                return files.write_result(folder, files.MAPPED, {"rows": 0, "usable": False, "file_error": file_error})
             rows = _within_limit(rows, renderer, row_filter.max_prompt_tokens, chat, collector)
         if row_filter.first is not None:
             rows = islice(rows, row_filter.first)
@@ -87,10 +87,10 @@ def _within_limit(
 
 
 def _draw_rows(rows: Iterable[dict[str, Any]], number: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield `number` of the rows, drawn at random, in their original order, or all rows if there are fewer.
+    """Yield `number` of the rows, drawn at random and in their original order; all rows if there are no more.
 
     The draw depends only on the seed and the row ids: it is the same on every machine, and a smaller draw is a subset
-    of a larger one. Candidates wait in an unnamed file in `folder`, so memory holds only one number per drawn row.
+    of a larger one. Candidates are kept in an unnamed file in `folder`, so only one number per drawn row is in memory.
     """
     negative_keys: list[int] = []
     with tempfile.TemporaryFile(dir=folder) as candidates:
@@ -116,6 +116,6 @@ def _key(row_id: int, seed: int) -> int:
 
 
 def _no_rows_sentence(collector: Collector) -> str:
-    refused = collector.counts["not_counted"]
-    suffix = f" The tokens of {refused:,} rows can't be counted: the model has no chat template, or it refuses them."
-    return "No row passes this filter." + (suffix if refused else "")
+    uncounted = collector.counts["not_counted"]
+    suffix = f" The tokens of {uncounted:,} rows can't be counted: the model has no chat template, or it refuses them."
+    return "No row passes this filter." + (suffix if uncounted else "")

@@ -33,9 +33,9 @@ class RowFilter:
     """Tags, one of which must match."""
     min_prompt_chars: int | None = None
     max_prompt_chars: int | None = None
-    """Bounds, inclusive, of the prompt's characters without the system prompt."""
+    """Inclusive bounds on the number of the prompt's characters, without the system prompt."""
     max_prompt_tokens: int | None = None
-    """Maximum tokens of the whole prompt in the model's chat template. Only for deriving a version."""
+    """Maximum tokens of the whole prompt in the model's chat template; only for derived versions."""
     part: str = ""
     """Split of the rows: train or validation."""
     row_ids: tuple[int, ...] | None = None
@@ -43,11 +43,10 @@ class RowFilter:
     left_out: tuple[int, ...] = ()
     """Ids of rows to leave out."""
     first: int | None = None
-    """Number of rows to take from the first that pass the other conditions. Only for deriving a version."""
+    """Number of rows to take from the start of those that pass the other conditions; only for derived versions."""
     random: int | None = None
-    """Number of rows to draw at random from those that pass the other conditions. Only for deriving a version."""
+    """Number of rows to draw at random from those that pass the other conditions; only for derived versions."""
     seed: int = SEED
-    """Seed of the random choice."""
 
     def __bool__(self) -> bool:
         return self != RowFilter(seed=self.seed)
@@ -119,7 +118,7 @@ def matching(batch: "pa.RecordBatch", row_filter: RowFilter) -> list[int]:
         if row_filter.max_prompt_chars is not None:
             mask &= chars <= row_filter.max_prompt_chars
     if row_filter.text:
-        mask &= _with_text(batch, row_filter.text)
+        mask &= _contains_text(batch, row_filter.text)
     indexes: list[int] = np.flatnonzero(mask).tolist()
     if row_filter.difficulty or row_filter.tags:
         metadata = batch.column("metadata")
@@ -143,21 +142,21 @@ def _prompt_chars(batch: "pa.RecordBatch") -> Any:
     import numpy as np
     import pyarrow.compute as pc
 
-    role, content, row = _messages(batch)
-    is_counted = _bools(pc.not_equal(role, "system"))
+    role, content, row_indexes = _messages(batch)
+    is_compared = _bools(pc.not_equal(role, "system"))
     lengths = pc.utf8_length(content).to_numpy(zero_copy_only=False)
-    rows, row_count = row[is_counted], batch.num_rows
-    between = np.maximum(np.bincount(rows, minlength=row_count) - 1, 0)  # a line break between two messages
-    return np.bincount(rows, weights=lengths[is_counted], minlength=row_count).astype(np.int64) + between
+    rows, row_count = row_indexes[is_compared], batch.num_rows
+    line_breaks = np.maximum(np.bincount(rows, minlength=row_count) - 1, 0)  # a line break between two messages
+    return np.bincount(rows, weights=lengths[is_compared], minlength=row_count).astype(np.int64) + line_breaks
 
 
-def _with_text(batch: "pa.RecordBatch", text: str) -> Any:
+def _contains_text(batch: "pa.RecordBatch", text: str) -> Any:
     import numpy as np
     import pyarrow.compute as pc
 
-    _, content, row = _messages(batch)
+    _, content, row_indexes = _messages(batch)
     matches = np.zeros(batch.num_rows, dtype=bool)
-    matches[row[_bools(pc.match_substring(content, text, ignore_case=True))]] = True
+    matches[row_indexes[_bools(pc.match_substring(content, text, ignore_case=True))]] = True
     matches |= _bools(pc.match_substring(batch.column("answer"), text, ignore_case=True))
     tests = batch.column("test_cases")
     in_tests = _bools(pc.match_substring(pc.list_flatten(tests), text, ignore_case=True))
@@ -171,9 +170,9 @@ def _messages(batch: "pa.RecordBatch") -> tuple[Any, Any, Any]:
     import pyarrow.compute as pc
 
     prompt = batch.column("prompt")
-    flat = pc.list_flatten(prompt)
-    row = pc.list_parent_indices(prompt).to_numpy(zero_copy_only=False)
-    return pc.struct_field(flat, "role"), pc.struct_field(flat, "content"), row
+    messages = pc.list_flatten(prompt)
+    row_indexes = pc.list_parent_indices(prompt).to_numpy(zero_copy_only=False)
+    return pc.struct_field(messages, "role"), pc.struct_field(messages, "content"), row_indexes
 
 
 def _bools(array: Any) -> Any:

@@ -20,22 +20,20 @@ from workers.contract.run.dataset import chat_in
 
 PAGE_ROWS = 50
 MAX_SEARCH_S = 5.0
-"""Time after which a page of rare matches is returned incomplete, with the position at which to continue."""
+"""Time after which a search for rare matches ends: a page is then incomplete, and a row's neighbors are unknown."""
 MAX_FULL_CHARACTERS = 200_000
-"""Characters to which texts are cut in a row that is shown in full."""
+"""Length to which strings are cut in a row that is shown in full."""
 
 
 def find(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Find rows by one of four requests:
-    {"row_id": n, "filter"} -> {"row": the row in full, or None, "before" and "after": the ids of its neighbors among
-    the rows that pass the filter; None at either end, and both None if the search takes too long}.
-    {"filter", "after": position, "limit"} -> {"rows": [short rows with their "position"], "next": where the next page
-    begins, or None at the end}.
-    {"filter", "count": true} -> {"count": n}.
-    {"exact": row_ids, "bytes": most} -> {"rows": [unmodified rows], "chat": whether prompts are messages,
-    "left_out": number of rows that exceeded the bytes}.
+    """Find rows by one of four requests: {"row_id": n, "filter"} -> {"row": the row in full, or None, "before" and
+    "after": the ids of its neighbors among the rows that pass the filter; None at either end, and both None if the
+    search takes too long}. {"filter", "after": position, "limit"} -> {"rows": [short rows with their "position"],
+    "next": where the next page begins, or None at the end}. {"filter", "count": true} -> {"count": n}. {"exact":
+    row_ids, "bytes": most} -> {"rows": [unmodified rows], "chat": whether prompts are messages, "left_out": number of
+    rows that didn't fit}.
 
-    Raises FilterError.
+    Raises FilterError if the filter is invalid, or if it is only possible when deriving a version.
     """
     rows = open_rows(folder)
     if "exact" in arguments:
@@ -54,20 +52,20 @@ def find(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> None:
     """Write the rows of {"format": "jsonl" or "parquet", "filter": optional} to `out`, which may be a pipe.
 
-    JSON Lines have the columns of canonical.SCHEMA, with the metadata as an object. Raises FilterError before anything
-    is written.
+    JSON Lines have the columns of canonical.SCHEMA, with the metadata as an object. Raises FilterError, before anything
+    is written, if the filter is invalid.
     """
     row_filter = RowFilter.from_dict(arguments.get("filter") or {})
     rows = open_rows(folder)
-    chosen = (batch.take(indexes) for _, batch in batches(rows) if (indexes := matching(batch, row_filter)))
+    filtered_batches = (batch.take(indexes) for _, batch in batches(rows) if (indexes := matching(batch, row_filter)))
     if arguments["format"] == JSONL:
-        for batch in chosen:
+        for batch in filtered_batches:
             for row in batch.to_pylist():
                 metadata = msgspec.Raw(row["metadata"].encode())
                 out.write(msgspec.json.encode({**row, "metadata": metadata}) + b"\n")
     else:
         with pq.ParquetWriter(out, rows.schema_arrow, compression="zstd") as writer:
-            for batch in chosen:
+            for batch in filtered_batches:
                 writer.write_batch(batch)
     out.flush()
 
@@ -80,39 +78,39 @@ def row_of(batch: pa.RecordBatch, index: int) -> dict[str, Any]:
 
 def batches(rows: pq.ParquetFile, start: int = 0) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (position of the first row, batch) for the rows from the position `start` on."""
-    at = 0
+    group_start = 0
     for group in range(rows.num_row_groups):
         count = rows.metadata.row_group(group).num_rows
-        if at + count > start:
-            position = at
+        if group_start + count > start:
+            position = group_start
             for batch in rows.iter_batches(row_groups=[group], batch_size=10_000):
                 skip = min(max(0, start - position), batch.num_rows)
                 if skip < batch.num_rows:
                     yield position + skip, batch.slice(skip)
                 position += batch.num_rows
-        at += count
+        group_start += count
 
 
 def open_rows(folder: Path) -> pq.ParquetFile:
     return pq.ParquetFile(folder / files.ROWS)
 
 
-def _page(rows: pq.ParquetFile, row_filter: RowFilter, after: int, limit: int) -> dict[str, Any]:
+def _page(rows: pq.ParquetFile, row_filter: RowFilter, first_position: int, limit: int) -> dict[str, Any]:
     page_rows: list[dict[str, Any]] = []
     deadline = time.monotonic() + MAX_SEARCH_S
-    for at, batch in batches(rows, after):
-        for position, index in ((at + index, index) for index in matching(batch, row_filter)):
+    for start, batch in batches(rows, first_position):
+        for position, index in ((start + index, index) for index in matching(batch, row_filter)):
             if len(page_rows) == limit:
                 return {"rows": page_rows, "next": position}
             page_rows.append({"position": position, **short(row_of(batch, index))})
-        end = at + batch.num_rows
+        end = start + batch.num_rows
         if time.monotonic() > deadline and end < rows.metadata.num_rows:
             return {"rows": page_rows, "next": end}
     return {"rows": page_rows, "next": None}
 
 
 def _neighbors(rows: pq.ParquetFile, row_id: int, row_filter: RowFilter) -> tuple[int | None, int | None]:
-    """Return the ids before and after this one; the file has them in ascending order."""
+    """Return the previous and the next matching id; ids ascend in the file."""
     before: int | None = None
     deadline = time.monotonic() + MAX_SEARCH_S
     for batch in rows.iter_batches(batch_size=10_000, columns=None if row_filter else ["row_id"]):

@@ -45,8 +45,8 @@ def _answer_hints(statistics: Mapping[str, Any]) -> Iterator[Hint]:
     rows, code, tests = statistics["rows"], statistics["code"], statistics["with_tests"]
     if not statistics["with_answer"] and not tests:
         yield NOTE, "No answers", "No row has an answer or tests, so only rewards for format and length can be used."
-    elif (without := rows - max(statistics["with_answer"], tests)) > 0:
-        text = f"{without:,} of {rows:,} rows have no answer; rewards that compare with an answer skip them."
+    elif (unanswered_rows := rows - max(statistics["with_answer"], tests)) > 0:
+        text = f"{unanswered_rows:,} of {rows:,} rows have no answer; rewards that compare with an answer skip them."
         yield NOTE, "Rows without an answer", text
     if code > rows / 2 and tests < code:
         text = (
@@ -58,7 +58,7 @@ def _answer_hints(statistics: Mapping[str, Any]) -> Iterator[Hint]:
 
 
 def _difficulty_hints(statistics: Mapping[str, Any]) -> Iterator[Hint]:
-    rows, rated, counts = statistics["rows"], statistics["with_difficulty"], statistics["difficulty"]["counts"]
+    rows, rated_rows, counts = statistics["rows"], statistics["with_difficulty"], statistics["difficulty"]["counts"]
     if not counts:
         text = "No column has a difficulty. After a first run, you can use its difficulty map instead."
         yield NOTE, "No difficulty", text
@@ -67,10 +67,10 @@ def _difficulty_hints(statistics: Mapping[str, Any]) -> Iterator[Hint]:
     if statistics["difficulty"]["different"] == 1 and rows > 1:
         text = f"All rows with a difficulty are “{name}”. Training needs prompts that are only sometimes solved."
         yield NOTE, "One difficulty", text
-    elif count > 0.9 * rated:
-        yield NOTE, "Little variety in difficulty", f"{100 * count / rated:.0f} % of the rated rows are “{name}”."
-    if rated < rows:
-        text = f"{rows - rated:,} rows have no difficulty; they form a separate group."
+    elif count > 0.9 * rated_rows:
+        yield NOTE, "Little variety in difficulty", f"{100 * count / rated_rows:.0f} % of the rated rows are “{name}”."
+    if rated_rows < rows:
+        text = f"{rows - rated_rows:,} rows have no difficulty; they form a separate group."
         yield NOTE, "Rows without a difficulty", text
 
 

@@ -25,7 +25,7 @@ from controlplane.catalogue.datasets.reader.versions.splitting import Split
 from controlplane.catalogue.datasets.reader.versions.writing import write_version
 
 CHECK_ONLY_KINDS = CODE_KINDS | {"duplicate_keys"}
-"""Kinds of errors that only the check detects."""
+"""Kinds of errors that only the check's second pass detects."""
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,12 +69,12 @@ def _read(
     source = folder / files.SOURCE
     progress = ProgressFile(folder, "importing", source.stat().st_size)
     with (
-        row_function.opened(mapping, backend) as rewrite,
+        row_function.open_function(mapping, backend) as rewrite,
         closing(_CheckErrors(folder / files.PROBLEMS)) as check_errors,
     ):
         try:
             for record in RowSource(source, formats.detect(source), rewrite).read(progress):
-                rows, problems = _mapped(record, mapping, check_errors.errors(record.line))
+                rows, problems = _map_record(record, mapping, check_errors.errors(record.line))
                 for problem in problems:
                     collector.add(problem)
                 for number, row in enumerate(rows):
@@ -86,7 +86,7 @@ def _read(
     return None
 
 
-def _mapped(
+def _map_record(
     record: Record, mapping: ColumnMapping, check_errors: list[DataProblem]
 ) -> tuple[list[dict[str, Any]], list[DataProblem]]:
     errors = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR] + check_errors

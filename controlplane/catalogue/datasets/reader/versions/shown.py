@@ -51,19 +51,19 @@ class ShortRowWriter(Closing):
 
 
 def page(folder: Path, start: int, limit: int) -> list[dict[str, Any]]:
-    """Return up to `limit` rows from the position `start` on, which is counted from 0; none past the end.
+    """Return up to `limit` rows from the position `start` (counted from 0) on; [] past the end.
 
     Raises FileNotFoundError if the version has no rows.
     """
-    with (folder / files.SHOWN_INDEX).open("rb") as index:
-        index.seek(start * _NUMBER_BYTES)
-        starts = _little_endian(array("Q", index.read((limit + 1) * _NUMBER_BYTES)))
+    with (folder / files.SHOWN_INDEX).open("rb") as index_file:
+        index_file.seek(start * _NUMBER_BYTES)
+        starts = _little_endian(array("Q", index_file.read((limit + 1) * _NUMBER_BYTES)))
     if not starts:
         return []
-    with (folder / files.SHOWN).open("rb") as lines:
-        lines.seek(starts[0])
-        text = lines.read(starts[-1] - starts[0]) if len(starts) > limit else lines.read()
-    return [msgspec.json.decode(line) for line in text.splitlines()[:limit]]
+    with (folder / files.SHOWN).open("rb") as row_file:
+        row_file.seek(starts[0])
+        content = row_file.read(starts[-1] - starts[0]) if len(starts) > limit else row_file.read()
+    return [msgspec.json.decode(line) for line in content.splitlines()[:limit]]
 
 
 def _little_endian(numbers: "array[int]") -> "array[int]":

@@ -1,6 +1,6 @@
 """Assignment of rows to splits in two passes: one finds repeated prompts, the other yields the rows.
 
-Rows wait in an unnamed file in the version's folder, and take three bytes of memory each.
+Rows are kept in an unnamed file in the version's folder, and take three bytes of memory each.
 """
 
 import struct
@@ -24,13 +24,13 @@ _PAIR = struct.Struct("<QQ")
 _VALIDATES, _REPEATS = 1, 2
 """Flags of a row: it is in the validation split, or an earlier row has the same prompt."""
 _WITH_PREVIOUS = 2**16 - 1
-"""Value in place of a stratum for a row that goes into the same split as the previous one."""
+"""Placeholder for the stratum of a row that goes into the same split as the previous one."""
 _SPLITS = (TRAIN, VALIDATION)
 
 
 class SplitSpill(Closing):
-    """Store of rows that wait for their split: first all are added, and then they are read once. It uses unnamed
-    temporary files in `folder`."""
+    """Store of rows that have no split yet: all are added first, and then read once. It uses unnamed temporary files in
+    `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._files = ExitStack()
@@ -70,25 +70,25 @@ class SplitSpill(Closing):
         names = list(self._names)
         flags = bytearray(len(self._stratum))
         counts = Counter(self._stratum)
-        for row, first in self._prompts.repeats():
-            self._pairs.write(_PAIR.pack(row, first))
+        for row, first_row in self._prompts.repeats():
+            self._pairs.write(_PAIR.pack(row, first_row))
             flags[row] = _REPEATS
             counts[self._stratum[row]] -= 1
         del counts[_WITH_PREVIOUS]
-        draw = ValidationDraw({names[number]: count for number, count in counts.items()}, split)
-        firsts = self._originals()
-        for row, number in enumerate(self._stratum):
-            first = next(firsts) if flags[row] else row
-            if number == _WITH_PREVIOUS:
+        draw = ValidationDraw({names[stratum]: count for stratum, count in counts.items()}, split)
+        first_rows = self._originals()
+        for row, stratum in enumerate(self._stratum):
+            first_row = next(first_rows) if flags[row] else row
+            if stratum == _WITH_PREVIOUS:
                 flags[row] |= flags[row - 1] & _VALIDATES
-            elif first < row:
-                flags[row] |= flags[first] & _VALIDATES
+            elif first_row < row:
+                flags[row] |= flags[first_row] & _VALIDATES
             else:
-                flags[row] |= draw.is_validation(names[number])
+                flags[row] |= draw.is_validation(names[stratum])
         return flags
 
     def _originals(self) -> Iterator[int]:
-        """Yield the first row with the same prompt, for each repeated row in order."""
+        """Yield, for each repeated row in order, the first row with the same prompt."""
         self._pairs.seek(0)
         while pair := self._pairs.read(_PAIR.size):
             yield _PAIR.unpack(pair)[1]

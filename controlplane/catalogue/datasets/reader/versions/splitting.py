@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_STRATA = 1000
-"""Maximum number of difficulties that form a stratum each; all other difficulties form one stratum together."""
+"""Maximum number of difficulties with a stratum of their own; all others share one stratum."""
 OTHER_STRATUM = "\n"
 
 
@@ -51,7 +51,7 @@ class Strata:
 
 
 class ValidationDraw:
-    """Draw of the splits of successive prompts. `counts` are the numbers of distinct prompts by stratum."""
+    """Draw of the splits of successive prompts. `counts` maps each stratum to its number of distinct prompts."""
 
     def __init__(self, counts: Mapping[str, int], split: Split) -> None:
         self._remaining = Counter(counts)
@@ -71,7 +71,7 @@ class ValidationDraw:
 
 
 def quotas(counts: Mapping[str, int], split: Split) -> dict[str, int]:
-    """Allocate the validation prompts to the strata: the total is exact, and each stratum is within one of its share.
+    """Allocate the validation prompts to strata: the total is exact, and each stratum within one prompt of its share.
 
     For any share above 0 and at least two prompts, neither split is empty.
     """

@@ -18,7 +18,7 @@ _CODE = re.compile(r"^[ \t]*+(?:def|class|import|from)\s+\w|```", re.MULTILINE)
 
 
 class Lengths:
-    """Distribution of lengths. From 1,000 on, they are rounded to three digits, so a few thousand counters suffice."""
+    """Distribution of lengths. From 1,000 on, they are cut to three digits, so a few thousand counters suffice."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -32,22 +32,22 @@ class Lengths:
 
     def as_dict(self) -> dict[str, Any] | None:
         """Return a histogram of equal bins up to the 99th percentile (the last bin includes longer texts), the mean,
-        median and other statistics; None without any lengths."""
+        median and other statistics, or None without any lengths."""
         count = self._counts.total()
         if not count:
             return None
-        ordered = sorted(self._counts.items())
-        top = max(1, _quantile(ordered, count, 0.99))
+        frequencies = sorted(self._counts.items())
+        top_length = max(1, _quantile(frequencies, count, 0.99))
         bins = [0] * BINS
-        for length, times in ordered:
-            bins[min(BINS - 1, length * BINS // (top + 1))] += times
+        for length, frequency in frequencies:
+            bins[min(BINS - 1, length * BINS // (top_length + 1))] += frequency
         return {
             "bins": bins,
-            "top": top,
+            "top": top_length,
             "count": count,
             "mean": self._sum / count,
-            "median": _quantile(ordered, count, 0.5),
-            "p95": _quantile(ordered, count, 0.95),
+            "median": _quantile(frequencies, count, 0.5),
+            "p95": _quantile(frequencies, count, 0.95),
             "longest": self._longest,
             "sum": self._sum,
         }
@@ -117,9 +117,9 @@ class Statistics:
                 self._tags.add(tag)
 
     def as_dict(self, *, repeated: int = 0, repeated_with_answer: int = 0) -> dict[str, Any]:
-        """Return the statistics. `repeated` is the number of rows that repeat an earlier prompt, `repeated_with_answer`
-        of those that repeat its answer too."""
-        lengths = {name: figures for name, added in self._lengths.items() if (figures := added.as_dict())}
+        """Return the statistics. `repeated` is the number of rows that repeat an earlier prompt, and
+        `repeated_with_answer` how many of them also repeat its answer."""
+        lengths = {name: found for name, counts in self._lengths.items() if (found := counts.as_dict())}
         return {
             "rows": self.rows,
             "lengths": lengths,
@@ -141,10 +141,10 @@ def _three_digits(length: int) -> int:
     return length // digits * digits
 
 
-def _quantile(ordered: list[tuple[int, int]], count: int, share: float) -> int:
-    passed = 0
-    for length, times in ordered:
-        passed += times
-        if passed >= share * count:
+def _quantile(frequencies: list[tuple[int, int]], count: int, share: float) -> int:
+    cumulative = 0
+    for length, frequency in frequencies:
+        cumulative += frequency
+        if cumulative >= share * count:
             return length
-    return ordered[-1][0]
+    return frequencies[-1][0]

@@ -20,7 +20,7 @@ from controlplane.catalogue.datasets.reader.versions.statistics import Statistic
 
 PREVIEW_ROWS = 8
 TOKEN_BATCH = 256
-"""Rows whose tokens are counted together."""
+"""Number of rows whose tokens are counted together."""
 
 
 def write_version(
@@ -34,7 +34,7 @@ def write_version(
 ) -> dict[str, Any]:
     """Write a version's files, and return the part of MAPPED about them.
 
-    `rows` are canonical rows with their "split", and with their "line" in the file unless that is the id plus 1.
+    `rows` are canonical rows with their "split", and with their "line" in the file unless it is their id plus 1.
     `collector` receives the problems of prompts that exceed the token limit.
     """
     renderer = ChatRenderer(tokenizer) if tokenizer else None
@@ -74,8 +74,8 @@ def write_version(
 
 
 def _add_reward_columns(columns: list[str], row: Mapping[str, Any]) -> None:
-    present = [name for name in ("answer", "test_cases") if row[name]] + list(row["metadata"])
-    columns += [name for name in present if name not in columns and len(columns) < MAX_COLUMNS]
+    row_columns = [name for name in ("answer", "test_cases") if row[name]] + list(row["metadata"])
+    columns += [name for name in row_columns if name not in columns and len(columns) < MAX_COLUMNS]
 
 
 def _over_limit(row: Mapping[str, Any], tokens: int) -> DataProblem:
@@ -87,8 +87,8 @@ def _over_limit(row: Mapping[str, Any], tokens: int) -> DataProblem:
 def _with_token_counts(
     rows: Iterable[Mapping[str, Any]], renderer: ChatRenderer | None, chat: bool
 ) -> Iterator[tuple[Mapping[str, Any], int | None, int | None]]:
-    """Yield (row, tokens of its prompt, tokens of its answer); numbers are None without a tokenizer, or if the template
-    refuses the prompt."""
+    """Yield (row, tokens of its prompt, tokens of its answer); a count is None without a tokenizer, for a prompt that
+    the template refuses, and for no answer."""
     if renderer is None:
         yield from ((row, None, None) for row in rows)
         return

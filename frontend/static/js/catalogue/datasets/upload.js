@@ -2,6 +2,7 @@
 // before the transfer, whose progress is shown. Without this script the form works as a plain one.
 
 import { about } from "../../figures.js";
+import { isRestored } from "../../restored.js";
 
 const MIB = 2 ** 20;
 const SPAN_MS = 5000;
@@ -46,6 +47,8 @@ class Upload {
       void this.submit();
     });
     this.check();
+    // A file that was chosen while this script loaded is sent; one that a reload restored waits for the button.
+    addEventListener("pageshow", (event) => !isRestored(event) && this.check() && void this.submit());
   }
 
   get file() {

@@ -1,0 +1,54 @@
+"""Check of a row's texts for damage that is valid JSON, a chat template's tokens, and answers that the prompt gives."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controlplane.catalogue.datasets.reader.columns.conversations import CHAT_TOKENS
+from controlplane.catalogue.datasets.reader.columns.mapping import LAST_TURN, ColumnMapping, prompt_text
+from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT, visible
+from controlplane.catalogue.datasets.reader.problems import DataProblem
+
+_LATEX = re.compile(
+    "\x08(?:eta|oxed|egin|ar|inom|f|mathbf|mod|ig|ullet|ecause|ot|old|ackslash|reve|mid)"
+    "|\x0c(?:rac|orall|box{|lushleft|rown|ootnote{)"
+    "|\t(?:imes|heta|ext{|riangle|frac|ilde{|herefore)"
+    "|\n(?:abla|eq(?![a-z])|otin|leq|geq)"
+    "|\r(?:ight(?![a-z])|floor|ceil)"
+)
+"""Pattern of a control character and the rest of a LaTeX command, unless the rest is a word, such as “to” or “nu”."""
+_CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f]")
+_NAMES = {"\x08": "\\b", "\x0c": "\\f", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_GIVEN = re.compile(r"(?:answer|solution|result|output|####|boxed\{)\W{0,10}$", re.IGNORECASE)
+_END = " \t\n.!)}]$*"
+
+
+def problems(row: Mapping[str, Any], mapping: ColumnMapping, line: int) -> Iterator[DataProblem]:
+    """Yield the problems of a row from mapping.canonical."""
+    prompt, answer = prompt_text(row["prompt"]), row["answer"] or ""
+    for field, text in ((mapping.prompt, prompt), (mapping.answer, answer)):
+        if text.isprintable():  # much faster than a search
+            continue
+        if match := _LATEX.search(text):
+            tail = text[match.start() + 1 : match.end()]
+            message = f"“{field}” has a control character before “{tail}”: it was “{_NAMES[match[0][0]]}{tail}”."
+            yield _problem(line, "latex_escapes", message, text, match.start(), field)
+        elif match := _CONTROL.search(text):
+            message = f"“{field}” contains the control character U+{ord(match[0]):04X}."
+            yield _problem(line, "control_characters", message, text, match.start(), field)
+    may_have_tokens = mapping.chat and ("<" in prompt or "[" in prompt)
+    if may_have_tokens and (match := CHAT_TOKENS.search(prompt)):
+        message = f"“{mapping.prompt}” contains “{match[0]}”, and the model's chat template is put around it."
+        yield _problem(line, "chat_tokens", message, prompt, match.start(), mapping.prompt)
+    stem = prompt.rstrip(_END)
+    if answer and stem.endswith(answer.rstrip(_END)) and _GIVEN.search(stem[: len(stem) - len(answer.rstrip(_END))]):
+        yield _problem(line, "answer_in_prompt", "The prompt ends with its answer.", prompt, len(stem), mapping.prompt)
+    last_turn = row["metadata"].get(LAST_TURN, "")
+    if last_turn and answer and answer not in last_turn:
+        message = "The prompt ends with a message of the assistant, which is left out."
+        yield _problem(line, "last_turn", message, last_turn, 0, mapping.prompt)
+
+
+def _problem(line: int, kind: str, message: str, text: str, index: int, field: str) -> DataProblem:
+    start = max(0, index - MAX_EXCERPT // 2)
+    return DataProblem(line, kind, visible(message), visible(text[start : start + MAX_EXCERPT]), field=visible(field))

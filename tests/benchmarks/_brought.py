@@ -1,0 +1,201 @@
+"""Small files in formats that people bring, each with the mapping to propose, the first row, or the problem to tell."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controlplane.catalogue.datasets.reader import files
+from controlplane.catalogue.datasets.reader.checking import check_file
+from controlplane.catalogue.datasets.reader.versions import import_rows
+
+NUMBERS = range(1, 7)
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A file, the part of the mapping to propose, the first answer and prompt, and the kind of problem to tell."""
+
+    name: str
+    content: bytes
+    mapping: dict[str, Any] = field(default_factory=dict)
+    answer: str | None = None
+    prompt: str = ""
+    kind: str = ""
+
+
+def user(text: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def lines(*rows: Any) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def each(make: Any) -> bytes:
+    return lines(*map(make, NUMBERS))
+
+
+CASES = (
+    Brought(
+        "messages and a nested ground truth",
+        each(
+            lambda n: {
+                "prompt": [user(f"Add {n} and 1")],
+                "reward_model": {"style": "rule", "ground_truth": f"{n + 1}"},
+                "extra_info": {"index": n, "answer": f"So #### {n + 1}"},
+            }
+        ),
+        {"prompt": "prompt", "messages": True, "answer": "reward_model.ground_truth"},
+        "2",
+        "Add 1 and 1",
+    ),
+    Brought(
+        "a ground truth in a JSON list of one",
+        each(
+            lambda n: {"prompt": [user(f"Add {n} and 2")], "reward_model": {"ground_truth": json.dumps([str(n + 2)])}}
+        ),
+        {"answer": "reward_model.ground_truth"},
+        "3",
+    ),
+    Brought(
+        "a ground truth in a JSON object",
+        each(lambda n: {"prompt": f"Name day {n}", "verification_info": json.dumps({"ground_truth": f"day {n}"})}),
+        {"prompt": "prompt", "answer": "verification_info.ground_truth"},
+        "day 1",
+    ),
+    Brought(
+        "aliases",
+        each(lambda n: {"question": f"Who ran lap {n}?", "answer": {"value": f"Ann {n}", "aliases": [f"A. {n}"]}}),
+        {"answer": "answer"},
+        "Ann 1",
+    ),
+    Brought(
+        "a list of answers",
+        each(lambda n: {"question": f"Where is {n}?", "answers": {"text": [f"in {n}", "here"]}}),
+        {"answer": "answers"},
+        "in 1",
+    ),
+    Brought(
+        "booleans", each(lambda n: {"question": f"Is {n} even", "answer": n % 2 == 0}), {"answer": "answer"}, "false"
+    ),
+    Brought("whole floats", each(lambda n: {"question": f"Double {n}", "answer": 2.0 * n}), {"answer": "answer"}, "2"),
+    Brought(
+        "parts",
+        each(lambda n: {"prompt": [user([{"type": "text", "text": f"Say {n}"}])], "answer": n}),
+        {"prompt": "prompt", "messages": True, "answer": "answer"},
+        "1",
+        "Say 1",
+    ),
+    Brought(
+        "two turns of the user",
+        each(lambda n: {"messages": [user("Read."), user(f"Say {n}")], "label": f"{n}"}),
+        {"prompt": "messages", "answer": "label"},
+        "1",
+        "Read.\n\nSay 1",
+    ),
+    Brought(
+        "tool calls",
+        each(
+            lambda n: {
+                "messages": [
+                    user(f"Add {n} and 3"),
+                    {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "add"}}]},
+                    {"role": "tool", "content": f"{n + 3}"},
+                    {"role": "assistant", "content": f"{n + 3}"},
+                ]
+            }
+        ),
+        {"prompt": "messages", "messages": True},
+        "4",
+        "Add 1 and 3",
+    ),
+    Brought(
+        "a system prompt of each row",
+        each(lambda n: {"system": f"Be {n}.", "question": f"Who is {n}?", "answer": "x"}),
+        {"system": "system"},
+        "x",
+    ),
+    Brought(
+        "choices counted from 0",
+        each(lambda n: {"question": f"Pick {n}", "choices": ["w", "x", "y"], "answer": n % 3}),
+        {"choices": "choices", "numbering": "from 0"},
+        "B",
+        "Pick 1\n\nA) w\nB) x\nC) y",
+    ),
+    Brought(
+        "choices counted from 1",
+        each(lambda n: {"question": f"Pick {n}", "options": ["w", "x", "y"], "answer": 1 + n % 3}),
+        {"choices": "options", "numbering": "from 1"},
+        "B",
+    ),
+    Brought(
+        "labelled choices",
+        each(
+            lambda n: {"question": f"Pick {n}", "choices": {"text": ["w", "x"], "label": ["1", "2"]}, "answerKey": "2"}
+        ),
+        {"choices": "choices", "answer": "answerKey", "numbering": ""},
+        "B",
+    ),
+    Brought(
+        "a template's tokens",
+        each(lambda n: {"prompt": f"<|im_start|>user\nSay {n}<|im_end|>\n", "answer": f"{n}"}),
+        {"chat": False},
+        "1",
+    ),
+    Brought(
+        "numbers and a target", each(lambda n: {"target": n, "nums": [n, 1]}), {"answer": "target", "prompt": ""}, "1"
+    ),
+    Brought("LaTeX with one backslash", b'{"problem": "Halve \\frac{1}{2}", "answer": "x"}\n', kind="latex_escapes"),
+    Brought("an escape that JSON lacks", b'{"problem": "Find \\pi", "answer": "x"}\n', kind="malformed_json"),
+    Brought(
+        "one prompt, two answers",
+        lines(*({"question": "Who?", "answer": name} for name in ("Ann", "Bo"))),
+        kind="conflicting_answers",
+    ),
+    Brought(
+        "answers in prompts",
+        each(lambda n: {"question": f"Count to {n}. Answer: {n}", "answer": f"{n}"}),
+        kind="answer_in_prompt",
+    ),
+    Brought(
+        "a prefill",
+        each(
+            lambda n: {
+                "prompt": [user(f"Say {n}"), {"role": "assistant", "content": "Well, <think>"}],
+                "answer": f"{n}",
+            }
+        ),
+        kind="last_turn",
+    ),
+    Brought(
+        "images", each(lambda n: {"question": f"<image>Find {n}", "images": ["a.png"], "answer": f"{n}"}), kind="images"
+    ),
+)
+
+
+def tried(folder: Path, case: Brought) -> str:
+    """Check and import the file as a new upload, and say what differs from the case; "" if nothing does."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / files.SOURCE).write_bytes(case.content)
+    report = check_file.run(folder, {})
+    kinds = [kind["kind"] for kind in report["kinds"]]
+    if case.kind:
+        return "" if case.kind in kinds else f"{case.kind} isn't told: {kinds}"
+    proposed = report["recognised"]["mapping"]
+    if wrong := {name: proposed[name] for name, value in case.mapping.items() if proposed[name] != value}:
+        return f"the proposal differs: {wrong}"
+    imported = import_rows.run(folder, {"mapping": proposed})
+    if not imported["usable"]:
+        return f"no row is usable: {[kind['kind'] for kind in imported['kinds']]}"
+    first = imported["preview"][0]
+    if (case.answer, case.prompt or first["prompt"][-1]["content"]) != (
+        first["answer"],
+        first["prompt"][-1]["content"],
+    ):
+        return f"the first row is {first}"
+    return ""

@@ -1,0 +1,116 @@
+"""The comparison of what code prints or returns with what is expected, in the process that scores.
+
+Outputs are hostile text of bounded length, so nothing may take more than linear time.
+"""
+
+import math
+import re
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+TRIMMED, EXACTLY, TOKENS = "ignoring trailing white space", "exactly", "token by token"
+MAX_SHOWN_CHARS = 60
+MAX_DEPTH = 100
+_WHOLE = re.compile(r"[+-]?\d++", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,4})?", re.ASCII)
+_SHORT_REPR = reprlib.Repr()
+_SHORT_REPR.maxstring = _SHORT_REPR.maxother = _SHORT_REPR.maxlong = MAX_SHOWN_CHARS
+_MAX_EXACT = 2**53
+"""Number up to which a float holds every whole number."""
+_MAX_DIGITS = 400
+"""Maximum length of tokens that are compared as numbers."""
+
+
+def difference(printed: str, expected: str, compare: str, tolerance: float = 0.0) -> str:
+    """Return a sentence that says how a printed text differs from the expected one, or "" if it is right. `compare`:
+    TRIMMED, EXACTLY or TOKENS, of which only the last uses `tolerance`."""
+    if compare == TOKENS:
+        return _token_difference(printed.split(), expected.split(), tolerance)
+    if compare != EXACTLY:
+        printed, expected = _trim(printed), _trim(expected)
+    if printed == expected:
+        return ""
+    if not printed:
+        return f"It prints nothing instead of {quote(expected.strip())}."
+    lines, right = printed.split("\n"), expected.split("\n")
+    number = next((n for n, pair in enumerate(zip(lines, right, strict=False)) if pair[0] != pair[1]), None)
+    if number is None:
+        return f"It prints {'more' if len(lines) > len(right) else 'fewer'} lines than expected."
+    return f"It prints {quote(lines[number])} instead of {quote(right[number])} on line {number + 1}."
+
+
+def is_same_value(value: Any, expected: Any, tolerance: float, depth: int = 0) -> bool:
+    """Return whether a plain value equals an expected one from JSON: a tuple may be the list, a number the key of an
+    object, and floats may differ by the tolerance."""
+    if depth > MAX_DEPTH:
+        return False
+    if isinstance(expected, bool) or expected is None or isinstance(value, bool):
+        return type(value) is type(expected) and value == expected
+    if isinstance(expected, list):
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == len(expected)
+            and all(is_same_value(*pair, tolerance, depth + 1) for pair in zip(value, expected, strict=True))
+        )
+    if isinstance(expected, Mapping):
+        return isinstance(value, dict) and _are_same_items(value, expected, tolerance, depth + 1)
+    if isinstance(expected, int | float) and isinstance(value, int | float):
+        return value == expected or (
+            isinstance(value, float) and _is_close(value, expected, tolerance, is_whole=isinstance(expected, int))
+        )
+    return type(value) is type(expected) and bool(value == expected)
+
+
+def quote(value: Any) -> str:
+    """Return a value as people read it in Python, shortened."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= MAX_SHOWN_CHARS else f"{value[:MAX_SHOWN_CHARS]}…")
+    try:
+        return _SHORT_REPR.repr(value)
+    except (ValueError, RecursionError):  # a number with too many digits
+        return "a value that can't be shown"
+
+
+def _are_same_items(value: dict[Any, Any], expected: Mapping[Any, Any], tolerance: float, depth: int) -> bool:
+    named = {key if isinstance(key, str) else repr(key): item for key, item in value.items()}
+    return named.keys() == expected.keys() and all(
+        is_same_value(named[key], item, tolerance, depth) for key, item in expected.items()
+    )
+
+
+def _token_difference(tokens: list[str], right: list[str], tolerance: float) -> str:
+    for number, (token, wanted) in enumerate(zip(tokens, right, strict=False), 1):
+        if token != wanted and not _is_same_number(token, wanted, tolerance):
+            return f"It prints {quote(token)} instead of {quote(wanted)} as token {number}."
+    if len(tokens) == len(right):
+        return ""
+    if not tokens:
+        return f"It prints nothing instead of {quote(' '.join(right[:MAX_SHOWN_CHARS]))}."
+    return f"It prints {len(tokens):,} tokens instead of {len(right):,}."
+
+
+def _is_same_number(token: str, wanted: str, tolerance: float) -> bool:
+    """Return whether two different tokens are numbers within the tolerance. Two whole numbers never are."""
+    if not tolerance or max(len(token), len(wanted)) > _MAX_DIGITS:
+        return False
+    if not _DECIMAL.fullmatch(token) or not _DECIMAL.fullmatch(wanted):
+        return False
+    is_whole = bool(_WHOLE.fullmatch(wanted))
+    return not (is_whole and _WHOLE.fullmatch(token)) and _is_close(
+        float(token), float(wanted), tolerance, is_whole=is_whole
+    )
+
+
+def _is_close(value: float, expected: float, tolerance: float, *, is_whole: bool) -> bool:
+    """Return whether a number is within the tolerance: absolute and, unless a whole number is expected, relative."""
+    if abs(expected) > _MAX_EXACT and is_whole:
+        return False
+    if not (math.isfinite(value) and math.isfinite(expected)):
+        return value == expected
+    allowed = tolerance if is_whole else tolerance * max(1.0, abs(expected))
+    return abs(value - expected) <= allowed
+
+
+def _trim(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n")).rstrip()
