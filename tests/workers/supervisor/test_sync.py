@@ -110,6 +110,23 @@ def test_an_event_does_not_wait_for_the_batch(tmp_path: Path) -> None:
     assert answers.batches == [[], [1]]
 
 
+def test_lines_added_while_others_are_sent_wait_for_the_next_batch(tmp_path: Path) -> None:
+    class Slow(Answers):
+        """During each request the trainer writes one more line."""
+
+        def sync(self, *args: Any, **asked: Any) -> SyncAnswer:
+            outbox.append(EventKind.TRAIN, {}, t=1.0)
+            assert len(self.batches) < 5, "the sender follows the trainer without end"
+            return super().sync(*args, **asked)
+
+    answers = Slow()
+    syncer, outbox = a_syncer(tmp_path, answers)
+    outbox.append(EventKind.TRAIN, {}, t=1.0)
+    assert syncer.tick(100.0) == pytest.approx(1.0)
+    syncer.tick(101.0)
+    assert answers.batches == [[1], [2]]
+
+
 def test_a_control_plane_that_lost_its_last_lines_gets_them_again(tmp_path: Path) -> None:
     answers = Answers()
     syncer, outbox = a_syncer(tmp_path, answers)

@@ -115,11 +115,14 @@ class Syncer:
         return max(due_at, self._not_before)
 
     def _send(self) -> None:
+        """Send the lines that are waiting now. Lines that are added meanwhile wait for the next batch: over a slow
+        connection there would always be one more."""
+        newest = self._outbox.last_seq
         while True:
             lines, next_offset = self._next_lines()
             response = self._deliver(lines)
             self._handle(response, next_offset if lines and response.ack == lines[-1].seq else None)
-            if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1].seq:
+            if not lines or self.acked >= newest or self.acked < lines[-1].seq:
                 return
 
     def _deliver(self, lines: Sequence[Line]) -> SyncAnswer:
