@@ -13,11 +13,13 @@ from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.columns import row_function
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
+from tests import reader_in_process
 from tests.controlplane.catalogue.datasets.sources import jsonl
 from tests.controlplane.catalogue.datasets.steps import ROWS, checked, worked
 from tests.controlplane.catalogue.datasets.test_mapping_pages import FIELDS
 from tests.controlplane.catalogue.datasets.test_pages import at
 from tests.controlplane.people import admin, operator
+from workers.sandbox.pool import Sandbox
 
 pytestmark = [pytest.mark.django_db, pytest.mark.processes]
 
@@ -82,16 +84,27 @@ def test_messages_tests_difficulty_and_tags_are_taken_where_a_row_has_them() -> 
         ("return {}", "no fields"),
         ("return {'answer': '1'}", "“prompt” is missing"),
         ("raise SystemExit", "ended early"),
-        ("while True: pass", "in one of 5 rows"),
         ("open('/etc/passwd').read()", "Error"),
     ],
 )
-def test_an_error_is_a_problem_of_its_rows(body: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_function, "_LIMITS", row_function.Limits(seconds=1))
+def test_an_error_is_a_problem_of_its_rows(body: str, words: str) -> None:
     version = imported(f"def transform(row):\n    {body}\n")
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert len(messages_of(version)) == 5
     assert words in messages_of(version)[0]
+
+
+def test_a_function_that_does_not_end_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader_in_process.install(monkeypatch)  # whose limit can be lowered
+    monkeypatch.setattr(row_function, "_LIMITS", row_function.Limits(seconds=1))
+    runs: list[int] = []
+    run = Sandbox.run
+    monkeypatch.setattr(Sandbox, "run", lambda *given, **more: runs.append(1) or run(*given, **more))
+    version = imported("def transform(row):\n    while True: pass\n")
+    assert (version.status, len(runs)) == (DatasetVersion.NEEDS_MAPPING, 1)
+    problem = version.report["mapped"]["file_error"]
+    assert problem["message"] == "It took longer than 1 s. The transform was on the rows of line 1 to 5."
+    assert "Change the function" in admin().get(at(version)).content.decode()
 
 
 def test_rows_that_it_fails_on_can_be_left_out() -> None:

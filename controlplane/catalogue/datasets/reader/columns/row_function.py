@@ -21,7 +21,7 @@ from controlplane.catalogue.datasets.reader.excerpts import visible
 from controlplane.catalogue.datasets.reader.files import Closing
 from controlplane.catalogue.datasets.reader.parsing import contents
 from controlplane.catalogue.datasets.reader.parsing.records import Record
-from controlplane.catalogue.datasets.reader.problems import DataProblem
+from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 from workers.sandbox.outcomes import Backend, Job, Kind, Limits
 from workers.sandbox.pool import Sandbox
 from workers.sandbox.requirements.syntax import is_too_deep, parsed
@@ -36,6 +36,7 @@ EXAMPLE = '''def transform(row):
     """The row to train on, or None to leave it out."""
     return {"prompt": row["question"], "answer": row["answer"]}
 '''
+FASTER = "Change the function so that it ends for every row: try it on the rows of these lines."
 _LIMITS = Limits(seconds=SECONDS, memory_mb=512, value_bytes=64 * 2**20)
 _CALL = """
 
@@ -81,7 +82,8 @@ def open_function(mapping: ColumnMapping | None, backend: str | None) -> "Iterat
 class RowFunction(Closing):
     """Function that is applied to records. Each process that uses it opens its own sandbox for its first rows.
 
-    Raises SandboxUnavailable if rows are transformed and `backend` doesn't work.
+    Raises SandboxUnavailable if rows are transformed and `backend` doesn't work, and FileProblem if a batch of rows
+    takes longer than SECONDS: the function hardly ends for the next batches.
     """
 
     def __init__(self, source: str, backend: Backend) -> None:
@@ -91,8 +93,7 @@ class RowFunction(Closing):
 
     def __call__(self, records: Iterable[Record]) -> Iterator[Record]:
         records = list(records)
-        readable = [record for record in records if record.row is not None]
-        results = iter(self._results([record.row for record in readable]))
+        results = iter(self._results([record for record in records if record.row is not None]))
         for record in records:
             yield record if record.row is None else _transformed(record, *next(results))
 
@@ -100,15 +101,19 @@ class RowFunction(Closing):
         if self._sandbox is not None:
             self._sandbox.close()
 
-    def _results(self, rows: Sequence[Any]) -> list[tuple[bool, Any]]:
+    def _results(self, records: Sequence[Record]) -> list[tuple[bool, Any]]:
         """Return (True, the function's value) or (False, the error) for each row."""
-        if not rows:
+        if not records:
             return []
+        rows = [record.row for record in records]
         if self._sandbox is None:
             self._sandbox = Sandbox(self._backend, parallel=1)
         [outcome] = self._sandbox.run([Job(self._source, "__grpo_transform__", (rows,))], _LIMITS)
         if outcome.kind is Kind.OK:
             return list(outcome.value)
+        if outcome.kind is Kind.TIMEOUT:  # each pass over the file would wait for it again
+            lines = " to ".join(f"{line:,}" for line in sorted({records[0].line, records[-1].line}))
+            raise FileProblem(FAILED, f"{outcome.message} The transform was on the rows of line {lines}.", FASTER)
         return [(False, f"{outcome.message} (in one of {len(rows):,} rows)")] * len(rows)
 
 
