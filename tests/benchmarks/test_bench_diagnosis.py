@@ -1,4 +1,4 @@
-"""`manage.py bench diagnosis`: its figures, with a small log."""
+"""`manage.py bench diagnosis`: its figures, with a small log and each log in one noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.core.management import call_command
 
 def test_it_tells_how_good_the_catalogue_is() -> None:
     said = StringIO()
-    call_command("bench", "diagnosis", "--json", "--mib=1", stdout=said)
+    call_command("bench", "diagnosis", "--json", "--mib=1", "--noises=1", stdout=said)
     figures = json.loads(said.getvalue())
     assert figures["right_first_percent"] == 100
     assert figures["wrong_and_certain"] == 0
