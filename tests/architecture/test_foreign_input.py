@@ -70,6 +70,9 @@ CALLS = {
 
 QUICK_S = 0.03
 LONGEST = 12_000
+"""Characters of the longest text that is tried, after a quarter of it."""
+HARMLESS_S = QUICK_S / 20
+"""A time that stays below QUICK_S for a text of four times the length even if it grows with the square."""
 SQUARE = 9
 """Between 4, the ratio of a linear parser, and 16, that of a quadratic one."""
 UNITS = [
@@ -165,10 +168,12 @@ def _scorer(key: str) -> Callable[[str], Any]:
 def _growth(parse: Callable[[str], Any], unit: str) -> float:
     """Compare a text's time with that of a quarter of it: 4 if linear, 16 if quadratic; 0 if none takes long."""
     length = LONGEST // 4
-    while (long := _seconds(parse, unit, length)) < QUICK_S:
-        if length >= LONGEST:
-            return 0.0
-        length *= 2
+    long = _seconds(parse, unit, length)
+    if HARMLESS_S <= long < QUICK_S:
+        length = LONGEST
+        long = _seconds(parse, unit, length)
+    if long < QUICK_S:
+        return 0.0
     return long / max(min(_seconds(parse, unit, length // 4) for _ in range(3)), 1e-6)
 
 
