@@ -6,6 +6,7 @@ import ast
 import re
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ UNITS = [
 ENDS = ("", "!", "\n\0")
 QUICK_S = 0.02
 """A time below this is noise."""
-LONGEST = 32_000
-"""Characters of the longest text that is tried."""
+LENGTHS = (500, 2_000, 8_000, 32_000)
+"""Characters of the texts that are tried, the shortest first: an exponential pattern ends at the first."""
+HARMLESS_S = QUICK_S / 20
+"""A time that stays below QUICK_S for a text of four times the length even if it grows with the square."""
 
 
 def patterns(root: Path) -> Iterator[tuple[str, Pattern, set[str]]]:
@@ -69,18 +72,19 @@ def _pattern(node: ast.AST, functions: set[str]) -> Pattern | None:
 
 def growth(pattern: Pattern, uses: set[str]) -> tuple[float, str]:
     """Compare a text's time with that of a quarter of it: 4 if linear, 16 if quadratic. Return the largest ratio of
-    all texts and its text's unit; 0 if no text of LONGEST characters takes long."""
-    worst, of = 0.0, ""
-    for unit in UNITS:
-        for end in ENDS:
-            length = 500
-            while (long := _seconds(pattern, uses, unit * (length // len(unit)) + end)) < QUICK_S and length < LONGEST:
-                length *= 2
-            if long >= QUICK_S:
-                quarter = unit * (length // 4 // len(unit)) + end
-                ratio = long / max(min(_seconds(pattern, uses, quarter) for _ in range(3)), 1e-6)
-                worst, of = max((worst, of), (ratio, unit + end))
-    return worst, of
+    all texts and its text's unit; 0 if no text of LENGTHS takes long."""
+    return max(((_growth(pattern, uses, unit, end), unit + end) for unit in UNITS for end in ENDS), default=(0.0, ""))
+
+
+def _growth(pattern: Pattern, uses: set[str], unit: str, end: str) -> float:
+    texts = [unit * (length // len(unit)) + end for length in LENGTHS]
+    for quarter, text in pairwise(["", *texts]):
+        long = _seconds(pattern, uses, text)
+        if long >= QUICK_S:
+            return long / max(min(_seconds(pattern, uses, quarter) for _ in range(3)), 1e-6)
+        if text is texts[-2] and long < HARMLESS_S:
+            break
+    return 0.0
 
 
 def _seconds(pattern: Any, uses: set[str], text: Any) -> float:

@@ -156,7 +156,7 @@ def test_whoever_is_not_signed_in_gets_nowhere(address: Any, subtests: pytest.Su
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
 def test_a_session_is_no_token_for_the_apis(role: Role, address: Any) -> None:
-    client = signed_in(role)
+    client = turned_away(role)
     answers = [client.generic(method, address(name)) for name in of(*BY_TOKEN) for method in METHODS]
     assert {answer.status_code for answer in answers} <= {401, 403, 405}
 
@@ -169,6 +169,13 @@ def test_a_wrong_token_is_none(token: str, address: Any) -> None:
         for method in ("GET", "POST")
     ]
     assert {answer.status_code for answer in answers} <= {401, 403, 405}
+
+
+def turned_away(role: Role) -> Client:
+    """A client who reads refusals in JSON: to draw them as pages takes about half the time."""
+    client = signed_in(role)
+    client.defaults["HTTP_ACCEPT"] = "application/json"
+    return client
 
 
 def closed(answer: Any) -> Any:
@@ -211,14 +218,14 @@ def _ways(answer: Any, page_address: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("method", WRITING)
 def test_a_viewer_changes_nothing(method: str, address: Any) -> None:
-    client = signed_in(Role.VIEWER)
+    client = turned_away(Role.VIEWER)
     answers = {name: client.generic(method, address(name)) for name in of(READ, EDIT, ACT, OPERATE, ADMIN)}
     assert {n: a.status_code for n, a in answers.items() if a.status_code not in (403, 405)} == {}
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_pages_for_operators_are_closed_to_viewers(method: str, address: Any) -> None:
-    client = signed_in(Role.VIEWER)
+    client = turned_away(Role.VIEWER)
     answers = {name: client.generic(method, address(name)).status_code for name in of(OPERATE, ADMIN)}
     assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
 
@@ -226,14 +233,14 @@ def test_pages_for_operators_are_closed_to_viewers(method: str, address: Any) ->
 def test_pages_for_admins_are_closed_to_operators(address: Any, subtests: pytest.Subtests) -> None:
     for method in METHODS:
         with subtests.test(method=method):
-            client = signed_in(Role.OPERATOR)
+            client = turned_away(Role.OPERATOR)
             answers = {name: client.generic(method, address(name)).status_code for name in of(ADMIN)}
             assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
 def test_methods_that_nothing_uses_are_refused_to_admins_too(method: str, address: Any) -> None:
-    client = signed_in(Role.ADMIN)
+    client = turned_away(Role.ADMIN)
     answers = {name: client.generic(method, address(name)).status_code for name in RULES}
     assert {name: code for name, code in answers.items() if code not in (401, 403, 405)} == {}
 
