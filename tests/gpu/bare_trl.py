@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("spec", type=Path)
     parser.add_argument("dataset", type=Path)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--save", action="store_true", help="keep the trained weights as FOLDER/checkpoint-STEPS")
     options = parser.parse_args()
     spec = from_dict(AttemptSpec, json.loads(options.spec.read_bytes()))
     environment.prepare(spec)
@@ -59,6 +60,8 @@ def main() -> int:
         callbacks=[lines(options.folder / "bare.jsonl")],
     )
     trainer.train()
+    if options.save:
+        trainer.save_model(str(options.folder / f"checkpoint-{options.steps}"))
     return 0
 
 
