@@ -1,51 +1,66 @@
 """The mean reward of the prompts from each source, such as a dataset, a family of tasks or a tag."""
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from workers.trainer.data import Rows
 
-COLUMNS = ("source", "data_source", "source_dataset", "dataset", "family", "task", "subject", "category", "tags")
+COLUMNS = ("source", "data_source", "source_dataset", "dataset", "family", "task", "subject", "category")
 """Names under which the metadata of rows may hold their source, in order of preference."""
+TAGS = "tags"
+"""Name of the metadata's column of tags, which count in addition to the sources."""
 MAX_SOURCES = 12
+MIN_SHARE = 0.02
+"""Minimum share of the rows that have a tag which is followed."""
 SAMPLE_ROWS = 2000
 """Number of rows, spread over the dataset, from which the column is chosen."""
 MAX_CHARS = 60
 
 
 class Sources:
-    """The sources of a dataset's rows. There are none if no column has between two and MAX_SOURCES of them."""
+    """The sources of a dataset's rows, from the first column with two to MAX_SOURCES of them, and the rows' tags. A row
+    with several tags has several sources. Of many tags, the most frequent ones count that not every row has."""
 
     def __init__(self, rows: Rows) -> None:
-        """Choose the column that holds the rows' source."""
+        """Choose the columns that hold the rows' sources."""
         self._rows = rows
         metadata = rows.by_id.arrow.column("metadata")
         interval = max(1, len(metadata) // SAMPLE_ROWS)
         examples = [json.loads(metadata[index].as_py()) for index in range(0, len(metadata), interval)]
-        self._column = next((name for name in COLUMNS if 2 <= _count(examples, name) <= MAX_SOURCES), "")
+        followed = {name: _followed([_sources(example, name) for example in examples]) for name in (*COLUMNS, TAGS)}
+        column = next((name for name in COLUMNS if len(followed[name]) > 1), TAGS)
+        self._followed = {name: followed[name] for name in (column, TAGS) if len(followed[name]) > 1}
         self.of = cache(self._of)
 
-    def _of(self, row: int) -> str:
-        return _source(self._rows.by_id[row], self._column)
+    def _of(self, row: int) -> set[str]:
+        metadata, followed = self._rows.by_id[row], self._followed.items()
+        return {source for column, names in followed for source in names.intersection(_sources(metadata, column))}
 
     def means(self, rewards: Iterable[tuple[int, float | None]]) -> dict[str, float]:
         """Return the mean reward of each source from pairs of a row and the total reward of a completion."""
         totals: dict[str, list[float]] = defaultdict(list)
-        for row, reward in rewards if self._column else ():
-            if reward is not None and (source := self.of(row)):
-                totals[source].append(reward)
+        for row, reward in rewards if self._followed else ():
+            if reward is not None:
+                for source in self.of(row):
+                    totals[source].append(reward)
         return {source: sum(values) / len(values) for source, values in totals.items()}
 
 
-def _count(examples: list[Mapping[str, Any]], column: str) -> int:
-    return len({source for example in examples if (source := _source(example, column))})
+def _followed(rows: Sequence[Collection[str]]) -> frozenset[str]:
+    """Return the sources whose rewards are logged. `rows`: the sources of each row in one column."""
+    counts = Counter(chain.from_iterable(rows))
+    if all(len(names) <= 1 for names in rows):
+        return frozenset(counts if len(counts) <= MAX_SOURCES else ())
+    min_count = max(2.0, MIN_SHARE * len(rows))
+    telling = [name for name, count in counts.most_common() if min_count <= count < len(rows)]
+    return frozenset(telling[:MAX_SOURCES])
 
 
-def _source(row: Mapping[str, Any], column: str) -> str:
+def _sources(row: Mapping[str, Any], column: str) -> list[str]:
     value = row.get(column)
-    if isinstance(value, list) and value:
-        value = value[0]
-    return value.strip()[:MAX_CHARS] if isinstance(value, str) else ""
+    names = value if isinstance(value, list) else [value]
+    return list(dict.fromkeys(name.strip()[:MAX_CHARS] for name in names if isinstance(name, str) and name.strip()))

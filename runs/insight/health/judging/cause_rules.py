@@ -22,15 +22,16 @@ RULES: dict[str, HealthRule] = {
     "length_rewarded": HealthRule(
         title="Length is rewarded",
         about="Mean length relative to the first steps’, if a component has risen with it while the one that checks "
-        "answers, or the one with the largest weight, has not",
+        "answers, or the one with the largest weight, has not; growth at once doesn’t count",
         warning=1.5,
         hold=20,
         format="times",
         minimum=1.0,
         source=f"The threshold is {OWN}.",
         means="{paid} rises with the length (from {start} to {now} tokens) while {goal} stays at {level}: longer "
-        "completions are rewarded, not better ones.",
-        try_="Check whether {paid} pays for length; subtract a little for each token, or lower its weight.",
+        "completions are rewarded, or only what is easier to learn than {goal}.",
+        try_="Read completions of one prompt: if the longer ones score higher in {paid}, subtract a little for each "
+        "token or lower its weight; if not, give partial credit in {goal} or use easier prompts.",
         metric="completions/mean_length",
         follows=("component_failing", *DIVERGENCE, "repetition", "gibberish"),
         read=True,
@@ -38,14 +39,15 @@ RULES: dict[str, HealthRule] = {
     "source_falling": share_rule(
         title="One source falls",
         about="Share of their best reward that the prompts of one source have lost (mean over 20 generations), for the "
-        "source that has lost most, if it is more than twice the share that all prompts have lost",
+        "source that has lost most, if it is more than twice the mean share that the other sources have lost",
         warning=0.3,
         source=f"The threshold is {OWN}; chance and small changes are ignored.",
         means="Prompts from {source} score {now}, down from {best} at step {best_step}: the source is being forgotten.",
         try_="Read completions of {source} since then. Give the source more prompts or a weight of its own; check that "
         "its answers and its scorer are right.",
         metric="{metric}",
-        follows=("scorer_changed", "reward_falling", "component_failing", *DIVERGENCE, *DECAY),
+        leads_to=("reward_falling", "component_falling", "components"),
+        follows=("scorer_changed", "component_failing", *DIVERGENCE, *DECAY),
         read=True,
     ),
     "eval_gap": share_rule(

@@ -17,7 +17,7 @@ from runs.insight.health.judging.reward_signals import (
     has_learned,
     without_falls,
 )
-from runs.insight.health.judging.shapes import MIN_TREND, SIDE, correlation, jump, slope_errors
+from runs.insight.health.judging.shapes import AT_ONCE, MIN_TREND, SIDE, correlation, jump, slope_errors
 from runs.insight.health.judging.signal import Of, Signal, highest, rolled
 from workers.contract.run.prompts import sources
 
@@ -36,6 +36,8 @@ LUCK_SHARE = 0.6
 """Share of the largest of many errors that the best mean, and the newest, are apart by chance."""
 SURELY_REAL = 1.5
 """Multiple of a real loss from which it may be most of the gain; a smaller one may look so because of chance."""
+MIN_TIMES_OTHERS = 2.0
+"""Multiple of the other sources' mean loss above which a source's loss is its own."""
 ASSUMED_CHANGES = 4
 PARTS = 12
 MIN_COMPLETIONS = 2000
@@ -119,7 +121,10 @@ def _length_rewarded(history: History) -> Signal | None:
     means = rolling_mean(lengths.value, ROLL)
     others = [(_correlation(history, part, lengths), part.name) for part in parts if part is not goal]
     share, paid = max(others, default=(0.0, ""))
-    growth = means / max(mark.start, 1.0) if share > MIN_CORRELATION and not rises else np.zeros(len(means))
+    change = jump(lengths)  # what a reward pays for grows little by little
+    is_at_once = change is not None and change.size > AT_ONCE * (float(means[-1]) - mark.start)
+    is_paid = share > MIN_CORRELATION and not rises and not is_at_once
+    growth = means / max(mark.start, 1.0) if is_paid else np.zeros(len(means))
     fields = {
         "start": significant(mark.start),
         "now": significant(float(means[-1])),
@@ -140,26 +145,30 @@ def _correlation(history: History, part: Component, lengths: MetricHistory) -> f
 
 
 def _source_falling(history: History) -> Signal | None:
-    """Compute the share of its reward that a source's prompts have lost, unless all prompts have lost as much."""
-    total = _lost_share(history, "reward")
-    losses = []
-    for metric, source in sources(history.columns).items():
-        loss = _lost_share(history, metric)
-        if loss is not None and total is not None and loss.value[-1] > 2 * total.value[-1]:
-            losses.append(loss.with_fields(source=f"“{source}”", metric=metric))
-        elif loss is not None:
-            losses.append(replace(loss, value=np.zeros(len(loss.value))))
-    return highest(losses)
+    """Compute the share of its reward that a source's prompts have lost, unless the other sources' have lost about as
+    much. The total isn't compared, since a large source's fall is a large part of the total's."""
+    signals = []
+    metrics = sources(history.columns)
+    loose = {metric: loss.value[-1] for metric in metrics if (loss := _lost_share(history, metric, 0.0)) is not None}
+    for metric in loose:
+        loss, others = _lost_share(history, metric), [share for other, share in loose.items() if other != metric]
+        if loss is None or not others:
+            continue
+        if loss.value[-1] <= MIN_TIMES_OTHERS * float(np.mean(others)):
+            loss = replace(loss, value=np.zeros(len(loss.value)))
+        signals.append(loss.with_fields(source=f"“{metrics[metric]}”", metric=metric))
+    return highest(signals)
 
 
-def _lost_share(history: History, metric: str) -> Signal | None:
-    """Compute the share of a metric's best mean, above the lowest reward, that has been lost beyond chance."""
+def _lost_share(history: History, metric: str, min_errors: float = SIGNIFICANT_ERRORS) -> Signal | None:
+    """Compute the share of a metric's best mean, above the lowest reward, that has been lost. Losses of at most
+    `min_errors` standard errors count as chance."""
     column, mark = history.get(metric, ROLL), history.marks.get(metric)
     if column is None or mark is None:
         return None
     means, error = rolling_mean(column.value, ROLL), max(mark.noise, 1e-12) / np.sqrt(ROLL)
     best = max(mark.best, float(means.max())) - 2 * error
-    lost = np.where(best - means > SIGNIFICANT_ERRORS * error * np.sqrt(2), best - means, 0.0)
+    lost = np.where(best - means > min_errors * error * np.sqrt(2), best - means, 0.0)
     share = lost / max(best - (history.config.lowest or 0.0), 1e-12)
     fields = {
         "now": significant(float(means[-1])),

@@ -60,6 +60,22 @@ def _one_source_falls(step: int, values: Values) -> None:
         values["sources/geometry/reward"] = values["reward"] * (1.0 if step < AT else 0.1)
 
 
+def _one_of_two_equal_sources_falls(step: int, values: Values) -> None:
+    if "reward" in values:
+        total = values["reward"]
+        values["sources/algebra/reward"] = total
+        values["sources/geometry/reward"] = total * (1.0 if step < AT else max(0.1, 1.0 - (step - AT) / 60))
+        values["reward"] = (values["sources/algebra/reward"] + values["sources/geometry/reward"]) / 2
+
+
+def _both_sources_fall(step: int, values: Values) -> None:
+    if "reward" in values:
+        values["reward"] *= 1.0 if step < AT else max(0.1, 1.0 - (step - AT) / 60)
+        chance = 0.05 * ((step * 7919) % 11 - 5) / 5
+        values["sources/algebra/reward"] = values["reward"] + chance
+        values["sources/geometry/reward"] = values["reward"] - chance
+
+
 def _memorizes(step: int, values: Values) -> None:
     if step % 20 == 0:
         values["eval_reward"] = 0.4 + 0.01 * (step // 20 % 3)
@@ -82,8 +98,10 @@ CASES = {
         "scorer_changed", "outside of its declared range", {"change": _leaves_its_range}
     ),
     "a component that breaks": Case("scorer_changed", "scorer", {"change": after(AT, rewards__format__mean=0.0)}),
-    "length that is rewarded": Case("length_rewarded", "longer completions are rewarded", {"change": _pays_for_length}),
+    "length that is rewarded": Case("length_rewarded", "easier to learn than “accuracy”", {"change": _pays_for_length}),
     "a source that is forgotten": Case("source_falling", "“geometry”", {"change": _one_source_falls}),
+    "one of two equal sources": Case("source_falling", "“geometry”", {"change": _one_of_two_equal_sources_falls}),
+    "all sources at once": Case("reward_falling", "down from", {"change": _both_sources_fall}),
     "prompts that are memorized": Case("eval_gap", "memorizing", {"config": EVALUATED, "change": _memorizes}, 400),
     "entropy that falls far": Case("entropy_fall", "explores less", {"change": after(AT, entropy=0.07)}),
     "identical from the first step": Case(
@@ -91,6 +109,15 @@ CASES = {
     ),
     "identical short answers": Case("zero_spread", "greedy", {"change": after(0, frac_reward_zero_std=1.0), **FLAT}),
 }
+
+
+def test_a_length_that_jumps_while_a_component_rises_is_not_called_rewarded() -> None:
+    def change(step: int, values: Values) -> None:
+        _pays_for_length(step, values)
+        if "reward" in values:
+            values["completions/mean_length"] = 150.0 + (step % 3) + (800.0 if step >= AT - 80 else 0.0)
+
+    assert "length_rewarded" not in Life(change=change).live(AT + 40).named
 
 
 def _drifts(step: int, values: Values) -> None:
