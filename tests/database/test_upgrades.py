@@ -11,6 +11,7 @@ import sys
 from array import array
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -97,6 +98,24 @@ def test_a_failed_or_interrupted_update_leaves_the_database_as_it_was(data: Path
     assert rows(data) == before
     assert update(data).returncode == 0
     assert rows(data, COPY) == before
+
+
+@pytest.mark.parametrize("data", [STORED[-1]], indirect=True, ids=["oldest"])
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_an_update_that_gets_no_lock_says_what_to_end_and_changes_nothing(
+    data: Path, database: dict[str, str], postgres: Postgres
+) -> None:
+    url = database["CONTROLPLANE_DATABASE_URL"]
+    name = url.partition("@/")[2].partition("?")[0]
+    impatient = {"CONTROLPLANE_DATABASE_URL": f"{url}&options={quote('-c lock_timeout=300ms')}"}
+    with postgres.connect(name) as other, other.transaction():
+        other.execute("LOCK TABLE runs_run IN ACCESS SHARE MODE")
+        applied = other.execute("SELECT count(*) FROM django_migrations").fetchone()
+        refused = update(data, **impatient)
+        assert refused.returncode == 1
+        assert "another program has locked one of its tables. It is as it was before. End" in refused.stderr
+        assert other.execute("SELECT count(*) FROM django_migrations").fetchone() == applied
+    assert update(data, **impatient).returncode == 0
 
 
 @pytest.mark.parametrize("data", [STORED[-1]], indirect=True, ids=["oldest"])

@@ -7,6 +7,7 @@ raise an exception here. Results have the calls' order.
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -238,20 +239,25 @@ class Executor:
             names = ", ".join(self._part_of_tool) or "none"
             message = f"There is no tool called {call.name[:100]!r}. The tools are: {names}."
             return EnvironmentAnswer(message, ToolError.UNKNOWN)
-        if move.episode.sessions.get(part) is None and not self._reopen(move.episode, part):
+        if move.episode.sessions.get(part) is None and not self._reopen(move.episode, part, move.deadline):
             reason = move.episode.missing.get(part, "it has ended.")
             is_failed = part in self._stateful
             return EnvironmentAnswer(f"{call.name} is not available: {reason}", ToolError.UNAVAILABLE, failed=is_failed)
         problem = arguments.problem(self._tool[call.name], arguments.read(call.arguments))
         return EnvironmentAnswer(problem, ToolError.ARGUMENTS) if problem else None
 
-    def _reopen(self, episode: OpenEpisode, part: str) -> bool:
-        """Open a new session of a tool, which has no state, after one was abandoned; return whether that succeeded."""
+    def _reopen(self, episode: OpenEpisode, part: str, deadline: float) -> bool:
+        """Open a new session of a tool, which has no state, after one was abandoned; return whether that succeeded
+        before the episode's deadline."""
         if part in self._stateful or part in episode.missing:
+            return False
+        seconds = min(self._limits.call_s, deadline - time.monotonic())
+        if seconds <= 0:
+            self._lose_session(episode, part, "no time was left in this episode to open it again.")
             return False
         number = next(number for number, (spec, _, _) in enumerate(self._parts) if spec.name == part)
         opening = _Opening(self, number, {}, 0, reset=False)
-        [value] = self._run_openings([opening], self._limits.call_s)
+        [value] = self._run_openings([opening], seconds)
         if isinstance(value, BaseException):
             self._lose_session(episode, part, f"it can't be opened: {_message(value)}")
             return False

@@ -2,6 +2,7 @@
 
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Lower
+from django.db.models.lookups import IsNull
 from django.http import Http404, HttpRequest
 
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
@@ -36,9 +37,10 @@ def ready_versions(request: HttpRequest) -> QuerySet[DatasetVersion]:
 
 
 def newest_versions(request: HttpRequest) -> list[DatasetVersion]:
-    """List each dataset's newest unarchived version, or the one archived first, with `run_count` over all versions."""
+    """List each dataset's newest unarchived version, or its newest if all are archived, with `run_count` over
+    all versions."""
     dataset_versions = DatasetVersion.objects.filter(dataset=OuterRef("dataset"))
-    newest = dataset_versions.order_by(F("archived_at").asc(nulls_first=True), "-number").values("pk")[:1]
+    newest = dataset_versions.order_by(IsNull(F("archived_at"), True).desc(), "-number").values("pk")[:1]
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), pk=Subquery(newest))
     return list(
         versions.select_related("dataset", "dataset__owner")

@@ -1,6 +1,7 @@
 """Limits of confined work: a few requests at a time, a few more that wait, and errors with a message for people."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -47,3 +48,28 @@ class Slots:
                 self._free.release()
         finally:
             self._queue.release()
+
+
+class SlotsByKey:
+    """Slots for each key, so that work under one key can't occupy what all keys share."""
+
+    def __init__(self, count: int, waiting: int) -> None:
+        self._count, self._waiting = count, waiting
+        self._slots: dict[str, Slots] = {}
+        self._users: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def hold(self, key: str, what: str, seconds: float) -> Iterator[None]:
+        """Hold one of the key's slots for the block. Raises Busy as Slots does."""
+        with self._lock:
+            slots = self._slots.setdefault(key, Slots(self._count, self._waiting))
+            self._users[key] += 1
+        try:
+            with slots.hold(what, seconds):
+                yield
+        finally:
+            with self._lock:
+                self._users[key] -= 1
+                if not self._users[key]:
+                    del self._users[key], self._slots[key]

@@ -91,7 +91,9 @@ class _WarmChild:
                 pass_fds=(theirs.fileno(),),
                 cwd=settings.BASE_DIR,
                 env={name: os.environ[name] for name in INHERITED if name in os.environ} | {"LANG": "C.UTF-8"},
-                start_new_session=True,
+                # Not a session of its own: Linux first divides the processor among sessions, and heeds niceness only
+                # within each.
+                process_group=0,
             )
         self._connection = ours
         self._is_new = True

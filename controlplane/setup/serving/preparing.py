@@ -77,6 +77,11 @@ def _unchanged_on_failure() -> Iterator[None]:
             with transaction.atomic(), connection.execute_wrapper(_check_constraints_first):
                 yield
     except Exception as error:
+        if _is_lock_missing(error):
+            raise DataFolderUnusable(
+                "The database can't be brought up to date because another program has locked one of its tables. It is "
+                "as it was before. End other control planes, backups and consoles that use it, and start again."
+            ) from error
         if is_away(error) or isinstance(error, DataFolderUnusable):
             raise
         log.exception("The database can't be brought up to date.")
@@ -84,6 +89,13 @@ def _unchanged_on_failure() -> Iterator[None]:
             f"The database can't be brought up to date: {str(error).rstrip('.')}. It is as it was before. Start the "
             "version that created it, and report this message with both versions."
         ) from error
+
+
+def _is_lock_missing(error: Exception) -> bool:
+    """Return whether a statement waited for a lock for longer than database.LOCK_WAIT_S."""
+    cause = error.__cause__
+    is_busy = getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return is_busy or getattr(cause, "sqlstate", None) == "55P03"
 
 
 @contextmanager

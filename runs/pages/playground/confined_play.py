@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from controlplane.catalogue.environments.opening import EPISODES, GRACE_S, given_of, tools_of
+from controlplane.catalogue.environments.opening import EPISODES, GRACE_S, child_for, given_of, tools_of
 from controlplane.catalogue.rewards.given import Given
 from controlplane.platform.confined.limits import StoppedAtLimit
 from controlplane.platform.confined.tasks import ConfinedTask
@@ -36,9 +36,8 @@ def play(
     process becomes free."""
     given = given_of(parts, *([player.endpoint] if player else []))
     try:
-        return _PLAY.within(seconds_for(limits))(
-            list(parts), _bounded(limits), given, dict(row), seed, list(moves), player
-        )
+        with child_for(parts, _PLAY, seconds_for(limits)) as play_in_child:
+            return play_in_child(list(parts), _bounded(limits), given, dict(row), seed, list(moves), player)
     except StoppedAtLimit as error:
         return Play(problem=str(error), limits=limits)
 
@@ -47,7 +46,8 @@ def call(parts: Sequence[PartSpec], limits: EpisodeLimits, request: Call) -> tup
     """Make one call in a new episode and return the answer, and whether it was truncated. Raises Unusable if the
     environment can't be opened or exceeds a limit, and Busy if no process becomes free."""
     try:
-        return _CALL.within(seconds_for(limits))(list(parts), _bounded(limits), given_of(parts), request)
+        with child_for(parts, _CALL, seconds_for(limits)) as call_in_child:
+            return call_in_child(list(parts), _bounded(limits), given_of(parts), request)
     except StoppedAtLimit as error:
         raise Unusable(str(error)) from None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,6 +80,32 @@ def test_a_blocked_call_is_left_behind_with_its_session_closed_and_the_tool_work
     assert opened[1].closed.wait(10)
     (second,) = by.carry_out([Move(played, [shout("c")])])
     assert second[0].text == "c"
+
+
+def test_a_tool_is_not_opened_again_beyond_the_deadline_of_its_episode() -> None:
+    opened, release = threading.Semaphore(0), threading.Event()
+
+    def make(name: str) -> Scripted:
+        opened.release()
+        if opened._value > 2:  # the first lists the tools, the second plays
+            release.wait(60)
+        return Scripted(name, does=lambda word: Result(str(release.wait(60))))
+
+    by = executor(make, call_s=20)
+    (played,) = by.begin([{}], [0])
+    by.carry_out([Move(played, [shout()], deadline=time.monotonic() + 0.1)])
+    began = time.monotonic()
+    (late,) = by.carry_out([Move(played, [shout()], deadline=began + 0.1)])
+    assert time.monotonic() - began < 10
+    assert (late[0].error, late[0].text) == (
+        ToolError.UNAVAILABLE,
+        "shout is not available: it can't be opened: It took too long.",
+    )
+    played_again = replace(played, missing={}, sessions={"shout": None})
+    (later,) = by.carry_out([Move(played_again, [shout()], deadline=began)])
+    assert later[0].text == "shout is not available: no time was left in this episode to open it again."
+    assert opened._value == 3
+    release.set()
 
 
 def test_a_tool_that_raises_is_a_sentence_for_the_model() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+from django.test import RequestFactory
+from django.utils import timezone
 
 from controlplane.catalogue.datasets import archiving
 from controlplane.catalogue.datasets.actions import map_again
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 from controlplane.catalogue.datasets.pages.lineage import lineage
+from controlplane.catalogue.datasets.queries import newest_versions
 from controlplane.platform.accounts.models import Role, User
 from runs.engine.models import Run
 from tests.controlplane.catalogue.datasets.steps import checked, ready, uploaded
@@ -45,6 +50,19 @@ def test_a_version_that_a_run_used_is_archived_but_not_deleted():
     version.refresh_from_db()
     assert version.archived_at is not None
     assert Run.objects.get().dataset_version == version
+
+
+def test_of_a_dataset_whose_versions_are_all_archived_the_newest_is_listed():
+    first = ready()
+    newest = map_again(None, first)
+    DatasetVersion.objects.filter(pk=first.pk).update(archived_at=timezone.now() - timedelta(days=1))
+    request = RequestFactory().get("/datasets/")
+    request.user = User.objects.create(username="viewer")
+    assert newest_versions(request) == [newest]
+    DatasetVersion.objects.filter(pk=newest.pk).update(archived_at=timezone.now())
+    assert newest_versions(request) == [newest]
+    DatasetVersion.objects.filter(pk=first.pk).update(archived_at=None)
+    assert newest_versions(request) == [first]
 
 
 def test_deleting_takes_the_files_along(django_capture_on_commit_callbacks):

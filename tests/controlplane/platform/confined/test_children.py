@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -18,14 +19,15 @@ from typing import Any
 
 import pytest
 
-from controlplane.catalogue.environments.opening import EPISODES
+from controlplane.catalogue.environments import opening
+from controlplane.catalogue.environments.opening import EPISODES, child_for
 from controlplane.catalogue.exchange import documents
 from controlplane.catalogue.exchange.reading import UnreadableDocument
 from controlplane.catalogue.rewards import scored, turns
 from controlplane.platform import safe_yaml
 from controlplane.platform.confined import messages
 from controlplane.platform.confined import pool as pools
-from controlplane.platform.confined.__main__ import MAX_MESSAGE_CHARS
+from controlplane.platform.confined.__main__ import MAX_MESSAGE_CHARS, NICENESS
 from controlplane.platform.confined.limits import Busy, Slots, StoppedAtLimit
 from controlplane.platform.confined.pool import ChildPool
 from controlplane.platform.confined.tasks import QUICK, ConfinedTask
@@ -212,6 +214,16 @@ def test_a_killed_child_is_replaced(own: ChildPool) -> None:
     assert ConfinedTask(pid, "Asking", pool=own)() != first
 
 
+def priority() -> tuple[int, int]:
+    return os.getsid(0), os.nice(0)
+
+
+def test_a_child_yields_to_the_process_that_asks_it_since_they_share_a_session(own: ChildPool) -> None:
+    session, niceness = ConfinedTask(priority, "Asking", pool=own)()
+    assert session == os.getsid(0)
+    assert niceness == min(19, os.nice(0) + NICENESS)
+
+
 def test_children_end_with_their_process() -> None:
     code = (
         "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'controlplane.settings'\n"
@@ -247,6 +259,33 @@ def test_too_many_at_once_are_refused() -> None:
         holder.join()
     with slots.hold("Asking", 1):
         pass
+
+
+def test_an_environment_that_does_not_answer_leaves_children_to_others() -> None:
+    pool = ChildPool(4)
+    task = ConfinedTask(doze, "Opening this environment", pool=pool)
+    stuck, other = [PartSpec("a", "openenv", {"url": "a"})], [PartSpec("a", "openenv", {"url": "b"})]
+    until = threading.Event()
+
+    def ask() -> None:
+        with contextlib.suppress(Busy), child_for(stuck, task, 60) as doze_in_child:
+            until.wait(60)
+            doze_in_child(0.0)
+
+    asked = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in asked:
+        thread.start()
+    while (slots := opening._BY_ENVIRONMENT._slots.get(repr(stuck))) is None or slots._queue._value:
+        threading.Event().wait(0.01)
+    with pytest.raises(Busy, match="the server is busy"), child_for(stuck, task, 60):
+        pass
+    with child_for(other, task, 60) as doze_in_child:
+        assert doze_in_child(0.01) == 0.01
+    until.set()
+    for thread in asked:
+        thread.join()
+    assert not opening._BY_ENVIRONMENT._slots
+    pool.close()
 
 
 def test_every_task_of_the_product_can_be_imported_without_the_database() -> None:
