@@ -172,6 +172,82 @@ CASES = (
         kind="last_turn",
     ),
     Brought(
+        "steps in order",
+        each(lambda n: {"question": f"Make tea {n}", "solution": ["1. Boil water.", f"2. Pour {n} cups."]}),
+        {"prompt": "question", "answer": ""},
+    ),
+    Brought(
+        "a ranking as the answer",
+        each(lambda n: {"question": f"Rank {n}", "answer": ["x", "y", "z"][n % 3 :] + ["x", "y", "z"][: n % 3]}),
+        {"prompt": "question", "answer": ""},
+    ),
+    Brought(
+        "alternatives without a word that says so",
+        each(lambda n: {"question": f"Name {n}", "answer": [f"n{n}", f"no. {n}"]}),
+        kind="several_answers",
+    ),
+    Brought(
+        "a list as text",
+        each(lambda n: {"question": f"Split word{n}", "answer": json.dumps([f"word {n}"])}),
+        {"answer": "answer"},
+        '["word 1"]',
+    ),
+    Brought(
+        "choices that may count from 0 or 1",
+        each(lambda n: {"question": f"Pick {n}", "choices": ["w", "x", "y"], "answer": 1}),
+        kind="unclear_numbering",
+    ),
+    Brought(
+        "choices counted from 1 after forty rows",
+        lines(
+            *(
+                {"question": f"Pick {n}", "choices": ["w", "x", "y", "z"], "answer": 4 if n == 99 else 1 + n % 3}
+                for n in range(100)
+            )
+        ),
+        {"numbering": "from 1"},
+        "A",
+    ),
+    Brought(
+        "answers at the end of prompts",
+        each(lambda n: {"question": f"Where is the town of {n}? town{n}", "answer": f"town{n}"}),
+        kind="answer_in_prompt",
+    ),
+    Brought(
+        "places of images without images",
+        each(lambda n: {"question": f"<image>\nFind {n}", "answer": f"x{n}"}),
+        kind="image_marks",
+    ),
+    Brought(
+        "a sound as a part",
+        each(
+            lambda n: {
+                "prompt": [user([{"type": "text", "text": f"Say {n}"}, {"type": "input_audio", "input_audio": "x"}])],
+                "answer": f"{n}",
+            }
+        ),
+        kind="images",
+    ),
+    Brought(
+        "an address of an image without a type",
+        each(
+            lambda n: {
+                "prompt": [user([{"text": f"Say {n}"}, {"text": "", "image_url": {"url": "x"}}])],
+                "answer": f"{n}",
+            }
+        ),
+        kind="images",
+    ),
+    Brought(
+        "reasoning beside the content",
+        each(
+            lambda n: {
+                "messages": [user(f"Say {n}"), {"role": "assistant", "content": f"{n}", "reasoning_content": "hm"}]
+            }
+        ),
+        kind="left_out_parts",
+    ),
+    Brought(
         "images", each(lambda n: {"question": f"<image>Find {n}", "images": ["a.png"], "answer": f"{n}"}), kind="images"
     ),
 )

@@ -4,11 +4,17 @@ All are plain left-to-right searches. Completions are hostile text (a model bein
 a pattern is slow), so nothing may take more than linear time.
 """
 
+import string
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 FENCE = "```"
 MAX_BOX_CHARS = 1_000
+PUNCTUATION = string.punctuation + "".join(
+    character for character in map(chr, range(0x80, 0x10000)) if unicodedata.category(character).startswith("P")
+)
+"""Punctuation of any script, and the symbols of ASCII."""
 OTHER_ANSWERS = "other_answers"
 """Column with the right answers after the first, a list of strings."""
 

@@ -1,13 +1,12 @@
 """Correctness rewards that compare the completion's answer with the row's answer, as strings or as numbers."""
 
 import re
-import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from workers.rewards.extract import answer_at, right_answers
+from workers.rewards.extract import PUNCTUATION, answer_at, right_answers
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward
 
@@ -79,7 +78,7 @@ def normalised(text: str, *, ignore_case: bool, ignore_punctuation: bool) -> str
     """Normalise an answer for comparison, and return it."""
     text = " ".join(text.split())
     text = text.casefold() if ignore_case else text
-    return text.strip(string.punctuation + " ") if ignore_punctuation else text
+    return text.strip(PUNCTUATION + " ") if ignore_punctuation else text
 
 
 @dataclass(frozen=True)
@@ -128,6 +127,8 @@ def _is_same(answer: str, gold: str, params: ExactMatchParams) -> bool:
     count = len(gold.split())
     if not params.ignore_punctuation and len(answer.split(maxsplit=count)) > count:
         return False  # a long text obviously differs and needn't be normalised
+    if params.ignore_punctuation and not _comparable(gold, params):
+        params = replace(params, ignore_punctuation=False)  # otherwise it would equal any other punctuation
     return _comparable(answer, params) == _comparable(gold, params)
 
 

@@ -1,13 +1,12 @@
 """Correctness rewards for multiple choice and for short free answers (token-level F1)."""
 
 import re
-import string
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.extract import answer_at, first_answer, right_answers
+from workers.rewards.extract import PUNCTUATION, answer_at, first_answer, right_answers
 from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Example, Reward
 
@@ -26,7 +25,7 @@ MAX_STATEMENTS = 20
 _LETTER_ALONE = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[ \t*_)\]}\"'`.:,]{0,6}")
 _LEADING_LETTER = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[)\].:][ \t*_]{0,6}\S")
 _ARTICLES = {"a", "an", "the"}
-_TO_SPACES = str.maketrans(dict.fromkeys(string.punctuation, " "))
+_TO_SPACES = str.maketrans(dict.fromkeys(PUNCTUATION, " "))
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,14 @@ def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> 
     golds = right_answers(row, params.marker)
     if not golds:
         return None
-    completion_words = words(_answer_text(completion, params), skip_articles=params.skip_articles)
-    return max(_f1(completion_words, words(gold, skip_articles=params.skip_articles)) for gold in golds)
+    answer = _answer_text(completion, params)
+    completion_words = words(answer, skip_articles=params.skip_articles)
+    return max(
+        _f1(completion_words, words(gold, skip_articles=params.skip_articles))
+        if words(gold, skip_articles=False)
+        else float(answer.split() == gold.split())  # punctuation alone would equal any other punctuation
+        for gold in golds
+    )
 
 
 def words(text: str, *, skip_articles: bool = True) -> list[str]:

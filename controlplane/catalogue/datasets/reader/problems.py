@@ -174,6 +174,26 @@ _WARNINGS = {
         "The assistant's last message isn't part of the prompt, since runs don't continue it. It is kept in the "
         "metadata; if the model needs it, put its text into the prompt.",
     ),
+    "several_answers": (
+        "Several answers, of which any is right",
+        "If all of them are needed, or their order matters, join them into one string, or choose another column.",
+    ),
+    "list_as_text": (
+        "A list as text",
+        "If the list only wraps the answer, write the answer without brackets and quotes.",
+    ),
+    "unclear_numbering": (
+        "Choices that may count from 0 or from 1",
+        "Compare a few rows with their right choices, and set the numbering in the mapping.",
+    ),
+    "image_marks": (
+        "The place of an image",
+        "Images aren't trained on. Leave out the rows that need one, and remove the mark from the others.",
+    ),
+    "left_out_parts": (
+        "Parts of messages that are left out",
+        "Only the texts of messages are used. If the model needs a part, write it into the text.",
+    ),
     "near_duplicate": ("Nearly the same prompt", "Keep only one of them, unless the small differences matter."),
     "not_counted": (
         "Tokens not counted",

@@ -81,7 +81,7 @@ class Checker:
         if self._mapping.messages:
             turns = messages(row, self._mapping.prompt)
             if turns[-1]["role"] == "assistant" and not self._mapping.answer:
-                self._check_extracted(turns[-1]["content"], self._mapping.prompt)
+                self._check_extracted([turns[-1]["content"]], self._mapping.prompt)
         elif self._mapping.prompt:
             fields.text(row, self._mapping.prompt, "a prompt")
 
@@ -92,19 +92,19 @@ class Checker:
         if name and (self._mapping.choices or self._mapping.numbering):
             choices.right_letters(row, name, self._mapping.choices, self._mapping.numbering)
         elif name and not (self._mapping.messages and name == self._mapping.prompt):
-            response = fields.text_or_number(row, name)
+            responses = fields.answers(row, name)
             if self._mapping.splits_turns or not (self._mapping.follow_up and row.get(self._mapping.follow_up)):
-                self._check_extracted(response, name)
+                self._check_extracted(responses, name)
 
     def _check_follow_up(self, row: Row) -> None:
         question = fields.optional_text(row, self._mapping.follow_up)
         name = self._mapping.follow_up_response
         if question and name:
-            self._check_extracted(fields.text_or_number(row, name), name)
+            self._check_extracted(fields.answers(row, name), name)
 
-    def _check_extracted(self, response: str, column: str) -> None:
-        extracted = self._transform.extract(response, column, self._mapping.answer_after)
-        if not normalised(extracted.answer, ignore_case=True, ignore_punctuation=True):
+    def _check_extracted(self, responses: list[str], column: str) -> None:
+        extracted = [self._transform.extract(text, column, self._mapping.answer_after).answer for text in responses]
+        if not any(normalised(answer, ignore_case=True, ignore_punctuation=True) for answer in extracted):
             raise RowProblem("empty_answer", f"“{column}” has only spaces and punctuation as an answer.", column)
 
 

@@ -14,6 +14,7 @@ from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicate
 from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.columns.mapping import COLUMN_FIELDS, ColumnMapping, resolved
 from controlplane.catalogue.datasets.reader.columns.paths import leaves, value_of
+from controlplane.catalogue.datasets.reader.columns.recognising_choices import numbered_by
 from controlplane.catalogue.datasets.reader.columns.recognising_columns import Recognised, recognise
 from controlplane.catalogue.datasets.reader.limits import MAX_ROWS
 from controlplane.catalogue.datasets.reader.parsing import formats, records, schema
@@ -123,7 +124,8 @@ def _recognise_sample(sample: list[dict[str, Any]], row_schema: Schema, paths: l
     groups = [typical_rows[start : start + GROUP_ROWS] for start in range(0, end, GROUP_ROWS)] or [[]]
     candidates = [recognise(group, columns) for group in groups]
     [(mapping, _)] = Counter(candidate.mapping for candidate in candidates).most_common(1)
-    return next(candidate for candidate in candidates if candidate.mapping == mapping)
+    chosen = next(candidate for candidate in candidates if candidate.mapping == mapping)
+    return replace(chosen, mapping=numbered_by(mapping, sample))
 
 
 def _filled_share(sample: list[dict[str, Any]], name: str) -> float:

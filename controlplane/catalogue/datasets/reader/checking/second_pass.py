@@ -1,11 +1,12 @@
 """The slow half of the check, which finds duplicate keys, broken code, unusable tests and near-duplicates."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
-from controlplane.catalogue.datasets.reader.checking import processes, row_code, texts
+from controlplane.catalogue.datasets.reader.checking import processes, row_code, texts, whole_file
 from controlplane.catalogue.datasets.reader.checking.near import NearDuplicates, NearMatch, Signatures, signatures
 from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
@@ -24,6 +25,7 @@ def run(source: RowSource, mapping: ColumnMapping, collector: Collector, progres
     """
     check = partial(_check_batch, mapping=resolved(mapping))
     bytes_read = rows = near = 0
+    facts = Counter[int]()
     with NearDuplicates(source.path.parent) as prompts:
         results = processes.map_batches(source.batches, check, processes.useful_processes(source.path))
         with closing(results):
@@ -31,11 +33,14 @@ def run(source: RowSource, mapping: ColumnMapping, collector: Collector, progres
                 for problem in findings.problems:
                     collector.add(problem)
                 prompts.add(findings.prompts)
+                facts += findings.facts
                 bytes_read, rows = findings.bytes_read, findings.rows or rows
                 progress.report(bytes_read, rows)
                 if collector.gave_up:
                     break
         progress.report(bytes_read, rows, force=True)
+        for problem in whole_file.problems(facts, resolved(mapping)):
+            collector.add(problem)
         for near_duplicate in prompts.matches():
             near += 1
             collector.add(near_problem(near_duplicate))
@@ -43,17 +48,20 @@ def run(source: RowSource, mapping: ColumnMapping, collector: Collector, progres
 
 
 class _SecondPassFindings(NamedTuple):
-    """Results for a batch. `bytes_read` is as in records.RecordBatch; `rows` counts the file's rows so far."""
+    """Results for a batch. `bytes_read` is as in records.RecordBatch; `rows` counts the file's rows so far; `facts` are
+    the numbers of rows by fact of whole_file."""
 
     bytes_read: int
     rows: int
     problems: list[DataProblem]
     prompts: Signatures
+    facts: Counter[int]
 
 
 def _check_batch(batch: records.RecordBatch, mapping: ColumnMapping) -> _SecondPassFindings:
     rows, problems = 0, list[DataProblem]()
     prompts, lines = list[str](), list[int]()
+    facts = Counter[int]()
     for record in batch.records():
         rows = record.number + 1
         if record.row is None:
@@ -66,9 +74,11 @@ def _check_batch(batch: records.RecordBatch, mapping: ColumnMapping) -> _SecondP
         problems += row_code.problems(record.row, fields, mapping, record.line)
         if fields is not None:
             problems += texts.problems(fields, mapping, record.line)
+            problems += texts.left_out(record.row, mapping, record.line)
+            facts.update(whole_file.facts(fields, record.row, mapping))
             prompts.append(prompt_text(fields["prompt"]))
             lines.append(record.line)
-    return _SecondPassFindings(batch.bytes_read, rows, problems, signatures(prompts, lines))
+    return _SecondPassFindings(batch.bytes_read, rows, problems, signatures(prompts, lines), facts)
 
 
 def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[DataProblem]:

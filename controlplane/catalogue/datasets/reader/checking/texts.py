@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.columns.conversations import CHAT_TOKENS
-from controlplane.catalogue.datasets.reader.columns.mapping import LAST_TURN, ColumnMapping, prompt_text
+from controlplane.catalogue.datasets.reader.columns.fields import parse_list
+from controlplane.catalogue.datasets.reader.columns.mapping import IMAGE_MARKS, LAST_TURN, ColumnMapping, prompt_text
+from controlplane.catalogue.datasets.reader.columns.paths import TEXTS_OF_MESSAGES, value_of
 from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT, visible
 from controlplane.catalogue.datasets.reader.problems import DataProblem
 
@@ -43,10 +45,26 @@ def problems(row: Mapping[str, Any], mapping: ColumnMapping, line: int) -> Itera
     stem = prompt.rstrip(_END)
     if answer and stem.endswith(answer.rstrip(_END)) and _GIVEN.search(stem[: len(stem) - len(answer.rstrip(_END))]):
         yield _problem(line, "answer_in_prompt", "The prompt ends with its answer.", prompt, len(stem), mapping.prompt)
+    if "<" in prompt and (mark := next((mark for mark in IMAGE_MARKS if mark in prompt), "")):
+        message = f"The prompt has the place of an image, a video or a sound, “{mark}”, which stays as text."
+        yield _problem(line, "image_marks", message, prompt, prompt.index(mark), mapping.prompt)
     last_turn = row["metadata"].get(LAST_TURN, "")
     if last_turn and answer and answer not in last_turn:
         message = "The prompt ends with a message of the assistant, which is left out."
         yield _problem(line, "last_turn", message, last_turn, 0, mapping.prompt)
+
+
+def left_out(source_row: Mapping[str, Any], mapping: ColumnMapping, line: int) -> Iterator[DataProblem]:
+    """Yield a problem for what a row's messages have besides texts and tools and no prompt can show."""
+    value = value_of(source_row, mapping.prompt) if mapping.messages else None
+    turns = parse_list(value) if isinstance(value, str) else value
+    for number, message in enumerate(turns if isinstance(turns, list) else (), 1):
+        used = mapping.answer.removeprefix(f"{mapping.prompt}.-1.").partition(".")[0]
+        names = [name for name, part in message.items() if part and name not in TEXTS_OF_MESSAGES and name != used]
+        if names:
+            text = f"Message {number} in “{mapping.prompt}” has “{names[0]}”, which isn't part of the prompt."
+            yield DataProblem(line, "left_out_parts", visible(text), field=visible(mapping.prompt))
+            return
 
 
 def _problem(line: int, kind: str, message: str, text: str, index: int, field: str) -> DataProblem:

@@ -113,8 +113,10 @@ def _joined_parts(parts: list[Any], number: int, name: str) -> str | None:
     """Return the text of a content's parts, or None if a part has no text."""
     texts = [part if isinstance(part, str) else part.get("text") for part in parts if isinstance(part, str | dict)]
     for part in parts:
-        kind_of_part = str(part.get("type") or "") if isinstance(part, dict) else ""
-        if any(word in kind_of_part for word in ("image", "video", "audio")):
+        names = [name for name in part if part[name]] if isinstance(part, dict) else ()
+        kinds = [str(part.get("type") or ""), *names] if names else ()
+        kind_of_part = next((kind for kind in kinds if any(word in kind for word in ("image", "video", "audio"))), "")
+        if kind_of_part:
             message_text = f"Message {number} in “{name}” has a part of type {kind_of_part[:40]}, but {NO_IMAGES}."
             raise RowProblem("images", message_text, name)
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) and None not in texts else None

@@ -1,9 +1,11 @@
 """Reading of column values for the mapping: prompts, answers, tests, difficulties and tags."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from controlplane.catalogue.datasets.reader.columns.column_names import TRUTHS
 from controlplane.catalogue.datasets.reader.columns.paths import value_of
 
 Row = Mapping[str, Any]
@@ -11,7 +13,13 @@ ANSWER_KEYS = ("value", "text", "target", "answer", "answers", "ground_truth", "
 """Keys of an object that is an answer, most reliable first; its “aliases” are right as well."""
 _WHOLE = 1e15
 """Bound below which whole floats are written without their “.0”."""
-_PLURAL = ("answers", "aliases", "targets", "golds", "references", "solutions")
+_SEVERAL = ("answers", "aliases", "targets", "golds", "references", "solutions")
+"""Ends of names of columns in which every item of a list is a right answer."""
+_ORDERED_NAME = re.compile(
+    r"(?:^|[._ -])(?:steps?|rank(?:ing|ed)?|order(?:ing|ed)?|sequence|path|route|moves|actions|plan|trajectory|sorted"
+    r"|permutation|tests?|test_cases|asserts?|assertions|unit_tests)$"
+)
+_ORDERED_ITEM = re.compile(r"(?:step\s*)?\d{1,3}\s*[.):]\s|step\s*\d|assert[ (]|(?:first|then|finally),", re.IGNORECASE)
 _KINDS = {bool: "a boolean", str: "a string", int: "a number", float: "a number", list: "a list", type(None): "null"}
 
 
@@ -64,22 +72,47 @@ def text_or_number(row: Row, name: str) -> str:
 
 def answers(row: Row, name: str) -> list[str]:
     """Return the row's right answers as strings: usually one, or several from a list, an object with one of
-    ANSWER_KEYS, or a JSON list in a string, if the column's name is plural. Raises RowProblem if there
-    is none, or it has another shape."""
+    ANSWER_KEYS, or a JSON list in a string, if the column's name says so. Raises RowProblem if there is none, or it has
+    another shape."""
     value = required_value(row, name)
     if isinstance(value, str) and not value.startswith("[") and value.strip():
         return [value]
+    has_several = means_several(name)
     if isinstance(value, str) and (in_json := parse_list(value)) and all(isinstance(item, str) for item in in_json):
-        value = in_json if len(in_json) == 1 or name.lower().endswith(_PLURAL) else value
+        is_list = has_several or (len(in_json) == 1 and any(truth in name for truth in TRUTHS))
+        value = in_json if is_list else value  # elsewhere, a list may be the text that is asked for
     texts = answer_texts(value)
     is_sequence = isinstance(value, list) and len(value) > 1 and not all(isinstance(item, str) for item in value)
-    if texts is None or (is_sequence and not name.lower().endswith(_PLURAL)):  # [3, 1, 2] may be one answer
+    if texts is None or (is_sequence and not has_several):  # [3, 1, 2] may be one answer
         message = f"“{name}” is {kind(value)}; an answer must be a string, a number or a list of them."
+        raise RowProblem("wrong_type", message, name)
+    if is_ordered(name, [value]):
+        message = (
+            f"“{name}” is a list whose order or parts matter, so no single item is the right answer. Join it into one "
+            "string."
+        )
         raise RowProblem("wrong_type", message, name)
     right = list(dict.fromkeys(text for text in texts if text.strip()))
     if not right:
         raise RowProblem("empty_field", f"“{name}” is empty.", name)
     return right
+
+
+def means_several(name: str) -> bool:
+    """Return whether a column's name says that each item of a list is a right answer."""
+    return name.lower().endswith(_SEVERAL)
+
+
+def is_ordered(name: str, values: Iterable[Any]) -> bool:
+    """Return whether lists in a column are sequences, such as steps, rankings and tests, instead of alternatives,
+    judged by its name, by their items, and by whether the rows have the same items in different orders."""
+    lists = [value for value in values if isinstance(value, list) and len(value) > 1]
+    texts = [[str(item) for item in value] for value in lists if all(isinstance(item, str) for item in value)]
+    if not texts or means_several(name):
+        return False
+    if _ORDERED_NAME.search(name.lower()) or any(all(map(_ORDERED_ITEM.match, items)) for items in texts):
+        return True
+    return len({tuple(items) for items in texts}) > 1 and len({tuple(sorted(items)) for items in texts}) == 1
 
 
 def answer_texts(value: Any) -> list[str] | None:

@@ -74,7 +74,8 @@ class ColumnMapping:
     chat: bool = True
     """True if the prompt uses the model's chat template, False if it is plain text for a base model."""
     metadata: str = ""
-    """Dotted paths, separated by commas, whose values become metadata of their own, named as the path's last part."""
+    """Dotted paths, separated by commas, whose values become metadata of their own, named as the path's last part or as
+    the whole path with underscores if another path or a column has that name."""
     leave_out: bool = False
     """True to leave out rows that don't fit the mapping; only on request, so that rows never vanish silently."""
     code: str = ""
@@ -221,11 +222,12 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
         answer = extracted.answer
         if transform.continues_prompt:
             answer = f"{value_of(row, mapping.prompt)}{response.rstrip()}"
-        if not normalised(answer, ignore_case=True, ignore_punctuation=True):
-            raise RowProblem("empty_answer", f"“{column}” has only spaces and punctuation as an answer.", column)
-        answers.append(answer)
+        if normalised(answer, ignore_case=True, ignore_punctuation=True):
+            answers.append(answer)
         if extracted.reasoning:
             added.setdefault(REASONING, extracted.reasoning)
+    if responses and not answers:
+        raise RowProblem("empty_answer", f"“{column}” has only spaces and punctuation as an answer.", column)
     return {
         "row_id": number,
         "prompt": prompt,
@@ -379,8 +381,11 @@ def _metadata(row: Row, mapping: ColumnMapping, added: Mapping[str, Any]) -> dic
         metadata["difficulty"] = difficulty
     if mapping.tags and (tags := fields.tags(row, mapping.tags)):
         metadata["tags"] = tags
+    names = [path.rpartition(".")[2] for path in mapping.metadata_paths]
     for path in mapping.metadata_paths:
         name = path.rpartition(".")[2]
+        if name in row or names.count(name) > 1:
+            name = path.replace(".", "_")
         metadata.setdefault(
             _unused_name(name, reserved_names, row) if name in reserved_names else name, value_of(row, path)
         )

@@ -13,7 +13,7 @@ MAX_LEVELS = 4
 """Maximum number of names in a path that `leaves` yields."""
 SPEAKERS = ("role", "from")
 """Keys that make an object a chat message."""
-_TEXTS_OF_MESSAGES = frozenset((*SPEAKERS, "content", "value", "text", "name", "tool_calls", "tool_call_id", "weight"))
+TEXTS_OF_MESSAGES = frozenset((*SPEAKERS, "content", "value", "text", "name", "tool_calls", "tool_call_id", "weight"))
 _INDEX = re.compile(r"-?\d{1,3}")
 _decode = msgspec.json.Decoder().decode
 
@@ -37,7 +37,7 @@ def _leaves(path: str, value: Any, level: int) -> Iterator[tuple[str, Any]]:
         is_chat = any(key in value[-1] for key in SPEAKERS)
         if is_chat:
             path = f"{path}.-1"
-            value = {key: inner for key, inner in value[-1].items() if key not in _TEXTS_OF_MESSAGES}
+            value = {key: inner for key, inner in value[-1].items() if key not in TEXTS_OF_MESSAGES}
         else:
             value = value[0] if len(value) == 1 else None
     if not isinstance(value, dict):

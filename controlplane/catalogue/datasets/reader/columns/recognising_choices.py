@@ -1,5 +1,6 @@
 """Recognition of multiple-choice questions: the columns of the choices, and how the answers name the right one."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -13,6 +14,7 @@ from controlplane.catalogue.datasets.reader.columns.paths import value_of
 from controlplane.catalogue.datasets.reader.columns.templating import PROMPT
 
 Rows = Sequence[Mapping[str, Any]]
+_CHOICE_LINE = re.compile(r"^[A-Z]\) \{", re.MULTILINE)
 
 
 def with_choices(mapping: ColumnMapping, rows: Rows, names: Mapping[str, str]) -> ColumnMapping | None:
@@ -37,15 +39,32 @@ def with_choices(mapping: ColumnMapping, rows: Rows, names: Mapping[str, str]) -
 
 
 def _numbering(rows: Rows, answer: str, column: str, count: int) -> str:
-    """Return how the answers number the choices: from 1 if one answer is the number of choices, otherwise from 0."""
+    """Return how the answers number the choices: from 1 if an answer is its row's number of choices, otherwise from
+    0."""
     given = [str(value_of(row, answer)).removesuffix(".0") for row in rows]
     choices = [choices_of(row, column) for row in rows] if column else []
-    named = {name for texts, labels in choices for name in (*texts, *labels)}
     is_number = all(isinstance(value_of(row, answer), int | float) for row in rows)
-    if not all(map(str.isdecimal, given)) or (named.issuperset(given) and not is_number):
+    names_texts = bool(choices) and all(
+        name in (*texts, *labels) for name, (texts, labels) in zip(given, choices, strict=True)
+    )
+    if not all(map(str.isdecimal, given)) or (names_texts and not is_number):
         return ""
-    count = max((len(texts) for texts, _ in choices), default=count)
-    return FROM_1 if str(count) in given and "0" not in given else FROM_0
+    counts = [len(texts) for texts, _ in choices] or [count] * len(given)
+    is_last = any(name == str(count) for name, count in zip(given, counts, strict=True))
+    return FROM_1 if is_last and "0" not in given else FROM_0
+
+
+def numbered_by(mapping: ColumnMapping, rows: Rows) -> ColumnMapping:
+    """Return a mapping with the numbering that more rows suggest, if all of these fit it."""
+    if not mapping.numbering:
+        return mapping
+    fitting = [row for row in rows if value_of(row, mapping.answer) not in (None, "")]
+    try:
+        count = len(_CHOICE_LINE.findall(mapping.template))
+        numbering = _numbering(fitting, mapping.answer, mapping.choices, count)
+    except RowProblem:
+        return mapping
+    return replace(mapping, numbering=numbering) if numbering else mapping
 
 
 def _single_choices(names: Mapping[str, str], pattern: str, first: str) -> list[str]:

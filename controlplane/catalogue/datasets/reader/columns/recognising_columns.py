@@ -33,7 +33,7 @@ from controlplane.catalogue.datasets.reader.columns.conversations import (
     ends_with_answer,
     uses_tools,
 )
-from controlplane.catalogue.datasets.reader.columns.fields import answer_texts
+from controlplane.catalogue.datasets.reader.columns.fields import answer_texts, is_ordered
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, resolved
 from controlplane.catalogue.datasets.reader.columns.paths import value_of
 from controlplane.catalogue.datasets.reader.columns.recognising_choices import with_choices
@@ -149,7 +149,7 @@ def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
         return None
     values = [value for row in rows if (value := value_of(row, column))]
     has_answers = all(map(ends_with_answer, values))
-    answers = {key: name for key, name in names.items() if _holds(rows, name, _is_answer)}
+    answers = {key: name for key, name in names.items() if _are_answers(rows, name)}
     answer = _first(MESSAGE_ANSWERS if has_answers else MESSAGE_ANSWERS + BESIDE_QUESTIONS, answers)
     slug, source = "messages", "the assistant's last turn becomes the answer"
     if answer:
@@ -164,7 +164,7 @@ def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
 
 def _pair(rows: Rows, filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | None:
     texts = {key: name for key, name in filled.items() if _holds(rows, name, lambda value: isinstance(value, str))}
-    answers = {key: name for key, name in filled.items() if _holds(rows, name, _is_answer)}
+    answers = {key: name for key, name in filled.items() if _are_answers(rows, name)}
     for slug, schema in SCHEMAS.items():
         prompt, answer = _first(schema.prompt, texts), _first(schema.answer, answers)
         if not (prompt and answer) or prompt == answer:
@@ -187,7 +187,7 @@ def _by_words(rows: Rows, filled: Mapping[str, str]) -> Recognised | None:
     prompt = _with_word(PROMPT_WORDS, text_columns, excluded=ANSWER_WORDS, rows=rows)
     if not prompt:
         return None
-    others = {key: name for key, name in filled.items() if name != prompt and _holds(rows, name, _is_answer)}
+    others = {key: name for key, name in filled.items() if name != prompt and _are_answers(rows, name)}
     answer = _first(("answer_key",), others) or _with_word(ANSWER_WORDS, others)
     if answer:
         why = f"The column names “{prompt}” and “{answer}” suggest a prompt and its answer."
@@ -380,8 +380,9 @@ _REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised],
 )
 
 
-def _is_answer(value: Any) -> bool:
-    return bool(answer_texts(value))
+def _are_answers(rows: Rows, name: str) -> bool:
+    values = [value_of(row, name) for row in rows]
+    return _holds(rows, name, lambda value: bool(answer_texts(value))) and not is_ordered(name, values)
 
 
 def _holds(rows: Rows, column: str, predicate: Callable[[Any], bool]) -> bool:
