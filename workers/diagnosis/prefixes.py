@@ -12,7 +12,7 @@ MAX_PREFIX_CHARS = 120
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(catalogue().prefixes)})\s*)+")
 _BAR = re.compile(r"([^|\n]{0,100}?)\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,120}\]\s*")
-_SPEAKS = re.compile(r"rror|xception|illed|raceback")
+_ERROR_WORD = re.compile(r"rror|xception|illed|raceback")
 _TRACEBACK = "Traceback (most recent call last)"
 _DIGITS = re.compile(r"(?:\\?\d)+")
 _MESSAGES = ("msg", "message", "log", "event", "body", "error", "text")
@@ -72,7 +72,7 @@ class Cleaner:
 
     def _learn(self, text: str) -> None:
         before, _, _ = text.partition(_TRACEBACK)
-        is_prefix = 0 < len(before) < min(len(text), MAX_PREFIX_CHARS) and not _SPEAKS.search(before)
+        is_prefix = 0 < len(before) < min(len(text), MAX_PREFIX_CHARS) and not _ERROR_WORD.search(before)
         known = _PREFIX.match(before)
         if is_prefix and len(self._learned) < MAX_LEARNED and (known is None or known.end() < len(before)):
             self._learned.append(re.compile(_DIGITS.sub(r"\\d+", re.escape(before))))
@@ -80,7 +80,7 @@ class Cleaner:
 
 def without_bars(text: str) -> str:
     """Return a text without the progress bars at its beginning; "" if nothing else is left."""
-    while "%|" in text and (bar := _BAR.match(text)) and not _SPEAKS.search(bar[1]):
+    while "%|" in text and (bar := _BAR.match(text)) and not _ERROR_WORD.search(bar[1]):
         text = text[bar.end() :]
     return text
 

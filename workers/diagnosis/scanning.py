@@ -18,7 +18,7 @@ BYTES_AFTER = 4 * 1024
 STEMS = tuple(stem.encode() for stem in catalogue().stems)
 """Lines without a stem aren't matched, because searching for bytes is a hundred times faster than matching patterns."""
 
-_RAISED = re.compile(
+_RAISED_EXCEPTION = re.compile(
     r"^(?:(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Exit|Exhausted|Timeout|NotFound|OutOfResources)\b"
     r"|[Ee]rror\b|ERROR\b|[Ff]atal\b|FATAL\b|FAILED:|terminate called|what\(\)|CUDA (?:error|out of memory)|Killed"
     r"|Aborted\b|Bus error|Value error,|The (?:.+ settings|trainer) can't be |\w+ fatal\s*:"
@@ -89,7 +89,7 @@ def read(cleaned: Cleaned) -> LineFacts:
     """Return the facts about a line that has a stem."""
     text, is_error = cleaned.text, cleaned.is_error
     is_mild = is_error is False or bool(_WARNED.match(text))
-    is_exception = not is_mild and bool(_RAISED.match(text))
+    is_exception = not is_mild and bool(_RAISED_EXCEPTION.match(text))
     return LineFacts(
         text,
         is_raised=bool(is_error) or (is_exception and is_error is None),

@@ -13,7 +13,14 @@ from workers.sandbox.requirements.syntax import MAX_BRACKET_DEPTH, NamedFunction
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 """Pattern of tool names that every chat format supports."""
 NAME_RULE = "Letters, digits and _, starting with a letter, at most 64."
-_SIMPLE = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+_JSON_TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+}
 _ARGUMENT = re.compile(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Example|Examples|Note|Notes):\s*")
 
@@ -116,8 +123,8 @@ def _type(node: ast.expr, name: str) -> dict[str, Any]:
             return _type(ast.parse(node.value, mode="eval").body, name)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise NotATool(f"the type of {name} can't be read") from None
-    if isinstance(node, ast.Name) and node.id in _SIMPLE:
-        return {"type": _SIMPLE[node.id]}
+    if isinstance(node, ast.Name) and node.id in _JSON_TYPES:
+        return {"type": _JSON_TYPES[node.id]}
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return _either([node.left, node.right], name)
     if isinstance(node, ast.Subscript):

@@ -15,7 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from workers import outbound
 from workers.contract.wire import hub_files
-from workers.contract.wire.hub_files import INDEX, SINGLE
+from workers.contract.wire.hub_files import INDEX, SINGLE_FILE
 from workers.models.facts import facts
 from workers.models.files import (
     InspectionError,
@@ -115,8 +115,8 @@ class HubFiles:
         return self._get(self._address(name), limit=limit)
 
     def weights(self) -> Weights:
-        index = {} if self.exists(SINGLE) else self.json(INDEX)
-        first_shard = SINGLE if self.exists(SINGLE) else shards_of(index)[0]
+        index = {} if self.exists(SINGLE_FILE) else self.json(INDEX)
+        first_shard = SINGLE_FILE if self.exists(SINGLE_FILE) else shards_of(index)[0]
         weights = weights_of(self._header(first_shard))
         if index:
             names = frozenset(str(name) for name in index["weight_map"])

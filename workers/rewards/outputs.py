@@ -9,10 +9,10 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-TRIMMED, EXACTLY, TOKENS = "ignoring trailing white space", "exactly", "token by token"
+TRIMMED_LINES, EXACT_TEXT, TOKEN_BY_TOKEN = "ignoring trailing white space", "exactly", "token by token"
 MAX_SHOWN_CHARS = 60
 MAX_DEPTH = 100
-_WHOLE = re.compile(r"[+-]?\d++", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"[+-]?\d++", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _SHORT_REPR = reprlib.Repr()
 _SHORT_REPR.maxstring = _SHORT_REPR.maxother = _SHORT_REPR.maxlong = MAX_SHOWN_CHARS
@@ -25,9 +25,9 @@ _MAX_DIGITS = 400
 def difference(printed: str, expected: str, compare: str, tolerance: float = 0.0) -> str:
     """Return a sentence that says how a printed text differs from the expected one, or "" if it is right. `compare`:
     TRIMMED, EXACTLY or TOKENS, of which only the last uses `tolerance`."""
-    if compare == TOKENS:
+    if compare == TOKEN_BY_TOKEN:
         return _token_difference(printed.split(), expected.split(), tolerance)
-    if compare != EXACTLY:
+    if compare != EXACT_TEXT:
         printed, expected = _trim(printed), _trim(expected)
     if printed == expected:
         return ""
@@ -96,8 +96,8 @@ def _is_same_number(token: str, wanted: str, tolerance: float) -> bool:
         return False
     if not _DECIMAL.fullmatch(token) or not _DECIMAL.fullmatch(wanted):
         return False
-    is_whole = bool(_WHOLE.fullmatch(wanted))
-    return not (is_whole and _WHOLE.fullmatch(token)) and _is_close(
+    is_whole = bool(_WHOLE_NUMBER.fullmatch(wanted))
+    return not (is_whole and _WHOLE_NUMBER.fullmatch(token)) and _is_close(
         float(token), float(wanted), tolerance, is_whole=is_whole
     )
 

@@ -43,7 +43,7 @@ def verify(channel: Channel, peer: Channel) -> None:
     for number, (text, packed) in enumerate(request["tests"]):
         message, needs = judge(text, packed, candidate)
         channel.send({"test": number, "passed": not message, "message": message, "needs": needs})
-    channel.send(messages.LAST)
+    channel.send(messages.LAST_MESSAGE)
 
 
 class CandidateProxy:

@@ -120,7 +120,7 @@ def _explain_process(process: Witness, scene: Scene, now: float) -> str:
         return f"{prefix}{name} has waited {seconds:.0f} s for {_FROM_SERVERS[inner]}. {_servers(scene)}"
     summary = f"{name} doesn't report its activity."
     if seconds is not None:
-        summary = f"{name} has been {_DOING.get(inner, inner)} for {seconds:.0f} s."
+        summary = f"{name} has been {_ACTIVITY_WORDS.get(inner, inner)} for {seconds:.0f} s."
     return " ".join(part for part in (prefix + summary, _position(process), _gpus(scene)) if part)
 
 
@@ -129,7 +129,7 @@ _FROM_SERVERS: dict[str, str] = {
     StepPart.GENERATION: "completions from vLLM",
     StepPart.WEIGHT_SYNC: "vLLM to receive its weights",
 }
-_DOING: dict[str, str] = {
+_ACTIVITY_WORDS: dict[str, str] = {
     "": "between two steps",
     StepPart.PREPARING: "preparing a batch",
     StepPart.GENERATION: "generating completions",

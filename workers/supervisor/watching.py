@@ -6,7 +6,7 @@ from statistics import median
 from typing import NamedTuple
 
 from workers.contract.reports.lines import Line
-from workers.contract.wire.names import UNHURRIED, EventKind, FileName
+from workers.contract.wire.names import UNHURRIED_PARTS, EventKind, FileName
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.witnesses import activities
@@ -64,7 +64,7 @@ class TrainerWatch:
         if self._pace.stall(now) is None:
             return None
         ranks = activities(self._folder)
-        moved_at = [rank.since if UNHURRIED.intersection(rank.doing) else rank.steps_since for rank in ranks]
+        moved_at = [rank.since if UNHURRIED_PARTS.intersection(rank.doing) else rank.steps_since for rank in ranks]
         stall = self._pace.stall(now, since=max(moved_at, default=float("-inf")))
         if stall is not None:
             self._pace.reported = True

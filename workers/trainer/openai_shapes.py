@@ -28,7 +28,7 @@ MAX_TOP_LOGPROBS = 5
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 200
 IGNORED_HEADER = "X-Ignored"
-_IGNORED = (
+_IGNORED_FIELDS = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias",
     "repetition_penalty", "response_format", "tool_choice", "logprobs", "top_logprobs",
 )  # fmt: skip
@@ -187,7 +187,7 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
         raise HttpRefusal(400, "n must be 1: each member of a group has its own session.")
     name = "max_completion_tokens" if document.get("max_completion_tokens") else "max_tokens"
     limit = count_in(document, name, 0) or None
-    ignored = ", ".join(name for name in _IGNORED if document.get(name) is not None)
+    ignored = ", ".join(name for name in _IGNORED_FIELDS if document.get(name) is not None)
     common_fields: dict[str, Any] = {"limit": limit, "stream": bool(document.get("stream")), "ignored": ignored}
     if chat:
         tools = document.get("tools") or []

@@ -18,7 +18,7 @@ from workers.rewards.tools import Tools
 TOLERANCE = 1e-6
 EXCERPT_LENGTH = 300
 MAX_MESSAGE_LENGTH = 500
-UNREAD = "The reward can't read this answer, so no completion gets a score on this row."
+UNREADABLE_ANSWER = "The reward can't read this answer, so no completion gets a score on this row."
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> JudgedBa
         scored += failure is not None or value is not None or is_unread
         is_low = value is not None and component.full is not None and value < component.full - TOLERANCE
         if failure is not None or is_low or is_unread:
-            note = UNREAD if is_unread else scores.notes[index] if index < len(scores.notes) else ""
+            note = UNREADABLE_ANSWER if is_unread else scores.notes[index] if index < len(scores.notes) else ""
             message = (failure.message if failure else note)[:MAX_MESSAGE_LENGTH]
             failed.append(FailedAnswer(row["row"], component.name, value, message, _excerpt(row["answer"])))
     return JudgedBatch(scored, failed, total)

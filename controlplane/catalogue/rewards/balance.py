@@ -16,7 +16,7 @@ MIN_RATIO = 4.0
 one: weights of 1 and 0.2 by themselves mean a ratio of five."""
 MIN_RATIO_BY_WEIGHT = 25.0
 """Ratio of spans from which a component dominates whatever the weights; for a format, 1 and 0.05 are usual."""
-NORMALISED = {"unique_chars": "unique_chars_normalised"}
+NORMALISED_REPLACEMENTS = {"unique_chars": "unique_chars_normalised"}
 """Keys of unbounded rewards, each with the key of an equivalent between 0 and 1."""
 
 
@@ -169,7 +169,7 @@ def _dominance(spans: Sequence[ScoreSpan], aggregation: str) -> Dominance | None
     ratio = size / next_size if normalised else span.expected_size / largest.expected_size
     if size < next_size * min(MIN_RATIO * max(ratio, 1.0), MIN_RATIO_BY_WEIGHT):
         return None
-    instead = "" if normalised else NORMALISED.get(span.spec.function, "")
+    instead = "" if normalised else NORMALISED_REPLACEMENTS.get(span.spec.function, "")
     return Dominance(
         span=span,
         times=size / next_size,

@@ -18,7 +18,15 @@ from controlplane.platform.confined import messages
 from controlplane.platform.confined.limits import POLL_S, Slots, StoppedAtLimit
 
 PROGRAM = ("-m", "controlplane.platform.confined")
-INHERITED = ("PATH", "PYTHONPATH", "HOME", "TMPDIR", "GRPO_ENVIRONMENTS_PYTHON", "SSL_CERT_FILE", "SSL_CERT_DIR")
+INHERITED_VARIABLES = (
+    "PATH",
+    "PYTHONPATH",
+    "HOME",
+    "TMPDIR",
+    "GRPO_ENVIRONMENTS_PYTHON",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
 """Environment variables that children get (judges and models are asked there, under the same certificates); all others,
 some of which are secrets, stay in this process."""
 WAITING = 16
@@ -90,7 +98,8 @@ class _WarmChild:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 cwd=settings.BASE_DIR,
-                env={name: os.environ[name] for name in INHERITED if name in os.environ} | {"LANG": "C.UTF-8"},
+                env={name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+                | {"LANG": "C.UTF-8"},
                 start_new_session=True,
             )
         self._connection = ours

@@ -93,7 +93,7 @@ class GatewayEndpoint:
         last_metrics, has_agents = self.run.last_metrics, not self.of_atropos
         waits = "Waiting for agents" if has_agents else "Waiting for groups"
         metrics = [GatewayMetric("Open sessions", gateway.SESSIONS_OPEN, NOW)] if has_agents else []
-        metrics += [GatewayMetric(waits, gateway.WAITS, NOW, "seconds"), GatewayMetric("Requests", gateway.REQUESTS)]
+        metrics += [GatewayMetric(waits, gateway.WAITS_S, NOW, "seconds"), GatewayMetric("Requests", gateway.REQUESTS)]
         metrics += [GatewayMetric("Sessions given up", gateway.GONE)] if has_agents else []
         metrics += [GatewayMetric("Time waited", gateway.WAITING, form="seconds")]
         return [replace(metric, value=last_metrics.get(metric.name)) for metric in metrics]

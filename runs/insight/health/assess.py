@@ -27,27 +27,27 @@ from runs.insight.health.judging import (
 )
 from runs.insight.health.judging.rule import HealthRule, Level
 from runs.insight.health.judging.rules import BY_ID, RULES
-from runs.insight.health.judging.signal import Of, Signal
+from runs.insight.health.judging.signal import Signal, SignalReader
 from runs.insight.health.presets import Preset, RuleBounds, bound_text, value_text
 
-EASING = 0.1
+EASING_SHARE = 0.1
 MIN_GENERATIONS = 2 * ROLL
 """Minimum number of generations of a run that is called healthy."""
 REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
 MACHINE_RULES = set(machine_rules.RULES)
 REWARD_RULES = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
-FIGURES: dict[str, Of] = {
-    **cause_signals.OF,
-    **reward_signals.OF,
-    **completion_signals.OF,
-    **episode_signals.OF,
-    **policy_signals.OF,
-    **sync_signals.OF,
-    **hacking_signals.OF,
-    **machine_signals.OF,
+FIGURES: dict[str, SignalReader] = {
+    **cause_signals.SIGNALS,
+    **reward_signals.SIGNALS,
+    **completion_signals.SIGNALS,
+    **episode_signals.SIGNALS,
+    **policy_signals.SIGNALS,
+    **sync_signals.SIGNALS,
+    **hacking_signals.SIGNALS,
+    **machine_signals.SIGNALS,
 }
 """Rule -> the function that computes its value over the newest steps."""
-_ONE = re.compile(r"(?<![\d.,])1 (nat|token|call|turn|step|generation|completion)s\b")
+_SINGULAR_UNIT = re.compile(r"(?<![\d.,])1 (nat|token|call|turn|step|generation|completion)s\b")
 """A plural after a figure that is exactly 1."""
 RANK = {"bad": 0, "warning": 1, "note": 2}
 
@@ -175,7 +175,7 @@ def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, previous: Find
         if since is not None:
             return _Breach(level, bound, since)
         open_at = previous is not None and RANK[previous["stood"]] <= RANK[level]
-        eased = bound - EASING * abs(bound) if rule.above else bound + EASING * abs(bound)
+        eased = bound - EASING_SHARE * abs(bound) if rule.above else bound + EASING_SHARE * abs(bound)
         calm = max(rule.hold, rule.calm * max(1.0, _interval(signal)))
         if open_at and _lasting(~_beyond(rule, signal, eased), signal, calm) is None:
             return _Breach(level, bound, float(signal.at[-1]))
@@ -224,7 +224,7 @@ def _finding(
         "bound": breach.bound,
         "bound_text": bound_text(rule, bounds),
         "source": bounds.source,
-        "sentence": _ONE.sub(r"1 \1", (rule.solved if solved else rule.means).format(**fields)),
+        "sentence": _SINGULAR_UNIT.sub(r"1 \1", (rule.solved if solved else rule.means).format(**fields)),
         "try": "" if solved else advice[:1].upper() + advice[1:],
         "metric": rule.metric.format(**fields) if rule.metric else "",
         "find": rule.find.format(**fields),

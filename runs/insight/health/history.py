@@ -13,7 +13,7 @@ from workers.contract.run.prompts import EXTRA_ROUNDS, MEAN_REWARD, sources
 
 RECENT = 240
 """Number of newest values of each metric that every assessment reads."""
-SETTLED = 60
+SETTLED_STEPS = 60
 """Number of the oldest of those values that enter the memory. An assessment may be late by this many values."""
 MAX_STEPS_BEHIND = 20
 """Number of steps, in addition to three logging intervals, after which a metric counts as no longer logged."""
@@ -356,7 +356,7 @@ def _summed(column: MetricHistory, old: Sums) -> Sums:
     """Return the sums extended by the values that the next assessment may no longer read."""
     if len(column) < RECENT:
         return old
-    until = int(column.step[SETTLED])
+    until = int(column.step[SETTLED_STEPS])
     is_new = (column.step > old.until) & (column.step <= until)
     x, y = column.step[is_new].astype(float), column.value[is_new]
     added = (float(len(x)), x.sum(), y.sum(), (x * x).sum(), (x * y).sum(), (y * y).sum())

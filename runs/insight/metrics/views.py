@@ -19,7 +19,7 @@ from runs.insight.metrics import waterfall as steps
 
 POINTS = 500
 MAX_POINTS = 5000
-ALL = "*"
+ALL_METRICS = "*"
 AXES = ("step", "tokens", "time")
 MIN_COMPRESSED_BYTES = 1024
 
@@ -30,7 +30,7 @@ def series(request: HttpRequest, run_id: str) -> HttpResponse:
     window."""
     run = queries.run_for(request, run_id)
     requested = request.GET.get("metrics", "")
-    if requested == ALL:
+    if requested == ALL_METRICS:
         names = numbers.reported_metrics(run)
     else:
         names = split_list(requested) if requested else run_charts.metrics(run_charts.plan_of(run))

@@ -24,7 +24,7 @@ FLAT_BAD, FLAT_WARN = 0.9, 0.6
 """Shares of groups without spread at which nothing, or only little, can be learned."""
 CUT_BAD, CUT_WARN = 0.5, 0.2
 FAILED_BAD, FAILED_WARN = 0.5, 0.05
-HARD, EASY = 0.1, 0.9
+MAX_HARD_RATE, MIN_EASY_RATE = 0.1, 0.9
 """Mean solve rates at which groups have no spread because the prompts are too hard, or too easy."""
 RATES = {
     "never": ("never solved", "c4"),
@@ -216,12 +216,12 @@ def _findings(result: CheckResult) -> Iterator[LearnabilityVerdict]:
 
 
 def _help_for_flat(result: CheckResult) -> str:
-    if result.solve_rate is not None and result.solve_rate <= HARD:
+    if result.solve_rate is not None and result.solve_rate <= MAX_HARD_RATE:
         return (
             "The model hardly ever solves a prompt. Choose easier prompts, add a reward for partial success, fine-tune "
             "on examples first, or sample more completions for each prompt."
         )
-    if result.solve_rate is not None and result.solve_rate >= EASY:
+    if result.solve_rate is not None and result.solve_rate >= MIN_EASY_RATE:
         return "The model already solves nearly everything. Choose harder prompts."
     return (
         "Raise the temperature, sample more completions for each prompt, use a finer-grained reward, or let dynamic "

@@ -18,7 +18,7 @@ from runs.insight.scoring.composition import posted_state
 from runs.insight.scoring.scoring import PlaygroundTrial, ScoredCompletion, ScoredComponent
 from runs.pages.playground import completions_source
 from runs.pages.playground.completions_source import CompletionSource, OfferedCompletion, SourceKind
-from runs.pages.playground.replay_source import SELECTIONS, SPREAD
+from runs.pages.playground.replay_source import SELECTIONS, SPREAD_OVER_RUN
 from workers.rewards.advantages import AGGREGATIONS
 
 KINDS = {SourceKind.DATASET: "A dataset", SourceKind.RUN: "A run", SourceKind.HAND: "By hand"}
@@ -137,7 +137,7 @@ def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str,
         "hand": {name: fields.get(name, "") for name in ("prompt", "answer", "tests")},
         "replay_run": fields.get("replay", ""),
         "selections": SELECTIONS,
-        "spread": SPREAD,
+        "spread": SPREAD_OVER_RUN,
     }
 
 

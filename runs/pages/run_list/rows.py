@@ -27,7 +27,7 @@ from runs.pages.run_list.columns import (
     FIGURES,
     METRIC,
     SETTING,
-    USUAL,
+    USUAL_COLUMNS,
     Column,
     column,
     is_setting,
@@ -107,7 +107,7 @@ class RunListing:
 
     @property
     def columns(self) -> list[dict[str, str]]:
-        keys = ["status", "name", *(key for key in USUAL if key in self.shown)]
+        keys = ["status", "name", *(key for key in USUAL_COLUMNS if key in self.shown)]
         return [
             *(_heading(self.query, key, SORTS[key].label) for key in keys),
             *(_heading(self.query, added.key, added.label, added.title) for added in self.extra),
@@ -220,7 +220,7 @@ def _column_choices(listed: RunListing, offers: Iterable[Column]) -> list[tuple[
         for kind in (METRIC, SETTING)
     }
     return [
-        ("Standard", [(key, label, key in listed.shown, "") for key, label in USUAL.items()]),
+        ("Standard", [(key, label, key in listed.shown, "") for key, label in USUAL_COLUMNS.items()]),
         ("More", [(figure.key, figure.label, figure in listed.extra, "") for figure in figures]),
         ("Metrics", of_kind[METRIC]),
         ("Settings", of_kind[SETTING]),

@@ -84,7 +84,7 @@ def _line(event: RunEvent, previous: RunEvent | None, several_attempts: bool) ->
         # People's actions are more prominent than those of machines.
         "tone": "soft" if event.actor and event.actor not in MACHINES else "muted",
         "beside": list(_details(event, sentence, several_attempts)),
-        "css": "loud" if event.kind in run_charts.MARKED else "",
+        "css": "loud" if event.kind in run_charts.MARKED_CHARTS else "",
         "after": took(since) if since >= 1 else "",
         "has_stacks": event.kind == EventKind.HANG,
     }

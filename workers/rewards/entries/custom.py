@@ -268,7 +268,7 @@ def _signature_problem(function: NamedFunction) -> str:
     return ""
 
 
-_LONGER = """def reward(completions, answer, **columns):
+_LENGTH_EXAMPLE = """def reward(completions, answer, **columns):
     return [min(1.0, len(text) / len(right)) for text, right in zip(completions, answer)]
 """
 _REWARD = Reward(
@@ -287,7 +287,7 @@ _REWARD = Reward(
     "without files, network access or packages other than the trainer's. When you try it, its output is shown.",
     examples=(
         Example("7", 1.0, {"answer": "7"}, why="The default function compares the text with the row's answer."),
-        Example("abc", 0.5, {"answer": "abcdef"}, {"source": _LONGER}, why="Three of six characters."),
+        Example("abc", 0.5, {"answer": "abcdef"}, {"source": _LENGTH_EXAMPLE}, why="Three of six characters."),
     ),
 )
 REWARDS = (_REWARD,)

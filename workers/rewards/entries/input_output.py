@@ -52,10 +52,10 @@ class InputOutputParams(RunParams):
         False, "Score 1 if every test passes and 0 otherwise, instead of the share that passes."
     )
     compare: str = param(
-        outputs.TOKENS,
+        outputs.TOKEN_BY_TOKEN,
         "How to compare what a program prints. Tokens are separated by any white space; trailing white space is at the "
         "end of lines and of the output. Returned values are compared as values.",
-        choices=(outputs.TOKENS, outputs.TRIMMED, outputs.EXACTLY),
+        choices=(outputs.TOKEN_BY_TOKEN, outputs.TRIMMED_LINES, outputs.EXACT_TEXT),
     )
     tolerance: float = param(
         1e-6,

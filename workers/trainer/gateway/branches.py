@@ -17,7 +17,7 @@ from workers.trainer.episodes.episode import Episode, Message, ModelTurn
 if TYPE_CHECKING:
     from workers.trainer.episodes.templates import Chat
 
-_PLAIN = ("role", "name", "content")
+_PLAIN_FIELDS = ("role", "name", "content")
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _suffix(chat: "Chat", new_messages: Sequence[Message], *, ended: bool) -> li
 
 def _with_name(message: Message, before: Sequence[Message]) -> Message:
     """Return a message with the tool's name if it is a result, for templates, since clients send only the call's id."""
-    result = {name: message[name] for name in (*_PLAIN, "tool_calls") if name in message}
+    result = {name: message[name] for name in (*_PLAIN_FIELDS, "tool_calls") if name in message}
     if message["role"] == "tool" and "name" not in result:
         calls = [
             (call_id, call)

@@ -68,7 +68,7 @@ class PromptHistory:
         where the bounds for prompts not known to be useful require it."""
         expected, kinds = self._expected()
         weights: NDArray[np.float64] = self._least_weight + (1 - self._least_weight) * expected / expected.max()
-        useful_weight = weights[kinds[metric.TEACH]].sum()
+        useful_weight = weights[kinds[metric.TEACHES]].sum()
         for kind, bound in ((metric.UNSEEN, MAX_UNSEEN), (metric.TEACH_LITTLE, MAX_LITTLE)):
             limit, total = bound * useful_weight, weights[kinds[kind]].sum()
             if 0 < limit < total:
@@ -87,7 +87,7 @@ class PromptHistory:
         expected: NDArray[np.float64] = assumption_weight * unseen_spread + (1 - assumption_weight) * spread
         is_useful = is_visited & (expected >= unseen_spread / 2)
         return expected, {
-            metric.TEACH: is_useful,
+            metric.TEACHES: is_useful,
             metric.TEACH_LITTLE: is_visited & ~is_useful,
             metric.UNSEEN: ~is_visited,
         }

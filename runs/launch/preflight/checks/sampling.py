@@ -10,7 +10,7 @@ from runs.launch.preflight.finding import Finding, Fix, stop, warn
 from workers.contract.run.hardware import Rollout
 from workers.contract.stack.generation_rules import FIELD, arguments_of, problems
 
-NEUTRAL = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+NEUTRAL_SAMPLING = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 NEUTRAL_ARGUMENTS: dict[str, Any] = {
     **{"presence_penalty": 0, "frequency_penalty": 0, "min_tokens": 0, "thinking_token_budget": None},
     **{"logit_bias": {}, "bad_words": [], "allowed_token_ids": None},
@@ -47,7 +47,7 @@ def check(draft: Draft) -> Iterator[Finding]:
 def _changed_distribution(draft: Draft, arguments: dict[str, Any]) -> Iterator[Finding]:
     """Warn of parameters after which vLLM's log-probabilities are those of a changed distribution, while the trainer's
     are those of the full one."""
-    for name, neutral in NEUTRAL.items():
+    for name, neutral in NEUTRAL_SAMPLING.items():
         value = draft.value(name)
         if not isinstance(value, int | float) or isinstance(value, bool) or value in (neutral, -1):
             continue

@@ -9,9 +9,9 @@ from controlplane.catalogue.datasets.reader.columns.paths import value_of
 Row = Mapping[str, Any]
 ANSWER_KEYS = ("value", "text", "target", "answer", "answers", "ground_truth", "final_answer")
 """Keys of an object that is an answer, most reliable first; its “aliases” are right as well."""
-_WHOLE = 1e15
+_MAX_WHOLE_NUMBER = 1e15
 """Bound below which whole floats are written without their “.0”."""
-_PLURAL = ("answers", "aliases", "targets", "golds", "references", "solutions")
+_ANSWER_LIST_NAMES = ("answers", "aliases", "targets", "golds", "references", "solutions")
 _KINDS = {bool: "a boolean", str: "a string", int: "a number", float: "a number", list: "a list", type(None): "null"}
 
 
@@ -70,10 +70,10 @@ def answers(row: Row, name: str) -> list[str]:
     if isinstance(value, str) and not value.startswith("[") and value.strip():
         return [value]
     if isinstance(value, str) and (in_json := parse_list(value)) and all(isinstance(item, str) for item in in_json):
-        value = in_json if len(in_json) == 1 or name.lower().endswith(_PLURAL) else value
+        value = in_json if len(in_json) == 1 or name.lower().endswith(_ANSWER_LIST_NAMES) else value
     texts = answer_texts(value)
     is_sequence = isinstance(value, list) and len(value) > 1 and not all(isinstance(item, str) for item in value)
-    if texts is None or (is_sequence and not name.lower().endswith(_PLURAL)):  # [3, 1, 2] may be one answer
+    if texts is None or (is_sequence and not name.lower().endswith(_ANSWER_LIST_NAMES)):  # [3, 1, 2] may be one answer
         message = f"“{name}” is {kind(value)}; an answer must be a string, a number or a list of them."
         raise RowProblem("wrong_type", message, name)
     right = list(dict.fromkeys(text for text in texts if text.strip()))
@@ -86,7 +86,7 @@ def answer_texts(value: Any) -> list[str] | None:
     """Return the texts of an answer in any shape, or None if it has another one."""
     if isinstance(value, bool):
         return ["true" if value else "false"]
-    if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE_NUMBER:
         return [str(int(value))]
     if isinstance(value, str | int | float):
         return [str(value)]
