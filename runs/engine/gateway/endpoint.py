@@ -106,8 +106,8 @@ def of(run: Run) -> GatewayEndpoint | None:
         return None
     settings, attempt = spec.episodes.gateway, run.latest()
     is_live = attempt.status in ACTIVE
-    needed = gateway.ports_of(spec.episodes)
-    ports = ((attempt.placement or {}).get("ports") or [])[-needed:] if is_live else []
+    needed_ports = gateway.ports_of(spec.episodes)
+    ports = ((attempt.placement or {}).get("ports") or [])[-needed_ports:] if is_live else []
     host = attempt.host.name if settings.open_beyond_loopback and attempt.host else LOOPBACK
     url, api = (f"http://{host}:{ports[0]}", f"http://{LOOPBACK}:{ports[-1]}") if ports else ("", "")
     if settings.kind == gateway.ATROPOS:

@@ -245,11 +245,13 @@ def paced(column: MetricHistory | None) -> MetricHistory | None:
     if column is None or len(column) < 2:
         return None
     seconds, steps, tokens = np.diff(column.t), np.diff(column.step), np.diff(column.value)
-    sound = (seconds > 0) & (steps > 0) & (tokens > 0)
-    if not sound.any():
+    is_positive = (seconds > 0) & (steps > 0) & (tokens > 0)
+    if not is_positive.any():
         return None
     return MetricHistory(
-        column.step[1:][sound], (seconds / np.maximum(steps, 1))[sound], tokens[sound] / seconds[sound]
+        column.step[1:][is_positive],
+        (seconds / np.maximum(steps, 1))[is_positive],
+        tokens[is_positive] / seconds[is_positive],
     )
 
 

@@ -100,16 +100,20 @@ def of_run(run: Run) -> CheckResult:
     spec = spec_of(run)
     rule = solving.of(run.spec)
     rows = valid_groups(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")
-    sampled = [(groups.completions(data), right, count) for data, right, count in rows[:MAX_GROUPS_READ]]
+    sampled_groups = [
+        (groups.completions(data), right_count, count) for data, right_count, count in rows[:MAX_GROUPS_READ]
+    ]
     batch = Batch.of(spec.grpo, spec.hardware.processes)
     pace = duration.pace(past_runs.steps_of(run.pk, run.latest().pk), batch.steps_per_generated)
     step_s = pace.step_s if pace else None
     names = [reward.name for reward in spec.rewards]
     steps = spec.grpo.get("max_steps")
     return CheckResult(
-        **_of_groups([group for group, _, _ in sampled], names, _times(run, names)),
-        solve_rate=_share(sum(n for _, n, _ in sampled), sum(n for _, _, n in sampled)) if rule.bounds else None,
-        rates=dict(Counter(_rate_range(n / count) for _, n, count in sampled if count)) if rule.bounds else {},
+        **_of_groups([group for group, _, _ in sampled_groups], names, _times(run, names)),
+        solve_rate=_share(sum(n for _, n, _ in sampled_groups), sum(n for _, _, n in sampled_groups))
+        if rule.bounds
+        else None,
+        rates=dict(Counter(_rate_range(n / count) for _, n, count in sampled_groups if count)) if rule.bounds else {},
         step_s=step_s,
         run_s=step_s * steps if step_s and isinstance(steps, int) and steps > 0 else None,
         solving=rule.sentence(),
@@ -165,8 +169,8 @@ def _rate_range(share: float) -> str:
     return "hard" if share < 0.2 else "easy" if share > 0.8 else "fit"
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _share(part: float, total: float) -> float:
+    return part / total if total else 0.0
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------------

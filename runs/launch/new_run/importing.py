@@ -242,9 +242,11 @@ def _profile(imported: ImportedConfig) -> None:
     if not settings and not reading.complete:
         return
     fitting = imported.fitting = [row for row in offered_profiles() if _fits(row, settings, reading)]
-    only = fitting[:1] if len(fitting) == 1 or reading.complete else []
+    fitting_profiles = fitting[:1] if len(fitting) == 1 or reading.complete else []
     typed = [row for row in fitting if str(row.pk) == str(imported.typed.get("profile"))]
-    imported.profile = next((row for row in (*(row for row in fitting if row.name == name), *typed, *only)), None)
+    imported.profile = next(
+        (row for row in (*(row for row in fitting if row.name == name), *typed, *fitting_profiles)), None
+    )
     if imported.profile is not None:
         imported.put("profile", imported.profile.pk, next(iter(settings), "hardware"))
         spec = profile_of(imported.profile).spec

@@ -108,10 +108,14 @@ def svg(picture: Picture) -> str:
 # --- axes ------------------------------------------------------------------------------------------------------
 
 
-def _x_axis(curves: Sequence[ReportCurve], right: float) -> _Axis:
+def _x_axis(curves: Sequence[ReportCurve], right_margin: float) -> _Axis:
     xs = [x for curve in curves for x, _ in (curve.points[0], curve.points[-1])]
     low, high = min(xs), max(xs)
-    return _Axis(low - 0.5, high + 0.5, LEFT_MARGIN, right) if low == high else _Axis(low, high, LEFT_MARGIN, right)
+    return (
+        _Axis(low - 0.5, high + 0.5, LEFT_MARGIN, right_margin)
+        if low == high
+        else _Axis(low, high, LEFT_MARGIN, right_margin)
+    )
 
 
 def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
@@ -163,15 +167,15 @@ def _number_text(value: float) -> str:
 
 
 def _lines(curves: Sequence[ReportCurve], x: _Axis, y: _Axis) -> Iterator[str]:
-    below: Points = []
+    lower_points: Points = []
     for curve in curves:
         colour = COLOURS[curve.colour]
         if curve.low and curve.high:
             yield _area(curve.high, curve.low, x, y, colour, 0.12)
         if curve.filled:
-            floor = below or [(x_value, 0.0) for x_value, _ in curve.points]
+            floor = lower_points or [(x_value, 0.0) for x_value, _ in curve.points]
             yield _area(curve.points, floor, x, y, colour, 0.3)
-            below = curve.points
+            lower_points = curve.points
         if len(curve.raw) > 2 and len(curves) <= MAX_LABELLED:
             yield _path(curve.raw, x, y, colour, 'stroke-width="1" stroke-opacity="0.25"')
         dash = f' stroke-dasharray="{dashes}"' if (dashes := DASHES["dot" if curve.dotted else curve.dash]) else ""
@@ -206,13 +210,13 @@ def _positive(curve: ReportCurve) -> ReportCurve:
 # --- names -----------------------------------------------------------------------------------------------------
 
 
-def _end_labels(curves: Sequence[ReportCurve], right: float, y: _Axis) -> Iterator[str]:
+def _end_labels(curves: Sequence[ReportCurve], right_margin: float, y: _Axis) -> Iterator[str]:
     """Yield labels at the lines' ends, pushed apart where they are close together."""
     line_ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
     height = math.inf
     for natural, curve in line_ends:
         height = min(natural, height - LABEL_HEIGHT)
-        yield _label(right + 6, max(height, TOP_MARGIN) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
+        yield _label(right_margin + 6, max(height, TOP_MARGIN) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
 
 
 def _legend(curves: Sequence[ReportCurve]) -> list[list[ReportCurve]]:

@@ -78,15 +78,15 @@ def settings_table(differing: Iterable[comparison.SettingDifference], names: Ite
 
 
 def _head(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
-    attempt, took = run.latest(), comparison.run_cost(run, now)
+    attempt, cost = run.latest(), comparison.run_cost(run, now)
     yield "Status", status(attempt)
     yield "Run", f"`{run.pk}`, by {plain(run.owner.get_username())}"
     yield "Steps", steps(run)
     yield "Launched", moment(run.created_at)
     yield "Started", moment(attempt.started_at)
     yield "Ended", moment(attempt.ended_at)
-    yield "Time", "" if took.seconds is None else duration(took.seconds)
-    yield "GPU-hours", "" if took.gpu_hours is None else f"{sig(took.gpu_hours)} {took.cost}".strip()
+    yield "Time", "" if cost.seconds is None else duration(cost.seconds)
+    yield "GPU-hours", "" if cost.gpu_hours is None else f"{sig(cost.gpu_hours)} {cost.cost}".strip()
     yield "Where", plain(placement_text(attempt))
     yield "Tags", ", ".join(map(plain, run.tags))
     yield "Report created", moment(now)
@@ -147,8 +147,8 @@ def _finding(finding: dict[str, Any]) -> str:
     value = f"{plain(finding['value_text'])} ({plain(finding['bound_text'])})"
     head = f"- **{plain(finding['title'])}**, {finding['level']}: {value}, since step {finding['since_step']:,}."
     examples = "; ".join(plain(example_text(example)) for example in finding.get("examples") or ())
-    shown = f" Examples: {examples}." if examples else ""
-    return f"{head} {plain(finding['sentence'])}{follows}{advice}{shown}"
+    examples_sentence = f" Examples: {examples}." if examples else ""
+    return f"{head} {plain(finding['sentence'])}{follows}{advice}{examples_sentence}"
 
 
 def _evaluation(result: results.EvaluationResult) -> list[str]:

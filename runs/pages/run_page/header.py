@@ -225,8 +225,12 @@ def _lost_work(run: Run) -> str:
         return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
     if last_saved is None:
         return "Nothing is saved: no step has been trained yet."
-    lost = run.step - last_saved.step
-    steps = f", so {counted(lost, 'step')} of training {'is' if lost == 1 else 'are'} lost" if lost > 0 else ""
+    lost_steps = run.step - last_saved.step
+    steps = (
+        f", so {counted(lost_steps, 'step')} of training {'is' if lost_steps == 1 else 'are'} lost"
+        if lost_steps > 0
+        else ""
+    )
     return f"The step in progress is lost. The last checkpoint is from step {last_saved.step}{steps}."
 
 

@@ -79,13 +79,15 @@ def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
 @require_POST
 @operator_required
 def ask(request: HttpRequest, event_id: int) -> HttpResponse:
-    """Ask the served models, starting them if they have stopped. `again` is the id of a turn to repeat."""
+    """Ask the served models, starting them if they have stopped. `repeated_turn` is the id of a turn to repeat."""
     model = catalogue.model_for(request, event_id)
-    form, again = AskForm(request.POST), request.POST.get("again", "")
+    form, repeated_turn = AskForm(request.POST), request.POST.get("again", "")
     status = 200
     try:
-        if again.isdecimal():
-            questions.ask(model, person(request), questions.repeated_question(questions.turn_of(model, int(again))))
+        if repeated_turn.isdecimal():
+            questions.ask(
+                model, person(request), questions.repeated_question(questions.turn_of(model, int(repeated_turn)))
+            )
             return _poll_at_once(HttpResponse(status=204))
         if form.is_valid():
             questions.ask(model, person(request), questions.question(model, form))
