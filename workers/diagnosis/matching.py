@@ -114,8 +114,8 @@ class Scan:
     @property
     def first_errors(self) -> list[LogLine]:
         """The first error, and the first since the last progress if that is another."""
-        found = [self._errors[key] for key in ("first", "last") if key in self._errors]
-        return list(dict.fromkeys(self._evidence_line(position) for position in found))
+        errors = [self._errors[key] for key in ("first", "last") if key in self._errors]
+        return list(dict.fromkeys(self._evidence_line(position) for position in errors))
 
     def _read(self, limit: int | None) -> None:
         shapes: dict[int, _Shape] = {}
@@ -168,9 +168,9 @@ class Scan:
 
     def _note_error(self, position: _Position) -> None:
         for key in ("first", "last"):
-            kept = self._errors.get(key)
+            noted_error = self._errors.get(key)
             # An exception says more than an earlier line that is only logged as an error.
-            if kept is None or (position.line.is_exception and not kept.line.is_exception):
+            if noted_error is None or (position.line.is_exception and not noted_error.line.is_exception):
                 self._errors[key] = position
         if position.line.is_exception and len(self._exceptions) < MAX_EXCEPTIONS:
             self._exceptions.append(position.offset)
@@ -193,7 +193,11 @@ class Scan:
                 continue
             values = {name: value for name, value in best.groupdict().items() if value}
             values |= {"layer": layer} if "*" in entry.follows and (layer := self._layer(position)) else {}
-            lines = list(dict.fromkeys(self._evidence_line(found) for found in [position, *(at for at, _ in hits)]))
+            lines = list(
+                dict.fromkeys(
+                    self._evidence_line(evidence_offset) for evidence_offset in [position, *(at for at, _ in hits)]
+                )
+            )
             match = Match(entry, self.log.role, confidence, lines[:MAX_EVIDENCE], [], values, position.offset / size)
             match.is_mild = position.line.is_mild and not entry.anywhere
             self.matches[entry.id] = match

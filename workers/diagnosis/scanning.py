@@ -132,20 +132,20 @@ def _blocks(path: Path, limit: int | None) -> Iterator[tuple[int, int, bytes]]:
     size, offset, number = path.stat().st_size, 0, 1
     gap = (limit // 4, size - limit * 3 // 4) if limit and size > limit else None
     with path.open("rb") as file:
-        rest = b""
+        remainder = b""
         while block := file.read(BLOCK_BYTES):
-            block = rest + block
+            block = remainder + block
             cut = block.rfind(b"\n") + 1 or (0 if len(block) < 4 * BLOCK_BYTES else len(block) - STEM_CONTEXT_BYTES)
-            rest = block[cut:]
+            remainder = block[cut:]
             if cut:
                 yield offset, number, block[:cut]
                 number += block.count(b"\n", 0, cut)
                 offset += cut
             if gap and offset >= gap[0]:
-                number += _count_lines(file, gap[1] - file.tell()) + rest.count(b"\n")
-                offset, rest, gap = file.tell(), b"", None
-        if rest:
-            yield offset, number, rest
+                number += _count_lines(file, gap[1] - file.tell()) + remainder.count(b"\n")
+                offset, remainder, gap = file.tell(), b"", None
+        if remainder:
+            yield offset, number, remainder
 
 
 def _count_lines(file: object, length: int) -> int:

@@ -126,7 +126,7 @@ def _type(node: ast.expr, name: str) -> dict[str, Any]:
     if isinstance(node, ast.Name) and node.id in _JSON_TYPES:
         return {"type": _JSON_TYPES[node.id]}
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _either([node.left, node.right], name)
+        return _union_schema([node.left, node.right], name)
     if isinstance(node, ast.Subscript):
         return _parametrised(_last_name(node.value), node.slice, name)
     raise NotATool(
@@ -144,9 +144,9 @@ def _parametrised(generic: str, type_arguments: ast.expr, name: str) -> dict[str
             raise NotATool(f"the keys of {name} must be str")
         return {"type": "object", "additionalProperties": _type(parts[1], name)}
     if generic == "Optional" and len(parts) == 1:
-        return _either([parts[0], ast.Constant(None)], name)
+        return _union_schema([parts[0], ast.Constant(None)], name)
     if generic == "Union":
-        return _either(parts, name)
+        return _union_schema(parts, name)
     if generic == "Literal":
         return _literal(parts, name)
     raise NotATool(f"the type of {name}, {generic}[…], isn't one that a model can send")
@@ -160,7 +160,7 @@ def _literal(parts: list[ast.expr], name: str) -> dict[str, Any]:
     raise NotATool(f"the choices of {name} must be strings or whole numbers: Literal['a', 'b']")
 
 
-def _either(parts: list[ast.expr], name: str) -> dict[str, Any]:
+def _union_schema(parts: list[ast.expr], name: str) -> dict[str, Any]:
     alternatives: list[ast.expr] = []
     while parts:
         part = parts.pop(0)

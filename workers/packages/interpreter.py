@@ -40,9 +40,9 @@ def python() -> str:
 def build() -> str:
     """Build our own environment if necessary, and return the path of the interpreter. Raises PackageMissing if that
     fails or the configured one doesn't exist."""
-    ours = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
+    own_python = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
     configured = os.environ.get(PYTHON)
-    if (configured is None or Path(configured) == ours) and not ours.exists():
+    if (configured is None or Path(configured) == own_python) and not own_python.exists():
         # Environments made by uv have no pip, but the machine's own Python may have one.
         system_python = getattr(sys, "_base_executable", sys.executable)
         command = [system_python, "-m", "controlplane.setup.bootstrap.on_demand", GROUP]

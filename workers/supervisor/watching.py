@@ -29,8 +29,8 @@ class Stall(NamedTuple):
     def __str__(self) -> str:
         if self.usual_s is None:
             return f"Training began {self.seconds:.0f} s ago, and no step has ended yet."
-        usual = f"although steps usually take {self.usual_s:.3g} s"
-        return f"No step has ended for {self.seconds:.0f} s, {usual}: the last was step {self.step}."
+        usual_clause = f"although steps usually take {self.usual_s:.3g} s"
+        return f"No step has ended for {self.seconds:.0f} s, {usual_clause}: the last was step {self.step}."
 
 
 class TrainerWatch:
@@ -103,11 +103,11 @@ class StepPace:
 
     def stall(self, now: float, since: float = float("-inf")) -> Stall | None:
         """Return an unreported stall, or None. `since`: when an activity other than a step last made progress."""
-        usual = median(self._durations) if self._durations else None
-        limit = self._first_s if usual is None else max(self._least_s, self._after * usual)
+        usual_s = median(self._durations) if self._durations else None
+        limit = self._first_s if usual_s is None else max(self._least_s, self._after * usual_s)
         if self._ended_at is None or self.reported or now - max(self._ended_at, since) < limit:
             return None
-        return Stall(self._step, now - self._ended_at, usual)
+        return Stall(self._step, now - self._ended_at, usual_s)
 
 
 class HostSampler:

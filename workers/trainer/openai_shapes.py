@@ -307,8 +307,8 @@ def _chat_messages(document: Mapping[str, Any]) -> tuple[Message, ...]:
     messages = []
     for message in read_messages(document.get("messages")):
         calls = tool_calls.calls_of(message) if message["role"] == "assistant" else []
-        plain = {"role": message["role"], "content": message["content"]}
-        messages.append({**plain, "tool_calls": calls} if calls else plain)
+        chat_message = {"role": message["role"], "content": message["content"]}
+        messages.append({**chat_message, "tool_calls": calls} if calls else chat_message)
     _check_length(sum(len(message["content"]) for message in messages))
     return tuple(messages)
 
@@ -357,8 +357,8 @@ def _number(
 def _stops(document: Mapping[str, Any]) -> tuple[str, ...]:
     stop = document.get("stop")
     stops = [stop] if isinstance(stop, str) else stop or []
-    valid = isinstance(stops, list) and len(stops) <= MAX_STOPS
-    if not valid or not all(isinstance(text, str) and 0 < len(text) <= MAX_STOP_LENGTH for text in stops):
+    is_valid = isinstance(stops, list) and len(stops) <= MAX_STOPS
+    if not is_valid or not all(isinstance(text, str) and 0 < len(text) <= MAX_STOP_LENGTH for text in stops):
         raise HttpRefusal(400, f"stop must be at most {MAX_STOPS} strings of at most {MAX_STOP_LENGTH} characters.")
     return tuple(stops)
 

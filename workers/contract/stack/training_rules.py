@@ -164,12 +164,12 @@ def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 
 def unusual_values(settings: Mapping[str, Any], *, lora: bool) -> Iterator[Problem]:
     """Yield valid values outside the range that runs usually have."""
-    usual = dict(USUAL_RANGES)
+    ranges = dict(USUAL_RANGES)
     if lora:
-        usual["learning_rate"] = USUAL_LORA_RATE
+        ranges["learning_rate"] = USUAL_LORA_RATE
     if settings.get("loss_type") == "cispo":
-        usual["epsilon_high"] = USUAL_CISPO_HIGH
-    for name, bounds in usual.items():
+        ranges["epsilon_high"] = USUAL_CISPO_HIGH
+    for name, bounds in ranges.items():
         value = settings.get(name)
         if isinstance(value, int | float) and RANGES[name].holds(value) and not bounds.holds(value):
             fix = f"Usual values are {bounds.low:g} to {bounds.high:g}. {bounds.otherwise}"

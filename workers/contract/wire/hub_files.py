@@ -27,16 +27,16 @@ def is_needed(name: str) -> bool:
 
 def refusal(names: Iterable[str]) -> str:
     """Explain why a repository with these files isn't a trainable model; return "" if it is one."""
-    listed = set(names)
-    if "config.json" not in listed:
-        if "adapter_config.json" in listed:
+    listed_names = set(names)
+    if "config.json" not in listed_names:
+        if "adapter_config.json" in listed_names:
             return "The repository has a LoRA adapter, not a model. Merge it into its base model first."
         return "The repository has no config.json, so it is not a model in the Hugging Face layout."
-    if listed & {SINGLE_FILE, INDEX}:
+    if listed_names & {SINGLE_FILE, INDEX}:
         return ""
-    if any(_matches(name, PICKLES) for name in listed):
+    if any(_matches(name, PICKLES) for name in listed_names):
         return ONLY_PICKLES
-    if any(name.endswith(".gguf") for name in listed):
+    if any(name.endswith(".gguf") for name in listed_names):
         return "The repository has only GGUF files, which are made for inference. Choose the model they were made from."
     return "The repository has no weights (model.safetensors)."
 

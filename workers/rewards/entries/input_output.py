@@ -114,15 +114,15 @@ def input_output_tests(
     return Scores(values, sandboxed.without_trouble(troubled, values), notes)
 
 
-def _tests(row: Row, most: int) -> tuple[InputOutputTest, ...]:
+def _tests(row: Row, max_tests: int) -> tuple[InputOutputTest, ...]:
     tests = row.get("test_cases")
-    return _parsed(tuple(map(str, tests)), most) if isinstance(tests, list | tuple) else ()
+    return _parsed(tuple(map(str, tests)), max_tests) if isinstance(tests, list | tuple) else ()
 
 
 @functools.lru_cache(maxsize=16)
-def _parsed(texts: tuple[str, ...], most: int) -> tuple[InputOutputTest, ...]:
+def _parsed(texts: tuple[str, ...], max_tests: int) -> tuple[InputOutputTest, ...]:
     tests = [test for text in texts if (test := unpack(text))]
-    longest = sorted(range(len(tests)), key=lambda number: -_size(tests[number]))[:most]
+    longest = sorted(range(len(tests)), key=lambda number: -_size(tests[number]))[:max_tests]
     return tuple(tests[number] for number in sorted(longest))
 
 
@@ -148,10 +148,10 @@ def _problem(outcome: Outcome, tests: Sequence[InputOutputTest], number: int, pa
         return ending
     if not test.call:
         return outputs.difference(outcome.stdout, test.expected, params.compare, params.tolerance)
-    right = [test.expected]
+    expected_values = [test.expected]
     if all(isinstance(other.expected, list) and len(other.expected) == 1 for other in tests):
-        right.append(test.expected[0])  # some datasets put each returned value into a list
-    if any(outputs.is_same_value(outcome.value, value, params.tolerance) for value in right):
+        expected_values.append(test.expected[0])  # some datasets put each returned value into a list
+    if any(outputs.is_same_value(outcome.value, value, params.tolerance) for value in expected_values):
         return ""
     return f"{test.call} returns {outputs.quote(outcome.value)} instead of {outputs.quote(test.expected)}."
 

@@ -150,10 +150,10 @@ def _search(intervals: list[tuple[int, _Rule]]) -> list[bytes]:
     if len(intervals) == 1:
         return intervals[0][1].code()
     middle = len(intervals) // 2
-    lower, upper = _search(intervals[:middle]), _search(intervals[middle:])
-    if len(lower) > 255:
+    lower_half, upper_half = _search(intervals[:middle]), _search(intervals[middle:])
+    if len(lower_half) > 255:
         raise Unsupported("The table of system calls has grown beyond what a jump can cross.")
-    return [_op(_JUMP_AT_LEAST, intervals[middle][0], len(lower)), *lower, *upper]
+    return [_op(_JUMP_AT_LEAST, intervals[middle][0], len(lower_half)), *lower_half, *upper_half]
 
 
 def _argument(index: int) -> bytes:

@@ -174,8 +174,8 @@ class Control:
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/api/hosts/announce", body, compress=False)
 
-    def leave(self, name: str, how: Leaving) -> None:
-        self._post(LEAVE_PATH, {"name": name, "how": how}, compress=False)
+    def leave(self, name: str, reason: Leaving) -> None:
+        self._post(LEAVE_PATH, {"name": name, "how": reason}, compress=False)
 
     def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
         """Send the result of an inspection; return whether the control plane wants the tokenizer in it."""

@@ -122,8 +122,8 @@ def prometheus(text: str) -> tuple[dict[str, float], dict[str, int]]:
     totals: dict[str, float] = {}
     lines: dict[str, int] = {}
     for line in text.splitlines():
-        name, _, rest = line.partition("{") if "{" in line else line.partition(" ")
-        value = rest.rpartition("}")[2] if "{" in line else rest
+        name, _, remainder = line.partition("{") if "{" in line else line.partition(" ")
+        value = remainder.rpartition("}")[2] if "{" in line else remainder
         if line.startswith("#") or not value.split():
             continue
         try:

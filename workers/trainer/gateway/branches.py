@@ -90,7 +90,7 @@ class Branches:
     ) -> tuple[Branch, int]:
         """Return the branch of a chat request before the response, and the number of the one it continues, or -1."""
         plain_messages = tuple(normalise(message) for message in messages)
-        number = self._continued(lambda branch: branch.tools == tools and _begins(plain_messages, branch.messages))
+        number = self._continued(lambda branch: branch.tools == tools and _begins_with(plain_messages, branch.messages))
         if number >= 0:
             before = self.all[number]
             new_messages = [_with_name(message, before.messages) for message in plain_messages[len(before.messages) :]]
@@ -105,7 +105,7 @@ class Branches:
     def text(self, ids: Sequence[int], content: str, decode: Any) -> tuple[Branch, int]:
         """Return the branch of a prompt of tokens without roles, and the number of the one it continues, or -1."""
         prompt = list(ids)
-        number = self._continued(lambda branch: _begins(prompt, branch.all_ids))
+        number = self._continued(lambda branch: _begins_with(prompt, branch.all_ids))
         if number >= 0:
             before = self.all[number]
             suffix = prompt[len(before.all_ids) :]
@@ -175,8 +175,12 @@ def _plain_call(call: Mapping[str, Any]) -> Message:
     return {"type": "function", "function": {"name": function.get("name", ""), "arguments": arguments}}
 
 
-def _begins(whole: Sequence[Any], part: Sequence[Any]) -> bool:
-    return bool(part) and len(whole) > len(part) and _without_ids(whole[: len(part)]) == _without_ids(part)
+def _begins_with(messages: Sequence[Any], beginning: Sequence[Any]) -> bool:
+    return (
+        bool(beginning)
+        and len(messages) > len(beginning)
+        and _without_ids(messages[: len(beginning)]) == _without_ids(beginning)
+    )
 
 
 def _without_ids(items: Sequence[Any]) -> list[Any]:

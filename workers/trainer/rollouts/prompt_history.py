@@ -51,8 +51,8 @@ class PromptHistory:
             keys /= self.weights()
         keys[[self._indexes[row] for row in excluded_rows]] = -np.inf
         count = min(count, len(self._rows) - len(set(excluded_rows)))
-        chosen: list[int] = np.argsort(-keys, kind="stable")[:count].tolist()
-        return chosen
+        chosen_rows: list[int] = np.argsort(-keys, kind="stable")[:count].tolist()
+        return chosen_rows
 
     def note(self, row: int, rewards: Sequence[float]) -> None:
         """Record the finite rewards of one group of completions for this row."""
