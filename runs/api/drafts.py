@@ -13,7 +13,7 @@ from controlplane.catalogue.exchange.reading import KeyVerdict, Note, Unreadable
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
-from controlplane.platform.safe_yaml import short
+from controlplane.platform.safe_yaml import short_value
 from runs.api import shapes
 from runs.api.access import Problem, refusing
 from runs.api.shapes import RequestBody, Value
@@ -193,7 +193,7 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
     choices = choices_of(values, schema)
     kind = document.kind or str((document.spec or {}).get("kind") or "train")
     if document.kind is None and kind not in KNOWN_KINDS:
-        text = f"Expected one of {', '.join(KNOWN_KINDS)}, got {short(kind)}."
+        text = f"Expected one of {', '.join(KNOWN_KINDS)}, got {short_value(kind)}."
         notes.append(Note(KeyVerdict.WRONG, "kind", text))
     kind = KINDS.get(kind, "train")
     checks = several.check(choices, user, kind)

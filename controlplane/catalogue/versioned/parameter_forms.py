@@ -51,9 +51,11 @@ class StoredChoiceField(ChoiceParamField):
         super().__init__(choices=stored, **kwargs)
 
     def prepare_value(self, value: Any) -> Any:
-        stored = self._stored()
-        is_stored = not value or value in [name for name, _ in stored]
-        self.choices = stored if is_stored else [*stored, (value, f"{value} (deleted)")]  # saves a query
+        stored_choices = self._stored()
+        is_stored = not value or value in [name for name, _ in stored_choices]
+        self.choices = (
+            stored_choices if is_stored else [*stored_choices, (value, f"{value} (deleted)")]
+        )  # saves a query
         return value
 
 

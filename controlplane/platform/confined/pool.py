@@ -90,19 +90,19 @@ class ChildPool:
 
 class _WarmChild:
     def __init__(self, memory_bytes: int, modules: list[str]) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
+        own_socket, child_socket = socket.socketpair()
+        with child_socket:
             self._process = subprocess.Popen(
-                [sys.executable, *PROGRAM, str(theirs.fileno()), str(memory_bytes), *modules],
+                [sys.executable, *PROGRAM, str(child_socket.fileno()), str(memory_bytes), *modules],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(child_socket.fileno(),),
                 cwd=settings.BASE_DIR,
                 env={name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
                 | {"LANG": "C.UTF-8"},
                 start_new_session=True,
             )
-        self._connection = ours
+        self._connection = own_socket
         self._is_new = True
 
     def is_alive(self) -> bool:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.keyset import split_list, whole
+from controlplane.platform.http.keyset import split_list, whole_parameter
 from runs.engine import queries
 from runs.engine.names import Parts, distinguish, own_words
 from runs.engine.sentences import counted
@@ -75,7 +75,7 @@ def series(request: HttpRequest) -> HttpResponse:
         chosen_runs.runs,
         split_list(request.GET.get("metrics", ""))[: comparison.MAX_METRICS],
         x=x if x in AXES else "step",
-        points=whole(request, "points", 400, 2, 1000),
+        points=whole_parameter(request, "points", 400, 2, 1000),
         received={run: int(seq) for run, seq in newest_seqs.items() if seq.isdecimal()},
     )
     last_values = final_values(chosen_runs.runs, metric) if metric else {}
@@ -86,7 +86,7 @@ def series(request: HttpRequest) -> HttpResponse:
 @require_safe
 def prompts(request: HttpRequest) -> HttpResponse:
     chosen_runs = comparison.chosen_runs(request)
-    row = whole(request, "row", -1, -1, 2**31 - 1)
+    row = whole_parameter(request, "row", -1, -1, 2**31 - 1)
     looks = comparison.looks(chosen_runs.runs)
     prompt_answers = compare_prompts.answers(chosen_runs.runs, row, request.GET.get("visit", ""))
     context = {

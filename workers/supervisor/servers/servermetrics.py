@@ -112,9 +112,9 @@ class ServerMetrics:
 
 
 def combine(servers: Sequence[dict[str, float]]) -> dict[str, float]:
-    shared = [name for name in servers[0] if all(name in metrics for metrics in servers)] if servers else []
-    functions = {name: fmean if name in _MEANS else sum for name in shared}
-    return {name: float(functions[name]([metrics[name] for metrics in servers])) for name in shared}
+    common_names = [name for name in servers[0] if all(name in metrics for metrics in servers)] if servers else []
+    functions = {name: fmean if name in _MEANS else sum for name in common_names}
+    return {name: float(functions[name]([metrics[name] for metrics in servers])) for name in common_names}
 
 
 def prometheus(text: str) -> tuple[dict[str, float], dict[str, int]]:

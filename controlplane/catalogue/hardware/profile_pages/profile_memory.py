@@ -46,12 +46,16 @@ def shipped_as(row: HardwareProfile) -> Shipped | None:
     """Find the built-in profile that best matches a row's hardware settings, even if names differ; return None if none
     matches."""
     try:
-        own = profile_of(row)
+        own_profile = profile_of(row)
     except ContractError:
         return None
     return max(
-        shipped_with(own.spec),
-        key=lambda built_in: (built_in.name == own.name, built_in.lora == own.lora, built_in.batch == own.batch),
+        shipped_with(own_profile.spec),
+        key=lambda built_in: (
+            built_in.name == own_profile.name,
+            built_in.lora == own_profile.lora,
+            built_in.batch == own_profile.batch,
+        ),
         default=None,
     )
 
