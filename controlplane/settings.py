@@ -9,7 +9,7 @@ from typing import Any
 from controlplane.platform import oidc
 from controlplane.platform.database import databases
 from controlplane.platform.datafolder import data_folder, incoming, secret_key
-from controlplane.platform.environment import one_of, password_of, token_of, whole
+from controlplane.platform.environment import one_of, password_of, token_of, whole_number
 from controlplane.platform.plaintext import encrypted_redis
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -199,7 +199,7 @@ METRICS_TOKEN = token_of("CONTROLPLANE_METRICS_TOKEN_FILE")
 """Token that Prometheus can send instead of a person's API token, which would expire."""
 
 EMAIL_HOST = os.environ.get("CONTROLPLANE_SMTP_HOST", "")
-EMAIL_PORT = whole("CONTROLPLANE_SMTP_PORT", 587)
+EMAIL_PORT = whole_number("CONTROLPLANE_SMTP_PORT", 587)
 EMAIL_HOST_USER = os.environ.get("CONTROLPLANE_SMTP_USER", "")
 EMAIL_HOST_PASSWORD = password_of("CONTROLPLANE_SMTP_PASSWORD_FILE")
 _SMTP_SECURITY = one_of("CONTROLPLANE_SMTP_SECURITY", ("starttls", "tls", "none"))
@@ -208,11 +208,11 @@ EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = os.environ.get("CONTROLPLANE_MAIL_FROM", "") or EMAIL_HOST_USER or "grpo@localhost"
 """Sender of alert mails. The server's password is in a file, so that no process list or environment shows it."""
 
-DATASET_MAX_BYTES = whole("CONTROLPLANE_DATASET_MAX_MB", 4096) * 2**20
-ARCHIVES_MAX_BYTES = whole("CONTROLPLANE_ARCHIVES_MAX_GB", 200) * 10**9
+DATASET_MAX_BYTES = whole_number("CONTROLPLANE_DATASET_MAX_MB", 4096) * 2**20
+ARCHIVES_MAX_BYTES = whole_number("CONTROLPLANE_ARCHIVES_MAX_GB", 200) * 10**9
 """Limit on the total size of the models' archives, which are kept in the data folder for a day."""
-DELETED_KEPT_DAYS = whole("CONTROLPLANE_DELETED_KEPT_DAYS", 14)
-DATASET_HUB_SILENCE_S = whole("CONTROLPLANE_DATASET_HUB_SILENCE_S", 10)
+DELETED_KEPT_DAYS = whole_number("CONTROLPLANE_DELETED_KEPT_DAYS", 14)
+DATASET_HUB_SILENCE_S = whole_number("CONTROLPLANE_DATASET_HUB_SILENCE_S", 10)
 """Read timeout of a single attempt, in seconds. Failed requests are retried a few times."""
 DATASET_ROOTS = tuple(folder for folder in os.environ.get("CONTROLPLANE_DATASET_ROOTS", "").split(":") if folder)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
@@ -239,13 +239,13 @@ REAP_EVERY_S = _seconds("REAP_EVERY_S", 60)
 """Seconds between two requests to a host to reap a silent attempt: longer than a reap takes, so that requests don't
 pile up and delay launches."""
 LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
-MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, minimum=0)
-MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
+MAX_RUNNING = whole_number("CONTROLPLANE_MAX_RUNNING", 0, minimum=0)
+MAX_QUEUED = whole_number("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
 """Default limits on a user's active and queued runs, which the Users page can override; 0 for no limit."""
-API_PER_SECOND = whole("CONTROLPLANE_API_PER_SECOND", 20)
+API_PER_SECOND = whole_number("CONTROLPLANE_API_PER_SECOND", 20)
 """Requests per second to /api/v1/ that a token, or an address without one, may send to each web process; bursts may be
 five times as large. Requests for shared runs are limited in the same way, by address."""
-SHARE_MAX_DAYS = whole("CONTROLPLANE_SHARE_MAX_DAYS", 90, minimum=0)
+SHARE_MAX_DAYS = whole_number("CONTROLPLANE_SHARE_MAX_DAYS", 90, minimum=0)
 """Maximum number of days for which a link to a run may be valid; 0 if runs can't be shared."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
 """Seconds between two checks that the user of an open websocket is still signed in."""

@@ -105,10 +105,10 @@ class ArtifactStore:
     async def _sign_request(self, request: Any, **_: Any) -> None:
         url = urlsplit(request.url)
         headers = {name.lower(): value for name, value in request.headers.items() if name.lower().startswith("x-amz-")}
-        wanted = StoreRequest(request.method, url.path, url.query, headers)
+        store_request = StoreRequest(request.method, url.path, url.query, headers)
         try:
             async with self._one_by_one:
-                request.url = await asyncio.to_thread(self._sign, wanted)
+                request.url = await asyncio.to_thread(self._sign, store_request)
         except Exception as error:
             self._unsigned = error
             raise

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from controlplane.platform.environment import EnvironmentUnusable, whole
+from controlplane.platform.environment import EnvironmentUnusable, whole_number
 from controlplane.platform.plaintext import refuse_open_postgresql
 
 URL_VARIABLE = "CONTROLPLANE_DATABASE_URL"
@@ -62,7 +62,7 @@ def _sqlite(data: Path) -> dict[str, Any]:
         "CONN_MAX_AGE": 60,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
-            "timeout": whole(WAIT_VARIABLE, LOCK_WAIT_S),
+            "timeout": whole_number(WAIT_VARIABLE, LOCK_WAIT_S),
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON; "
             f"PRAGMA wal_autocheckpoint={LOG_PAGES};",
         },
@@ -89,8 +89,8 @@ def _postgresql(url: str) -> dict[str, Any]:
         "OPTIONS": {
             **OPTIONS,
             **options,
-            "most": whole(CONNECTIONS_VARIABLE, MAX_CONNECTIONS),
-            "wait_s": whole(WAIT_VARIABLE, CONNECTION_WAIT_S),
+            "most": whole_number(CONNECTIONS_VARIABLE, MAX_CONNECTIONS),
+            "wait_s": whole_number(WAIT_VARIABLE, CONNECTION_WAIT_S),
         },
     }
 

@@ -17,13 +17,15 @@ def data_folder(base: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise DataFolderUnusable(f"The data folder {folder} can't be created: {error.strerror}. {_ELSEWHERE}") from None
+        raise DataFolderUnusable(
+            f"The data folder {folder} can't be created: {error.strerror}. {_OTHER_FOLDER_FIX}"
+        ) from None
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-        raise DataFolderUnusable(f"The data folder {folder} isn't readable and writable. {_ELSEWHERE}")
+        raise DataFolderUnusable(f"The data folder {folder} isn't readable and writable. {_OTHER_FOLDER_FIX}")
     return folder
 
 
-_ELSEWHERE = "Set CONTROLPLANE_DATA to a folder that you can write to."
+_OTHER_FOLDER_FIX = "Set CONTROLPLANE_DATA to a folder that you can write to."
 
 
 def incoming(folder: Path) -> Path:

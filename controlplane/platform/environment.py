@@ -13,7 +13,7 @@ class EnvironmentUnusable(Exception):
     """Error for an environment variable with an invalid value; the message names the variable."""
 
 
-def whole(variable: str, default: int, *, minimum: int = 1) -> int:
+def whole_number(variable: str, default: int, *, minimum: int = 1) -> int:
     value = os.environ.get(variable, "")
     if value and (not value.isdecimal() or int(value) < minimum):
         raise EnvironmentUnusable(f"{variable} must be a whole number of at least {minimum}.")

@@ -22,10 +22,10 @@ class JsonRefused(ValueError):
 
 
 def parse(text: str) -> Any:
-    plain = _COMMA.sub(_blank, _TOKEN.sub(_blank, text.removeprefix("\ufeff")))
-    _check_levels(plain)
+    plain_json = _COMMA.sub(_blank, _TOKEN.sub(_blank, text.removeprefix("\ufeff")))
+    _check_levels(plain_json)
     try:
-        value = json.loads(plain, object_pairs_hook=_object, parse_constant=_constant)
+        value = json.loads(plain_json, object_pairs_hook=_object, parse_constant=_constant)
         json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         raise JsonRefused(f"Line {error.lineno}, column {error.colno}: {error.msg}.") from error

@@ -17,7 +17,7 @@ from django.http import HttpRequest, HttpResponse
 
 MASK = "…"
 _LINK_TOKEN = re.compile(r"(?i)((?:sign-in(?:/|%2f)+once|/shared)(?:/|%2f)+)[^/\s'\"<>]+")
-_PLAIN = logging.Formatter()
+_PLAIN_FORMATTER = logging.Formatter()
 _RUN_OR_ATTEMPT = re.compile(r"(r[a-z2-9]{9})(?:-\d+)?")
 _current: ContextVar[str] = ContextVar("run", default="")
 
@@ -65,7 +65,7 @@ class MaskLinkTokens(logging.Filter):
         if (masked_message := _masked(message)) != message:
             record.msg, record.args = masked_message, ()
         if record.exc_info and not record.exc_text:
-            record.exc_text = _PLAIN.formatException(record.exc_info)
+            record.exc_text = _PLAIN_FORMATTER.formatException(record.exc_info)
         if record.exc_text:
             record.exc_text = _masked(record.exc_text)
         return True

@@ -67,17 +67,17 @@ def from_environment() -> Oidc | None:
         client_id=client_id,
         secret=secret,
         name=os.environ.get("CONTROLPLANE_OIDC_NAME", "") or "single sign-on",
-        scopes=("openid", "profile", "email", *sorted(_listed("CONTROLPLANE_OIDC_SCOPES"))),
+        scopes=("openid", "profile", "email", *sorted(_listed_values("CONTROLPLANE_OIDC_SCOPES"))),
         groups_claim=os.environ.get("CONTROLPLANE_OIDC_GROUPS_CLAIM", "") or "groups",
         groups={
-            "admin": _listed("CONTROLPLANE_OIDC_ADMINS"),
-            "operator": _listed("CONTROLPLANE_OIDC_OPERATORS"),
-            "viewer": _listed("CONTROLPLANE_OIDC_VIEWERS"),
+            "admin": _listed_values("CONTROLPLANE_OIDC_ADMINS"),
+            "operator": _listed_values("CONTROLPLANE_OIDC_OPERATORS"),
+            "viewer": _listed_values("CONTROLPLANE_OIDC_VIEWERS"),
         },
         default_role=one_of("CONTROLPLANE_OIDC_OTHERS", ("viewer", "refuse")),
     )
 
 
-def _listed(variable: str) -> frozenset[str]:
+def _listed_values(variable: str) -> frozenset[str]:
     names = os.environ.get(variable, "").split(",")
     return frozenset(name.strip() for name in names if name.strip())

@@ -74,7 +74,7 @@ def dump(value: dict[str, Any], keys: tuple[str, ...]) -> str:
     return yaml.dump({key: value[key] for key in keys}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
-def short(value: Any) -> str:
+def short_value(value: Any) -> str:
     """Return the value for an error message, truncated to 80 characters."""
     text = str(value)
     return text if len(text) <= 80 else text[:79] + "…"

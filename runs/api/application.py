@@ -46,8 +46,8 @@ from runs.api.routes import (
 )
 
 VERSION = "1"
-WRITING = ("POST", "PUT", "PATCH", "DELETE")
-ABOUT = """
+WRITING_METHODS = ("POST", "PUT", "PATCH", "DELETE")
+DESCRIPTION = """
 Everything that the pages can do, for programs. Send a personal token (Settings, API tokens) with each request:
 `Authorization: Bearer grpo_…`. Lists are paged: pass `next_cursor` as `cursor` until it is empty. An error is
 `{"error": {"what", "where", "fix"}}`. After a 429, wait the number of seconds given in `Retry-After`.
@@ -64,7 +64,7 @@ class StrictJson(Parser):
 api = NinjaAPI(
     title="GRPO control plane",
     version=VERSION,
-    description=ABOUT,
+    description=DESCRIPTION,
     openapi_url=None,
     docs_url=None,
     urls_namespace="v1",
@@ -179,7 +179,7 @@ def _guarded(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpRespons
             return refusal
         response.headers.setdefault("Cache-Control", "no-store")  # responses differ by user, and some contain a key
         token = getattr(request, "auth", None)
-        if request.method in WRITING and isinstance(token, ApiToken):
+        if request.method in WRITING_METHODS and isinstance(token, ApiToken):
             address = addresses.of_client(request)
             api_tokens.note(token, f"{request.method} {request.path}", status=response.status_code, address=address)
         return response

@@ -13,7 +13,7 @@ from controlplane.catalogue.exchange.reading import KeyVerdict, Note, Unreadable
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host
 from controlplane.platform.accounts.models import User
-from controlplane.platform.safe_yaml import short
+from controlplane.platform.safe_yaml import short_value
 from runs.api import shapes
 from runs.api.access import Problem, refusing
 from runs.api.shapes import RequestBody, Value
@@ -144,7 +144,11 @@ class CheckedDocument:
         missing choice, or a value that the spec can't hold."""
         of_notes = [] if accept_notes else list(self._of_notes())
         explained_paths = {note.path for note in self.notes} if of_notes else set[str]()
-        findings = [*of_notes, *(each for each in self._missing() if each.field not in explained_paths), *self.findings]
+        findings = [
+            *of_notes,
+            *(finding for finding in self._missing() if finding.field not in explained_paths),
+            *self.findings,
+        ]
         if not preflight.blocks(findings) and not self.parts:
             findings = refusals(self.request(), user) + findings
         return replace(self, findings=findings)
@@ -189,7 +193,7 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
     choices = choices_of(values, schema)
     kind = document.kind or str((document.spec or {}).get("kind") or "train")
     if document.kind is None and kind not in KNOWN_KINDS:
-        text = f"Expected one of {', '.join(KNOWN_KINDS)}, got {short(kind)}."
+        text = f"Expected one of {', '.join(KNOWN_KINDS)}, got {short_value(kind)}."
         notes.append(Note(KeyVerdict.WRONG, "kind", text))
     kind = KINDS.get(kind, "train")
     checks = several.check(choices, user, kind)
@@ -211,10 +215,10 @@ def _host(document: RunDocument) -> Host | None:
 def _explicit(document: RunDocument, host: Host | None) -> dict[str, Any]:
     """Return the values by field that the request itself gives: those in `set`, unless the body has its own."""
     values = {name: value for name, value in document.set.items() if value is not None}
-    own: dict[str, Any] = {"name": document.name, "host": host.pk if document.host and host else None}
+    own_settings: dict[str, Any] = {"name": document.name, "host": host.pk if document.host and host else None}
     if document.priority != "normal" or "priority" not in values:
-        own["priority"] = document.priority
-    values |= {name: value for name, value in own.items() if value not in (None, "")}
+        own_settings["priority"] = document.priority
+    values |= {name: value for name, value in own_settings.items() if value not in (None, "")}
     return values | {"priority": PRIORITIES.get(str(values["priority"]), values["priority"])}
 
 

@@ -9,7 +9,7 @@ from runs.engine.records import RunEvent
 
 def watch_all() -> None:
     """Register the models whose changes are recorded. Call it once, when Django starts."""
-    for model, watched in _WATCHED.items():
+    for model, watched in _WATCHED_FIELDS.items():
         watch(model, watched)
 
 
@@ -26,7 +26,7 @@ _SETTINGS = (
     *("options", "control_url", "most", "idle_minutes", "patience_minutes", "gpus", "gpu_kind", "gpu_memory_gib"),
     *("cpus", "memory_gib", "minutes"),
 )
-_WATCHED = {
+_WATCHED_FIELDS = {
     "runs.RunEvent": Watched("run", created=_sentence, of=lambda event: (event.run_id, event.run.name)),
     "runs.Run": Watched("run", deleted="Deleted"),
     "runs.HealthPreset": Watched(

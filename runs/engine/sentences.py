@@ -93,8 +93,8 @@ def waiting(attempt: Attempt) -> Waiting | None:
     return replace(wait, machine=machine)
 
 
-def waiting_words(wait: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
-    words_before, words_after = WAIT_WORDS[how]
+def waiting_words(wait: str, wait_kind: str, run_id: str, name: str, owner: str) -> Waiting:
+    words_before, words_after = WAIT_WORDS[wait_kind]
     return Waiting(wait + words_before, run_id, name, owner, words_after)
 
 

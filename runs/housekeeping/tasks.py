@@ -17,7 +17,7 @@ from runs.engine import idempotency
 from runs.engine.artifacts import upkeep
 from runs.engine.machines import requests
 from runs.engine.monitoring import measured
-from runs.engine.monitoring.readiness import TICKED
+from runs.engine.monitoring.readiness import TICK_FILE
 from runs.engine.scheduling import dispatching
 from runs.engine.sharing import links
 from runs.engine.trash import purging
@@ -31,7 +31,7 @@ def tick() -> None:
     with measured.measuring(measured.MeasuredDuration.TICK):
         runs_tick.tick(timezone.now())
     measured.sums.flush()  # this process may measure nothing for a while
-    (settings.DATA_DIR / TICKED).touch()
+    (settings.DATA_DIR / TICK_FILE).touch()
 
 
 @app.task(name="runs.expired")  # type: ignore[untyped-decorator]

@@ -52,7 +52,7 @@ def report_of(event: RunEvent) -> DiagnosisReport:
     """Return the report in a diagnosis event, ignoring invalid parts, since another version may have written it."""
     rows = (row for row in _list(event.data.get("diagnoses")) if isinstance(row, dict))
     return DiagnosisReport(
-        [shown for row in rows if (shown := _shown_cause(row))], list(_lines(event.data.get("first_errors")))
+        [cause for row in rows if (cause := _shown_cause(row))], list(_lines(event.data.get("first_errors")))
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from controlplane.platform import plaintext
 from controlplane.platform.database import CONNECTIONS_VARIABLE, URL_VARIABLE, DatabaseUnusable, databases
-from controlplane.platform.environment import EnvironmentUnusable, whole
+from controlplane.platform.environment import EnvironmentUnusable, whole_number
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 
 SECRET = "hunter-2-secret"
@@ -88,7 +88,7 @@ def test_the_most_connections_of_a_process_can_be_chosen(address: Any, monkeypat
 @pytest.mark.parametrize(("given", "found"), [("", 5), ("0", 0), ("12", 12)])
 def test_a_number_may_be_chosen(given: str, found: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTROLPLANE_MAX_RUNNING", given)
-    assert whole("CONTROLPLANE_MAX_RUNNING", 5, minimum=0) == found
+    assert whole_number("CONTROLPLANE_MAX_RUNNING", 5, minimum=0) == found
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
     python -m tests.gpu.learning --out OUT --model FOLDER --task sums --by product --gpu 0
     python -m tests.gpu.learning --out OUT --model FOLDER --task gsm8k --train FILE --test FILE --by bare --gpu 1
-    python -m tests.gpu.learning --out OUT --model FOLDER --task sums --by product --rehearsal     a few steps on the CPU
+    python -m tests.gpu.learning --out OUT --model FOLDER --task sums --by product --rehearsal   some steps on the CPU
     python -m tests.gpu.learning --render OUT     write tests/gpu/learning.json
 
 Both ways train the same rows in the same order with the same settings and seed, with vLLM inside the trainer: the
@@ -120,7 +120,7 @@ def problems(options: argparse.Namespace) -> tuple[list[Row], list[Row]]:
     if options.task == "gsm8k":
         train, test = ([json.loads(line) for line in path.open()] for path in (options.train, options.test))
         return [final(row) for row in train], [final(row) for row in test][:HELD_OUT]
-    draw = random.Random(SEED)  # noqa: S311  exercises, not secrets
+    draw = random.Random(SEED)
     pairs = draw.sample([(a, b) for a in range(10, 100) for b in range(10, 100)], 4096 + HELD_OUT)
     rows = [{"question": f"What is {a} + {b}?", "answer": str(a + b)} for a, b in pairs]
     return rows[HELD_OUT:], rows[:HELD_OUT]

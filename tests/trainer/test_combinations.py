@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES, by_slug
 from tests.trainer import builders
 from workers.contract.run.hardware import (
     Offload,
@@ -236,7 +236,7 @@ def test_the_model_is_loaded_no_wider_than_its_weights_are_used(
 
 
 @pytest.mark.usefixtures("all_installed")
-@pytest.mark.parametrize("slug", [profile.slug for profile in SHIPPED])
+@pytest.mark.parametrize("slug", [profile.slug for profile in SHIPPED_PROFILES])
 def test_no_shipped_profile_is_refused(slug: str, tmp_path: Path) -> None:
     profile = by_slug(slug)
     asked = attempt(tmp_path, {}, {"hardware": profile.spec, "lora": profile.lora}, ports=2, **profile.batch)

@@ -95,7 +95,7 @@ def test_agents_with_the_openai_package_train_a_model(
     assert sorted(logs) == [1, 2]
     for log in logs.values():
         assert log[gateway.REQUESTS] == 16  # two turns in each of eight sessions
-        assert (log[gateway.GONE], log[gateway.STALENESS], log[gateway.DROPPED]) == (0, 0, 0)
+        assert (log[gateway.GONE], log[gateway.STALENESS], log[gateway.BRANCHES_DROPPED]) == (0, 0, 0)
         assert log["episodes/turns/mean"] == 2
         assert log["rewards/agent/mean"] > 0
     first, *_ = builders.lines(folder / FileName.SAMPLES)
@@ -133,7 +133,7 @@ def work_one_step(client: httpx.Client, sessions: int) -> None:
 
 def waits_alone(folder: Path, seconds: float = 1.0) -> bool:
     figures = json.loads((folder / FileName.ACTIVITY.format(rank=0)).read_text()).get("figures", {})
-    return bool(figures.get(gateway.QUIET, 0.0) >= seconds)
+    return bool(figures.get(gateway.QUIET_S, 0.0) >= seconds)
 
 
 def stopped_at(folder: Path, process: Process) -> int:
@@ -205,4 +205,4 @@ def test_an_agents_tools_are_shown_and_their_calls_read(
         ended(process)
     roles = [turn["role"] for turn in builders.lines(folder / FileName.SAMPLES)[0]["completions"][0]["turns"]]
     assert roles[:3] == ["assistant", "tool", "assistant"]
-    assert builders.logs(folder)[1][gateway.DROPPED] == 0
+    assert builders.logs(folder)[1][gateway.BRANCHES_DROPPED] == 0

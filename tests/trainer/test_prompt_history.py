@@ -80,12 +80,12 @@ def test_figures_are_of_the_prompts_that_were_seen() -> None:
 
 def test_figures_say_which_prompts_are_drawn() -> None:
     figures = taught().metrics(weighted=True)
-    assert figures[metric.share_of_draws(metric.TEACH)] == pytest.approx(1 / (1 + MAX_LITTLE + 0.55), abs=0.001)
+    assert figures[metric.share_of_draws(metric.TEACHES)] == pytest.approx(1 / (1 + MAX_LITTLE + 0.55), abs=0.001)
     assert sum(value for name, value in figures.items() if name.startswith("prompts/draws_")) == pytest.approx(1)
 
 
 def shares(*of: float) -> dict[str, float]:
-    kinds = metric.TEACH, metric.TEACH_LITTLE, metric.UNSEEN
+    kinds = metric.TEACHES, metric.TEACH_LITTLE, metric.UNSEEN
     return {metric.share_of_prompts(kind): share for kind, share in zip(kinds, of, strict=True)}
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.trainer.preloaded import Preloaded
-from workers.contract.stack.tool_templates import READABLE
+from workers.contract.stack.tool_templates import READABLE_TEMPLATES
 
 pytestmark = pytest.mark.trainer
 
@@ -21,4 +21,4 @@ print(json.dumps({name: hashlib.sha256(text.encode()).hexdigest() for name, text
 
 
 def test_the_digests_are_those_of_the_templates_that_trl_reads(preloaded: Preloaded) -> None:
-    assert json.loads(preloaded.run("-c", DIGESTS).stdout) == READABLE
+    assert json.loads(preloaded.run("-c", DIGESTS).stdout) == READABLE_TEMPLATES

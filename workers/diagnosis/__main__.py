@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workers.diagnosis.folder import NothingToRead, diagnose
 from workers.diagnosis.judging import Diagnosis, Report
-from workers.diagnosis.matching import UNEXPLAINED
+from workers.diagnosis.matching import UNEXPLAINED_ID
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     print(json.dumps(report.as_dict(), ensure_ascii=False, indent=1) if options.json else in_words(report))
-    return 0 if any(diagnosis.id != UNEXPLAINED for diagnosis in report.diagnoses) else 1
+    return 0 if any(diagnosis.id != UNEXPLAINED_ID for diagnosis in report.diagnoses) else 1
 
 
 def in_words(report: Report) -> str:

@@ -11,7 +11,7 @@ from workers.diagnosis.matching import Log
 
 EVIDENCE_KINDS = frozenset({"reward_failed", "metrics_left_out", "hang"})
 MAX_LINE_BYTES = 1 << 20
-_CONTINUES = re.compile(r": training (continues|goes on)\.")
+_TRAINING_CONTINUES = re.compile(r": training (continues|goes on)\.")
 """Pattern for a note that training continues after a hang, in this and earlier versions."""
 
 
@@ -54,7 +54,7 @@ def facts_of(folder: Path) -> Facts:
             trained = True
         elif kind in ("phase", "ended") and data.get("reason"):
             reason = reason or str(data["reason"])
-        elif kind == "note" and _CONTINUES.search(str(data.get("text"))):
+        elif kind == "note" and _TRAINING_CONTINUES.search(str(data.get("text"))):
             events = [event for event in events if event[0] != "hang"]
         elif kind in EVIDENCE_KINDS:
             events.append((str(kind), json.dumps(data, ensure_ascii=False)))

@@ -142,9 +142,11 @@ def _from_exits(facts: Facts) -> list[Match]:
 
 def _unexplained(scans: Iterable[Scan], matches: Sequence[Match]) -> list[Match]:
     """Return the first errors that no entry explains, as one cause that says so, if no match has them as evidence."""
-    told = {line for match in matches for line in match.lines}
-    found = [match for scan in scans if (match := scan.unexplained) and told.isdisjoint(match.lines)]
-    return _merged(found)
+    explained_lines = {line for match in matches for line in match.lines}
+    unexplained_matches = [
+        match for scan in scans if (match := scan.unexplained) and explained_lines.isdisjoint(match.lines)
+    ]
+    return _merged(unexplained_matches)
 
 
 def _merged(matches: Iterable[Match]) -> list[Match]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workers.diagnosis.catalogue import CatalogueEntry, Confidence, catalogue
 from workers.diagnosis.prefixes import Cleaner
-from workers.diagnosis.progress import ENOUGH, Progress, kind_of
+from workers.diagnosis.progress import MIN_STEPS_AFTER_ERROR, Progress, kind_of
 from workers.diagnosis.scanning import (
     MAX_LINE_BYTES,
     LineFacts,
@@ -25,12 +25,12 @@ MAX_SHAPES = 20_000
 MAX_EXCEPTIONS = 100
 MAX_TRACEBACK_CHARS = 4096
 """Number of characters before an error in which its traceback's last frame is searched."""
-UNEXPLAINED = "unexplained"
+UNEXPLAINED_ID = "unexplained"
 _FRAME_FILE = re.compile(r'^[ \t]*File "([^"<>\n]{1,300})", line \d', re.MULTILINE)
 _PACKAGE = re.compile(r"(?:^|/)(?:(?:site|dist)-packages|site)/([\w-]+)")
 _STANDARD_LIBRARY = re.compile(r"/python3\.\d+/")
-_IGNORED = "Exception ignored in"
-_CHAINED = re.compile(r"During handling of the above|direct cause of the following")
+_IGNORED_EXCEPTION = "Exception ignored in"
+_CHAINED_EXCEPTION = re.compile(r"During handling of the above|direct cause of the following")
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Scan:
     def unexplained(self) -> Match | None:
         """The last resort: the first error that no progress follows, with the layer that raised it, as a cause."""
         position = self._errors.get("last") or (self._errors.get("first") if self._has_failed else None)
-        entry = catalogue().by_id[UNEXPLAINED]
+        entry = catalogue().by_id[UNEXPLAINED_ID]
         if position is None:
             return None
         values = {"error": position.line.text[:MAX_EVIDENCE_LENGTH], "layer": self._layer(position)}
@@ -114,8 +114,8 @@ class Scan:
     @property
     def first_errors(self) -> list[LogLine]:
         """The first error, and the first since the last progress if that is another."""
-        found = [self._errors[key] for key in ("first", "last") if key in self._errors]
-        return list(dict.fromkeys(self._evidence_line(position) for position in found))
+        errors = [self._errors[key] for key in ("first", "last") if key in self._errors]
+        return list(dict.fromkeys(self._evidence_line(position) for position in errors))
 
     def _read(self, limit: int | None) -> None:
         shapes: dict[int, _Shape] = {}
@@ -147,8 +147,8 @@ class Scan:
         line, progress = read(cleaned), kind_of(cleaned)
         if only_raised and not (line.is_raised or line.has_metrics):
             return _Shape((), progress, line.source)
-        if _IGNORED in line.text or (self._is_ignored and line.is_exception and not line.is_frame):
-            self._is_ignored = _IGNORED in line.text
+        if _IGNORED_EXCEPTION in line.text or (self._is_ignored and line.is_exception and not line.is_frame):
+            self._is_ignored = _IGNORED_EXCEPTION in line.text
             return _Shape(is_typical=False)
         tried = [entry for entry in self._entries if entry.figures or not line.has_metrics]
         found = [
@@ -168,9 +168,9 @@ class Scan:
 
     def _note_error(self, position: _Position) -> None:
         for key in ("first", "last"):
-            kept = self._errors.get(key)
+            noted_error = self._errors.get(key)
             # An exception says more than an earlier line that is only logged as an error.
-            if kept is None or (position.line.is_exception and not kept.line.is_exception):
+            if noted_error is None or (position.line.is_exception and not noted_error.line.is_exception):
                 self._errors[key] = position
         if position.line.is_exception and len(self._exceptions) < MAX_EXCEPTIONS:
             self._exceptions.append(position.offset)
@@ -193,7 +193,11 @@ class Scan:
                 continue
             values = {name: value for name, value in best.groupdict().items() if value}
             values |= {"layer": layer} if "*" in entry.follows and (layer := self._layer(position)) else {}
-            lines = list(dict.fromkeys(self._evidence_line(found) for found in [position, *(at for at, _ in hits)]))
+            lines = list(
+                dict.fromkeys(
+                    self._evidence_line(evidence_offset) for evidence_offset in [position, *(at for at, _ in hits)]
+                )
+            )
             match = Match(entry, self.log.role, confidence, lines[:MAX_EVIDENCE], [], values, position.offset / size)
             match.is_mild = position.line.is_mild and not entry.anywhere
             self.matches[entry.id] = match
@@ -232,19 +236,19 @@ class Scan:
             confidence = Confidence.POSSIBLE
         latest = self._latest[entry.id]
         if line.has_metrics:
-            if self._progress.figures_after(latest) >= ENOUGH:  # the metrics have recovered
+            if self._progress.figures_after(latest) >= MIN_STEPS_AFTER_ERROR:  # the metrics have recovered
                 if not self._has_failed and self._raised_at < self._progress.last:
                     return None
                 confidence = Confidence.POSSIBLE
         else:
             is_serving = line.source == "serving" or self.log.role.startswith("vllm") or line.is_logged
             steps = self._progress.steps_after(latest, line.source, is_serving=is_serving)
-            if steps >= ENOUGH and self._raised_at < self._progress.last and not self._has_failed:
+            if steps >= MIN_STEPS_AFTER_ERROR and self._raised_at < self._progress.last and not self._has_failed:
                 return None
             confidence = Confidence.POSSIBLE if steps else confidence
         if 0 <= self._unexplained < position.offset and not entry.anywhere:
             # An error that no entry explains came before this one, which may be its consequence.
-            is_chained = bool(_CHAINED.search(self._around(position.offset, texts)))
+            is_chained = bool(_CHAINED_EXCEPTION.search(self._around(position.offset, texts)))
             confidence = confidence if is_chained or confidence is not Confidence.CERTAIN else Confidence.LIKELY
         return confidence
 

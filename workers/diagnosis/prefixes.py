@@ -12,7 +12,7 @@ MAX_PREFIX_CHARS = 120
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(catalogue().prefixes)})\s*)+")
 _BAR = re.compile(r"([^|\n]{0,100}?)\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,120}\]\s*")
-_SPEAKS = re.compile(r"rror|xception|illed|raceback")
+_ERROR_WORD = re.compile(r"rror|xception|illed|raceback")
 _TRACEBACK = "Traceback (most recent call last)"
 _DIGITS = re.compile(r"(?:\\?\d)+")
 _MESSAGES = ("msg", "message", "log", "event", "body", "error", "text")
@@ -49,7 +49,9 @@ class Cleaner:
             return cleaned
         message, is_error = record
         inner = self._clean(_conclusion(message))
-        is_error = next((known for known in (inner.is_error, is_error, cleaned.is_error) if known is not None), None)
+        is_error = next(
+            (verdict for verdict in (inner.is_error, is_error, cleaned.is_error) if verdict is not None), None
+        )
         return Cleaned(inner.text, is_error, inner.source or cleaned.source, message if "\n" in message else "")
 
     def _clean(self, text: str) -> Cleaned:
@@ -72,15 +74,19 @@ class Cleaner:
 
     def _learn(self, text: str) -> None:
         before, _, _ = text.partition(_TRACEBACK)
-        is_prefix = 0 < len(before) < min(len(text), MAX_PREFIX_CHARS) and not _SPEAKS.search(before)
-        known = _PREFIX.match(before)
-        if is_prefix and len(self._learned) < MAX_LEARNED and (known is None or known.end() < len(before)):
+        is_prefix = 0 < len(before) < min(len(text), MAX_PREFIX_CHARS) and not _ERROR_WORD.search(before)
+        known_prefix = _PREFIX.match(before)
+        if (
+            is_prefix
+            and len(self._learned) < MAX_LEARNED
+            and (known_prefix is None or known_prefix.end() < len(before))
+        ):
             self._learned.append(re.compile(_DIGITS.sub(r"\\d+", re.escape(before))))
 
 
 def without_bars(text: str) -> str:
     """Return a text without the progress bars at its beginning; "" if nothing else is left."""
-    while "%|" in text and (bar := _BAR.match(text)) and not _SPEAKS.search(bar[1]):
+    while "%|" in text and (bar := _BAR.match(text)) and not _ERROR_WORD.search(bar[1]):
         text = text[bar.end() :]
     return text
 
@@ -100,12 +106,14 @@ def _record(text: str) -> tuple[str, bool | None] | None:
         fields = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    said = [value for key in (*_MESSAGES, *_TRACEBACKS) if isinstance(value := fields.get(key), str) and value.strip()]
-    if not said or not (len(fields) == 1 or _RECORD_KEYS & set(fields)):
+    messages = [
+        value for key in (*_MESSAGES, *_TRACEBACKS) if isinstance(value := fields.get(key), str) and value.strip()
+    ]
+    if not messages or not (len(fields) == 1 or _RECORD_KEYS & set(fields)):
         return None
     level = str(next((fields[key] for key in _LEVELS if key in fields), "")).lower()
     is_error = True if level.startswith(("err", "crit", "fatal")) else False if level.startswith("warn") else None
-    return "\n".join(said).strip("\n"), is_error
+    return "\n".join(messages).strip("\n"), is_error
 
 
 def _conclusion(text: str) -> str:

@@ -4,14 +4,14 @@ import re
 
 from workers.diagnosis.prefixes import Cleaned
 
-ENOUGH = 2
+MIN_STEPS_AFTER_ERROR = 2
 """Number of steps after an error that show that the process survived it."""
 _FIGURES = re.compile(r"\{'(?:loss|reward|num_tokens|grad_norm)|step:\d+ - ")
 _FINISHED = re.compile(r"\{'train_(?:runtime|loss|samples)")
 _BAR = re.compile(
     r"(?:[^%|\n]{0,60}(?:[Tt]rain|TRAIN|[Ss]tep|[Ee]poch|[Ii]ter|[Pp]rogress)[^%|\n]{0,60}?)?\s{0,40}\d{1,3}%\|"
 )
-_SERVED = re.compile(r"Avg (?:prompt|generation) throughput|\"POST [^\"]{1,200} HTTP/1\.\d\" 200")
+_SERVED_REQUEST = re.compile(r"Avg (?:prompt|generation) throughput|\"POST [^\"]{1,200} HTTP/1\.\d\" 200")
 _STEP = re.compile(rb"(?<!\d)(\d++)/(\d++)(?= \[)")
 _IDLE = b"generation throughput: 0.0 "
 
@@ -20,7 +20,7 @@ def kind_of(cleaned: Cleaned) -> str:
     """Return the kind of progress that a line shows: "figures", "finished", "bar", "serving", or "" for none."""
     starts = {"figures": _FIGURES, "finished": _FINISHED, "bar": _BAR}
     kind = next((kind for kind, pattern in starts.items() if pattern.match(cleaned.text)), "")
-    return kind or ("serving" if _SERVED.search(cleaned.text) else "")
+    return kind or ("serving" if _SERVED_REQUEST.search(cleaned.text) else "")
 
 
 class Progress:
@@ -48,13 +48,13 @@ class Progress:
                 return
         elif _IDLE in raw:
             return
-        self._latest[kind] = [*self._latest[kind], (offset, source)][-ENOUGH:]
+        self._latest[kind] = [*self._latest[kind], (offset, source)][-MIN_STEPS_AFTER_ERROR:]
 
     def steps_after(self, offset: int, source: str, *, is_serving: bool) -> int:
         """Return the number of steps after an offset, at most ENOUGH. `is_serving`: the line there is from a server."""
         steps = self._latest["bar"] + (self._latest["serving"] if is_serving else [])
-        steps += [] if self._rises >= ENOUGH else self._latest["figures"] + self._latest["finished"]
-        return min(ENOUGH, sum(at > offset and _may_be_same(source, other) for at, other in steps))
+        steps += [] if self._rises >= MIN_STEPS_AFTER_ERROR else self._latest["figures"] + self._latest["finished"]
+        return min(MIN_STEPS_AFTER_ERROR, sum(at > offset and _may_be_same(source, other) for at, other in steps))
 
     def figures_after(self, offset: int) -> int:
         """Return the number of different lines of metrics after an offset, at most ENOUGH."""

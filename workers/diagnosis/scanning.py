@@ -18,7 +18,7 @@ BYTES_AFTER = 4 * 1024
 STEMS = tuple(stem.encode() for stem in catalogue().stems)
 """Lines without a stem aren't matched, because searching for bytes is a hundred times faster than matching patterns."""
 
-_RAISED = re.compile(
+_RAISED_EXCEPTION = re.compile(
     r"^(?:(?:[A-Za-z_][\w.]*)?(?:Error|Exception|Interrupt|Exit|Exhausted|Timeout|NotFound|OutOfResources)\b"
     r"|[Ee]rror\b|ERROR\b|[Ff]atal\b|FATAL\b|FAILED:|terminate called|what\(\)|CUDA (?:error|out of memory)|Killed"
     r"|Aborted\b|Bus error|Value error,|The (?:.+ settings|trainer) can't be |\w+ fatal\s*:"
@@ -89,7 +89,7 @@ def read(cleaned: Cleaned) -> LineFacts:
     """Return the facts about a line that has a stem."""
     text, is_error = cleaned.text, cleaned.is_error
     is_mild = is_error is False or bool(_WARNED.match(text))
-    is_exception = not is_mild and bool(_RAISED.match(text))
+    is_exception = not is_mild and bool(_RAISED_EXCEPTION.match(text))
     return LineFacts(
         text,
         is_raised=bool(is_error) or (is_exception and is_error is None),
@@ -132,20 +132,20 @@ def _blocks(path: Path, limit: int | None) -> Iterator[tuple[int, int, bytes]]:
     size, offset, number = path.stat().st_size, 0, 1
     gap = (limit // 4, size - limit * 3 // 4) if limit and size > limit else None
     with path.open("rb") as file:
-        rest = b""
+        remainder = b""
         while block := file.read(BLOCK_BYTES):
-            block = rest + block
+            block = remainder + block
             cut = block.rfind(b"\n") + 1 or (0 if len(block) < 4 * BLOCK_BYTES else len(block) - STEM_CONTEXT_BYTES)
-            rest = block[cut:]
+            remainder = block[cut:]
             if cut:
                 yield offset, number, block[:cut]
                 number += block.count(b"\n", 0, cut)
                 offset += cut
             if gap and offset >= gap[0]:
-                number += _count_lines(file, gap[1] - file.tell()) + rest.count(b"\n")
-                offset, rest, gap = file.tell(), b"", None
-        if rest:
-            yield offset, number, rest
+                number += _count_lines(file, gap[1] - file.tell()) + remainder.count(b"\n")
+                offset, remainder, gap = file.tell(), b"", None
+        if remainder:
+            yield offset, number, remainder
 
 
 def _count_lines(file: object, length: int) -> int:

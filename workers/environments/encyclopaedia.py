@@ -7,15 +7,15 @@ import json
 import random
 
 NAME = "Sample encyclopaedia"
-ABOUT = "invented people, rivers and towns"
+TOPIC = "invented people, rivers and towns"
 QUESTIONS = "Sample encyclopaedia questions"
 ENTRIES = 200
 SEED = 7
-_FIRST = (
+_FIRST_SYLLABLES = (
     "Ba", "Ce", "Do", "Fe", "Gal", "Hu", "Ki", "Lo", "Mer", "Na",
     "Or", "Pel", "Qui", "Ros", "Sa", "Tor", "Ul", "Ve", "Wen", "Zo",
 )  # fmt: skip
-_MIDDLE = ("da", "ri", "lo", "me", "nu", "sha", "vi", "ka")
+_MIDDLE_SYLLABLES = ("da", "ri", "lo", "me", "nu", "sha", "vi", "ka")
 _TOWNS, _RIVERS = ("ford", "stead", "haven", "moor", "wick"), ("ell", "ane", "isk", "oss")
 _FAMILY = ("brook", "vane", "thorpe", "lund", "marsh", "holt")
 _TRADES = ("botanist", "clockmaker", "painter", "bridge builder", "composer", "astronomer", "baker", "printer")
@@ -41,7 +41,7 @@ def lines(rows: list[dict[str, str]]) -> bytes:
 
 def _entries() -> list[dict[str, str]]:
     rng = random.Random(SEED)  # noqa: S311  samples, not secrets
-    stems = [first + middle for first in _FIRST for middle in _MIDDLE]
+    stems = [first + middle for first in _FIRST_SYLLABLES for middle in _MIDDLE_SYLLABLES]
     towns = _shuffled([stem + end for stem in stems for end in _TOWNS], rng)
     rivers = _shuffled([stem + end for stem in stems for end in _RIVERS], rng)
     people = _shuffled([f"{first} {stem}{end}" for first in stems for stem in stems[::7] for end in _FAMILY], rng)

@@ -193,7 +193,7 @@ def _open(name: str, params: OpenEnvParams, tools: Tools) -> EpisodeSession:
     return _TextServerSession(params, tools) if isinstance(params, OpenEnvTextParams) else _ServerSession(params, tools)
 
 
-_USE = (
+_TRUST_NOTE = (
     "Use only servers that you trust: they decide rewards, and the model reads their responses. An admin enters a "
     "server's address and key on the secrets page. Each episode has a separate connection, so the server must accept "
     "as many connections as there are concurrent episodes. "
@@ -206,7 +206,7 @@ ENTRIES = (
         help="An environment server with OpenEnv's protocol, whose tools the model calls.",
         params=OpenEnvParams,
         kind=EntryKind.SERVER,
-        use=_USE + "The server itself lists its tools.",
+        use=_TRUST_NOTE + "The server itself lists its tools.",
     ),
     _server_entry(
         key="openenv_text",
@@ -214,6 +214,6 @@ ENTRIES = (
         help="An environment server with OpenEnv's protocol but without tools: the model's text is its action.",
         params=OpenEnvTextParams,
         kind=EntryKind.GAME,
-        use=_USE + "The model's text is sent as one field of the server's action.",
+        use=_TRUST_NOTE + "The model's text is sent as one field of the server's action.",
     ),
 )

@@ -26,7 +26,7 @@ MAX_QUERY_LENGTH = 1000
 MAX_TERMS = 32
 MAX_POSITIONS = 400
 """Maximum number of positions in one document at which a snippet may begin."""
-NOTHING = "No document matches. Try other words."
+NO_MATCH = "No document matches. Try other words."
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
 """Pattern of a word. Chinese and Japanese have no spaces, so each of their characters is a word."""
@@ -183,7 +183,7 @@ def snippet_of(text: str, terms: Sequence[str], max_length: int) -> str:
 def as_text(hits: Sequence[DocumentHit]) -> str:
     """Format the hits as text for the model."""
     if not hits:
-        return NOTHING
+        return NO_MATCH
     return "\n\n".join(
         f"[{number}] {hit.title}\n{hit.snippet}" if hit.title else f"[{number}] {hit.snippet}"
         for number, hit in enumerate(hits, 1)

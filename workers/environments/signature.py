@@ -13,7 +13,14 @@ from workers.sandbox.requirements.syntax import MAX_BRACKET_DEPTH, NamedFunction
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 """Pattern of tool names that every chat format supports."""
 NAME_RULE = "Letters, digits and _, starting with a letter, at most 64."
-_SIMPLE = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+_JSON_TYPES = {
+    "str": "string",
+    "int": "integer",
+    "float": "number",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+}
 _ARGUMENT = re.compile(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Example|Examples|Note|Notes):\s*")
 
@@ -116,10 +123,10 @@ def _type(node: ast.expr, name: str) -> dict[str, Any]:
             return _type(ast.parse(node.value, mode="eval").body, name)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise NotATool(f"the type of {name} can't be read") from None
-    if isinstance(node, ast.Name) and node.id in _SIMPLE:
-        return {"type": _SIMPLE[node.id]}
+    if isinstance(node, ast.Name) and node.id in _JSON_TYPES:
+        return {"type": _JSON_TYPES[node.id]}
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _either([node.left, node.right], name)
+        return _union_schema([node.left, node.right], name)
     if isinstance(node, ast.Subscript):
         return _parametrised(_last_name(node.value), node.slice, name)
     raise NotATool(
@@ -137,9 +144,9 @@ def _parametrised(generic: str, type_arguments: ast.expr, name: str) -> dict[str
             raise NotATool(f"the keys of {name} must be str")
         return {"type": "object", "additionalProperties": _type(parts[1], name)}
     if generic == "Optional" and len(parts) == 1:
-        return _either([parts[0], ast.Constant(None)], name)
+        return _union_schema([parts[0], ast.Constant(None)], name)
     if generic == "Union":
-        return _either(parts, name)
+        return _union_schema(parts, name)
     if generic == "Literal":
         return _literal(parts, name)
     raise NotATool(f"the type of {name}, {generic}[…], isn't one that a model can send")
@@ -153,7 +160,7 @@ def _literal(parts: list[ast.expr], name: str) -> dict[str, Any]:
     raise NotATool(f"the choices of {name} must be strings or whole numbers: Literal['a', 'b']")
 
 
-def _either(parts: list[ast.expr], name: str) -> dict[str, Any]:
+def _union_schema(parts: list[ast.expr], name: str) -> dict[str, Any]:
     alternatives: list[ast.expr] = []
     while parts:
         part = parts.pop(0)

@@ -97,7 +97,7 @@ class TrainerProbe:
     def _query_packages(self) -> None:
         self.packages = {}
         for python, names in (
-            (self._settings.environments_python or python_of(packages.ENVIRONMENT), packages.ALL),
+            (self._settings.environments_python or python_of(packages.ENVIRONMENT), packages.THIRD_PARTY_PACKAGES),
             (self._settings.atropos_python or python_of(gateway.ENVIRONMENT), (gateway.ATROPOSLIB,)),
             (self._settings.sinks_python or python_of(sinks.ENVIRONMENT), tuple(sinks.DISTRIBUTIONS.values())),
         ):

@@ -73,23 +73,23 @@ def join(arguments: JoinArguments, data: Path, *, report: Report) -> None:
 
 def read(data: Path) -> Membership:
     """Read the stored membership. Raises NotAMember if there is none or it can't be read."""
-    stored = _read_stored(data)
-    if stored is None:
+    stored_values = _read_stored(data)
+    if stored_values is None:
         raise NotAMember(
             f"This machine hasn't joined a control plane: {data} contains no host.json. “Add a host” on the control "
             "plane's Hardware page shows the command to run here."
         )
-    return stored
+    return stored_values
 
 
 def _checked_url(arguments: JoinArguments) -> str:
     url = arguments.url
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        valid = False
-    if not valid or parts.username or parts.query or parts.fragment:
+        is_valid = False
+    if not is_valid or parts.username or parts.query or parts.fragment:
         raise NotAMember(f"{url} is not an address such as https://control.example:8443.")
     if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not arguments.plaintext:
         raise NotAMember(

@@ -109,10 +109,10 @@ class Leaver:
             self._has_left = True
             self._stop.set()
 
-    def _report_leaving(self, how: Leaving) -> bool:
+    def _report_leaving(self, reason: Leaving) -> bool:
         try:
             with contextlib.closing(Control.of(self._settings, self._settings.host_token())) as control:
-                control.leave(self._settings.name, how)
+                control.leave(self._settings.name, reason)
         except OSError as error:
             self._report(f"This host's token can't be read, so it can't leave: {error}")
             return False

@@ -25,7 +25,7 @@ def store_and_report(folder: str, token: str, settings: HostSettings) -> bool:
             control.send_stored(attempt_id, path=path, state=Storing.FAILED, problem=problem)
         return False
     attempt = AttemptFolder.of(settings.runs_dir, match["run"], int(match["attempt"]))
-    argv = commands.storing_argv(attempt.path, finish=True, only=match["path"])
+    argv = commands.storing_argv(attempt.path, finish=True, only_step=match["path"])
     environment = commands.storing_environment(settings, os.environ)
     process = spawn(argv, environment, attempt, "supervisor", stdin=token.encode())
     Thread(target=process.wait, daemon=True).start()  # reaps the process

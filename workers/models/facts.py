@@ -130,8 +130,8 @@ def _template(files: ModelFiles, settings: Mapping[str, Any]) -> str:
     """Return the text of the chat template, or "" if there is none, or several."""
     if files.exists("chat_template.jinja"):
         return files.content("chat_template.jinja", limit=_TEMPLATE_LIMIT).decode(errors="replace")
-    stored = files.json("chat_template.json") if files.exists("chat_template.json") else settings
-    templates = stored.get("chat_template")
+    stored_settings = files.json("chat_template.json") if files.exists("chat_template.json") else settings
+    templates = stored_settings.get("chat_template")
     if isinstance(templates, list):
         templates_by_name = {part.get("name"): part.get("template") for part in templates if isinstance(part, dict)}
         templates = templates_by_name.get("default")

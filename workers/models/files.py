@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from workers.contract.wire.hub_files import INDEX, ONLY_PICKLES, PICKLES, SINGLE
+from workers.contract.wire.hub_files import INDEX, ONLY_PICKLES, PICKLES, SINGLE_FILE
 
 JSON_LIMIT = 64 << 20
 HEADER_LIMIT = 100 << 20
@@ -96,8 +96,8 @@ class LocalFiles:
         return weights_of(tensors)
 
     def _shards(self) -> list[str]:
-        if self.exists(SINGLE):
-            return [SINGLE]
+        if self.exists(SINGLE_FILE):
+            return [SINGLE_FILE]
         if not self.exists(INDEX):
             if any(path for pattern in PICKLES for path in self.folder.glob(pattern)):
                 raise InspectionError(ONLY_PICKLES)

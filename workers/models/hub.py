@@ -15,7 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from workers import outbound
 from workers.contract.wire import hub_files
-from workers.contract.wire.hub_files import INDEX, SINGLE
+from workers.contract.wire.hub_files import INDEX, SINGLE_FILE
 from workers.models.facts import facts
 from workers.models.files import (
     InspectionError,
@@ -115,8 +115,8 @@ class HubFiles:
         return self._get(self._address(name), limit=limit)
 
     def weights(self) -> Weights:
-        index = {} if self.exists(SINGLE) else self.json(INDEX)
-        first_shard = SINGLE if self.exists(SINGLE) else shards_of(index)[0]
+        index = {} if self.exists(SINGLE_FILE) else self.json(INDEX)
+        first_shard = SINGLE_FILE if self.exists(SINGLE_FILE) else shards_of(index)[0]
         weights = weights_of(self._header(first_shard))
         if index:
             names = frozenset(str(name) for name in index["weight_map"])
@@ -136,10 +136,10 @@ class HubFiles:
         """Read a weight file's header; return {} if that takes too long, since the other facts are useful without
         it."""
         try:
-            start = self._get(self._address(name), limit=FIRST_READ_BYTES, whole=False)
+            start = self._get(self._address(name), limit=FIRST_READ_BYTES, is_whole=False)
             length = header_length(start[:8], name, limit=HEADER_LIMIT)
             if len(start) < 8 + length:
-                start = self._get(self._address(name), limit=8 + length, whole=False)
+                start = self._get(self._address(name), limit=8 + length, is_whole=False)
         except HubUnavailable:
             return {}
         return tensors_of(start[8 : 8 + length], name)[0]
@@ -147,15 +147,15 @@ class HubFiles:
     def _address(self, name: str) -> str:
         return f"/{self._model}/resolve/{quote(self.commit, safe='')}/{quote(name)}"
 
-    def _get(self, path: str, *, limit: int | None = None, whole: bool = True) -> bytes:
-        """Return a response's body or, unless `whole`, at most its first `limit` bytes."""
+    def _get(self, path: str, *, limit: int | None = None, is_whole: bool = True) -> bytes:
+        """Return a response's body or, unless `is_whole`, at most its first `limit` bytes."""
         limit = limit or JSON_LIMIT
         try:
-            response = self._request(self._hub.endpoint + path, limit, whole)
+            response = self._request(self._hub.endpoint + path, limit, is_whole)
             self._check_status(response)
             return response.whole()
         except outbound.TooLong:
-            if not whole:
+            if not is_whole:
                 return response.start
             raise InspectionError(f"The hub's response to {path} is larger than {limit >> 20} MiB.") from None
         except outbound.TimedOut:
@@ -163,13 +163,13 @@ class HubFiles:
         except (outbound.OutboundError, ValueError) as error:  # a Location header may contain anything
             raise HubUnavailable(f"{self._hub.endpoint}: {str(error).rstrip('.')}") from None
 
-    def _request(self, url: str, limit: int, whole: bool) -> outbound.Response:
+    def _request(self, url: str, limit: int, is_whole: bool) -> outbound.Response:
         for _ in range(1 + MAX_REDIRECTS):
-            headers = {"User-Agent": "grpo-control-plane"} | ({} if whole else {"Range": f"bytes=0-{limit - 1}"})
+            headers = {"User-Agent": "grpo-control-plane"} | ({} if is_whole else {"Range": f"bytes=0-{limit - 1}"})
             if self._hub.token and _origin(url) == _origin(self._hub.endpoint):
                 headers["Authorization"] = f"Bearer {self._hub.token}"
             seconds = self._deadline - time.monotonic()
-            seconds = seconds if whole else min(seconds, HEADER_TIMEOUT_S)
+            seconds = seconds if is_whole else min(seconds, HEADER_TIMEOUT_S)
             response = outbound.send("GET", url, headers=headers, seconds=seconds, limit=limit, proxy=_proxy_for(url))
             if response.status not in _REDIRECTS:
                 return response

@@ -10,7 +10,7 @@ from workers.models.files import InspectionError, LocalFiles
 from workers.models.inspection import cache_folder, cached_copy
 
 MAX_MODELS = 200
-_REPORTED = ("model_type", "parameters", "dtype", "bytes")
+_REPORTED_KEYS = ("model_type", "parameters", "dtype", "bytes")
 
 
 def stored_models(roots: Sequence[Path]) -> list[dict[str, Any]]:
@@ -43,4 +43,4 @@ def _facts(folder: Path, changed_at: float, allowed_roots: tuple[Path, ...]) -> 
         model = facts(LocalFiles(folder, allowed_roots))
     except (InspectionError, OSError) as error:
         return {"problem": str(error)}
-    return {name: model[name] for name in _REPORTED}
+    return {name: model[name] for name in _REPORTED_KEYS}

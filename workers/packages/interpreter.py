@@ -13,7 +13,7 @@ from workers.sandbox.outcomes import Backend, SandboxUnavailable
 from workers.sandbox.pool import Sandbox
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
-INSIDE = Path(__file__).resolve().parent / "inside"
+INSIDE_FOLDER = Path(__file__).resolve().parent / "inside"
 MISSING = (
     "The third-party environments (reasoning-gym, TextArena, OpenEnv) are not installed here. Run `python3 -m "
     f"controlplane.setup.bootstrap.on_demand {GROUP}` on this machine, "
@@ -40,9 +40,9 @@ def python() -> str:
 def build() -> str:
     """Build our own environment if necessary, and return the path of the interpreter. Raises PackageMissing if that
     fails or the configured one doesn't exist."""
-    ours = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
+    own_python = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
     configured = os.environ.get(PYTHON)
-    if (configured is None or Path(configured) == ours) and not ours.exists():
+    if (configured is None or Path(configured) == own_python) and not own_python.exists():
         # Environments made by uv have no pip, but the machine's own Python may have one.
         system_python = getattr(sys, "_base_executable", sys.executable)
         command = [system_python, "-m", "controlplane.setup.bootstrap.on_demand", GROUP]
@@ -60,7 +60,7 @@ def open_sandbox(name: str, backend: Backend, *, parallel: int | None = None) ->
     """Open a sandbox that runs the interpreter with inside/`name`.py and its package imported. Raises PackageMissing if
     the interpreter or a package is missing, and SandboxUnavailable if the sandbox can't be started."""
     package = "workers.packages.inside"
-    interpreter = PackageInterpreter(python(), package, str(INSIDE))
+    interpreter = PackageInterpreter(python(), package, str(INSIDE_FOLDER))
     try:
         return Sandbox(backend, preload=(f"{package}.{name}",), parallel=parallel, interpreter=interpreter)
     except SandboxUnavailable as error:
@@ -72,4 +72,4 @@ def open_sandbox(name: str, backend: Backend, *, parallel: int | None = None) ->
 def remote_command() -> list[str]:
     """Return the command line of the program that communicates with OpenEnv servers. Raises PackageMissing if there is
     no interpreter."""
-    return [python(), "-I", str(INSIDE / "remote.py")]
+    return [python(), "-I", str(INSIDE_FOLDER / "remote.py")]

@@ -22,7 +22,7 @@ GRACE_S = 5.0
 """Seconds after a request's time-out within which the program itself should report the time-out."""
 MAX_LINE_BYTES = 8 * 1024 * 1024
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
-_INHERITED = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_INHERITED_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class RequestFailed(Exception):
@@ -126,7 +126,7 @@ class _RunningProgram:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=_ENVIRONMENT | {name: os.environ[name] for name in _INHERITED if name in os.environ},
+                env=_ENVIRONMENT | {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ},
                 cwd="/",
                 start_new_session=True,
                 preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGKILL),

@@ -42,8 +42,11 @@ def first_answer(text: str, sources: Sequence[str], *, tag: str, marker: str = "
 def right_answers(row: Mapping[str, Any], marker: str = "") -> list[str]:
     """Return the row's right answers (its answer, which may be a list, and OTHER_ANSWERS), each without the text up to
     the marker; empty answers are omitted."""
-    answer, others = row.get("answer"), row.get(OTHER_ANSWERS)
-    golds = [*(answer if isinstance(answer, list) else [answer]), *(others if isinstance(others, list) else ())]
+    answer, other_answers = row.get("answer"), row.get(OTHER_ANSWERS)
+    golds = [
+        *(answer if isinstance(answer, list) else [answer]),
+        *(other_answers if isinstance(other_answers, list) else ()),
+    ]
     texts = [str(gold) for gold in golds if gold is not None]
     return [after_last(text, marker) or text for text in texts if text.strip()]
 

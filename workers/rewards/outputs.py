@@ -9,10 +9,10 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
-TRIMMED, EXACTLY, TOKENS = "ignoring trailing white space", "exactly", "token by token"
+TRIMMED_LINES, EXACT_TEXT, TOKEN_BY_TOKEN = "ignoring trailing white space", "exactly", "token by token"
 MAX_SHOWN_CHARS = 60
 MAX_DEPTH = 100
-_WHOLE = re.compile(r"[+-]?\d++", re.ASCII)
+_WHOLE_NUMBER = re.compile(r"[+-]?\d++", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d++\.?\d*+|\.\d++)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 _SHORT_REPR = reprlib.Repr()
 _SHORT_REPR.maxstring = _SHORT_REPR.maxother = _SHORT_REPR.maxlong = MAX_SHOWN_CHARS
@@ -25,19 +25,19 @@ _MAX_DIGITS = 400
 def difference(printed: str, expected: str, compare: str, tolerance: float = 0.0) -> str:
     """Return a sentence that says how a printed text differs from the expected one, or "" if it is right. `compare`:
     TRIMMED, EXACTLY or TOKENS, of which only the last uses `tolerance`."""
-    if compare == TOKENS:
+    if compare == TOKEN_BY_TOKEN:
         return _token_difference(printed.split(), expected.split(), tolerance)
-    if compare != EXACTLY:
+    if compare != EXACT_TEXT:
         printed, expected = _trim(printed), _trim(expected)
     if printed == expected:
         return ""
     if not printed:
         return f"It prints nothing instead of {quote(expected.strip())}."
-    lines, right = printed.split("\n"), expected.split("\n")
-    number = next((n for n, pair in enumerate(zip(lines, right, strict=False)) if pair[0] != pair[1]), None)
+    lines, expected_lines = printed.split("\n"), expected.split("\n")
+    number = next((n for n, pair in enumerate(zip(lines, expected_lines, strict=False)) if pair[0] != pair[1]), None)
     if number is None:
-        return f"It prints {'more' if len(lines) > len(right) else 'fewer'} lines than expected."
-    return f"It prints {quote(lines[number])} instead of {quote(right[number])} on line {number + 1}."
+        return f"It prints {'more' if len(lines) > len(expected_lines) else 'fewer'} lines than expected."
+    return f"It prints {quote(lines[number])} instead of {quote(expected_lines[number])} on line {number + 1}."
 
 
 def is_same_value(value: Any, expected: Any, tolerance: float, depth: int = 0) -> bool:
@@ -73,32 +73,32 @@ def quote(value: Any) -> str:
 
 
 def _are_same_items(value: dict[Any, Any], expected: Mapping[Any, Any], tolerance: float, depth: int) -> bool:
-    named = {key if isinstance(key, str) else repr(key): item for key, item in value.items()}
-    return named.keys() == expected.keys() and all(
-        is_same_value(named[key], item, tolerance, depth) for key, item in expected.items()
+    items_by_name = {key if isinstance(key, str) else repr(key): item for key, item in value.items()}
+    return items_by_name.keys() == expected.keys() and all(
+        is_same_value(items_by_name[key], item, tolerance, depth) for key, item in expected.items()
     )
 
 
-def _token_difference(tokens: list[str], right: list[str], tolerance: float) -> str:
-    for number, (token, wanted) in enumerate(zip(tokens, right, strict=False), 1):
-        if token != wanted and not _is_same_number(token, wanted, tolerance):
-            return f"It prints {quote(token)} instead of {quote(wanted)} as token {number}."
-    if len(tokens) == len(right):
+def _token_difference(tokens: list[str], expected_tokens: list[str], tolerance: float) -> str:
+    for number, (token, expected_token) in enumerate(zip(tokens, expected_tokens, strict=False), 1):
+        if token != expected_token and not _is_same_number(token, expected_token, tolerance):
+            return f"It prints {quote(token)} instead of {quote(expected_token)} as token {number}."
+    if len(tokens) == len(expected_tokens):
         return ""
     if not tokens:
-        return f"It prints nothing instead of {quote(' '.join(right[:MAX_SHOWN_CHARS]))}."
-    return f"It prints {len(tokens):,} tokens instead of {len(right):,}."
+        return f"It prints nothing instead of {quote(' '.join(expected_tokens[:MAX_SHOWN_CHARS]))}."
+    return f"It prints {len(tokens):,} tokens instead of {len(expected_tokens):,}."
 
 
-def _is_same_number(token: str, wanted: str, tolerance: float) -> bool:
+def _is_same_number(token: str, expected_token: str, tolerance: float) -> bool:
     """Return whether two different tokens are numbers within the tolerance. Two whole numbers never are."""
-    if not tolerance or max(len(token), len(wanted)) > _MAX_DIGITS:
+    if not tolerance or max(len(token), len(expected_token)) > _MAX_DIGITS:
         return False
-    if not _DECIMAL.fullmatch(token) or not _DECIMAL.fullmatch(wanted):
+    if not _DECIMAL.fullmatch(token) or not _DECIMAL.fullmatch(expected_token):
         return False
-    is_whole = bool(_WHOLE.fullmatch(wanted))
-    return not (is_whole and _WHOLE.fullmatch(token)) and _is_close(
-        float(token), float(wanted), tolerance, is_whole=is_whole
+    is_whole = bool(_WHOLE_NUMBER.fullmatch(expected_token))
+    return not (is_whole and _WHOLE_NUMBER.fullmatch(token)) and _is_close(
+        float(token), float(expected_token), tolerance, is_whole=is_whole
     )
 
 

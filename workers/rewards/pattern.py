@@ -28,7 +28,7 @@ ALL_TRIALS_SECONDS = 2.0
 MODES = ("anywhere", "from the start", "whole text")
 _CALLS = dict(zip(MODES, ("search", "match", "fullmatch"), strict=True))
 _COUNT = re.compile(r"\{\s*([0-9]+)\s*(?:,\s*([0-9]*))?\s*\}")
-_VERBOSE = re.compile(r"\(\?[a-zA-Z0-9]*x")
+_VERBOSE_FLAG = re.compile(r"\(\?[a-zA-Z0-9]*x")
 _PIECES = ("a", "A", "0", " ", "\n", ".", "é", "a ", "ab", "0,", "<a>", "\\")
 _SIGNS = r"\()[]{}?*+|^$."
 _WARNINGS_LOCK = threading.Lock()
@@ -98,7 +98,7 @@ def near_misses(pattern: str) -> Iterator[str]:
 def _unrolled_size(pattern: str) -> int:
     """Return the size of the pattern with all {n} unrolled, at least the highest number in it. If Python's parser
     doesn't know the syntax, the size is an upper bound."""
-    if _VERBOSE.search(pattern):  # white space and comments may then be anywhere, even within {n}
+    if _VERBOSE_FLAG.search(pattern):  # white space and comments may then be anywhere, even within {n}
         bare = "".join(pattern.split())
         commentless = "".join(re.sub("#[^\n]*", "", pattern).split())
         return max(map(_max_unrolled, (pattern, bare, commentless)))

@@ -14,7 +14,7 @@ from workers.sandbox.pool import Sandbox
 KeyT = TypeVar("KeyT")
 
 MAX_SOURCE_LENGTH = 50_000
-PRELOADED = (
+PRELOADED_MODULES = (
     "ast", "bisect", "collections", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools",
     "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "textwrap",
     "typing",
@@ -39,7 +39,7 @@ def run(source):
 
 def sandbox(tools: Tools) -> Sandbox:
     """Return the sandbox shared by all rewards. Raises SandboxUnavailable if it can't be started."""
-    return tools.sandbox(*PRELOADED)
+    return tools.sandbox(*PRELOADED_MODULES)
 
 
 @dataclass(frozen=True)

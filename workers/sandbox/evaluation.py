@@ -185,7 +185,7 @@ class Evaluation:
             return Kind.TIMEOUT, f"It took longer than {self._limits.seconds:g} s."
         result = self._last_message
         was_reported = result.get("kind") in (*_KINDS_WITH_RESULT, Kind.KILLED)
-        if was_reported and (not signal_number or report.end == zygote_protocol.ORDERED):
+        if was_reported and (not signal_number or report.end == zygote_protocol.KILLED_ON_ORDER):
             return Kind(result["kind"]), _string(result.get("message"))
         if signal_number:
             return Kind.KILLED, f"It was killed by {signal.Signals(signal_number).name}."

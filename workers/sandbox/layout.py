@@ -16,9 +16,9 @@ from workers.sandbox.isolation.lockdown import WORK
 
 PACKAGE = Path(__file__).resolve().parent
 _SYSTEM = ("lib", "lib32", "lib64", "libx32", "bin", "sbin")
-_LINKING = ("/etc/ld.so.cache", "/etc/alternatives")
+_LINKER_PATHS = ("/etc/ld.so.cache", "/etc/alternatives")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
-_NOBODY = "65534"
+_NOBODY_UID = "65534"
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ print(json.dumps({"executable": sys.executable, "path": sys.path, "base": sys.ba
 def _layout(facts: Mapping[str, Any], own_folders: Sequence[str]) -> FileLayout:
     packages = ("site-packages", "dist-packages")
     libraries = tuple(os.path.realpath(path) for path in facts["path"] if Path(path).name in packages)
-    folders = [f"/usr/{name}" for name in _SYSTEM] + [f"/{name}" for name in _SYSTEM] + list(_LINKING)
+    folders = [f"/usr/{name}" for name in _SYSTEM] + [f"/{name}" for name in _SYSTEM] + list(_LINKER_PATHS)
     folders += [os.path.join(facts["base"], name) for name in ("bin", "lib", "lib64")]
     folders += [*facts["stdlib"], os.path.join(facts["prefix"], "bin"), *libraries, str(PACKAGE), *own_folders]
     links = tuple((path, os.readlink(path)) for path in (f"/{name}" for name in _SYSTEM) if os.path.islink(path))
-    real = dict.fromkeys(path for path in folders if os.path.exists(path) and not os.path.islink(path))
-    outer = tuple(path for path in real if not any(path.startswith(parent + "/") for parent in real))
+    real_folders = dict.fromkeys(path for path in folders if os.path.exists(path) and not os.path.islink(path))
+    outer = tuple(path for path in real_folders if not any(path.startswith(parent + "/") for parent in real_folders))
     return FileLayout(os.path.realpath(facts["executable"]), tuple(dict.fromkeys(libraries)), outer, links)
 
 
@@ -86,8 +86,15 @@ def bubblewrap_command(bwrap: str, layout: FileLayout, zygote: Sequence[str]) ->
     `layout`, without /proc and /sys, and its network is empty. It keeps one capability for the namespaces and mounts of
     evaluations, which drop it. --die-with-parent is not used, because it watches the thread that started the zygote,
     which may end earlier; the zygote watches its owner instead."""
-    own = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
-    argv = [bwrap, *own, "--as-pid-1", "--new-session", "--uid", _NOBODY, "--gid", _NOBODY]
+    own_namespaces = (
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    )
+    argv = [bwrap, *own_namespaces, "--as-pid-1", "--new-session", "--uid", _NOBODY_UID, "--gid", _NOBODY_UID]
     argv += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
     for folder in layout.folders:
         argv += ["--ro-bind", folder, folder]

@@ -23,7 +23,7 @@ from workers.sandbox import plain_values
 from workers.sandbox.outcomes import Job, Limits, TestJob, TestResult
 from workers.sandbox.requirements.test_requirements import packed_of_short
 
-LAST = {"done": True}
+LAST_MESSAGE = {"done": True}
 MAX_REQUEST_BYTES = 1 << 30
 ENVELOPE_BYTES = 1 << 20
 """Number of bytes that a message may have in addition to its value, for a traceback and the overhead of JSON."""
@@ -168,7 +168,7 @@ def _tests_request(tests: tuple[str, ...], value_bytes: int) -> bytes:
 
 def is_last(message: object) -> bool:
     """Return whether a verifier's message says that all its tests have been run."""
-    return message == LAST
+    return message == LAST_MESSAGE
 
 
 def test_results(received: Iterable[Any], count: int, missing: str) -> tuple[TestResult, ...]:

@@ -81,23 +81,23 @@ def count_hashed(value: Any) -> int:
     count = 0
     remaining = [(value, False)]
     while remaining:
-        item, inside = remaining.pop()
-        count += inside
+        item, is_inside = remaining.pop()
+        count += is_inside
         if type(item) is list:
-            remaining += [(inner, inside) for inner in item if inside or type(inner) not in _NUMBERS]
+            remaining += [(inner, is_inside) for inner in item if is_inside or type(inner) not in _NUMBERS]
         elif type(item) is dict:
             for tag, content in item.items():
-                remaining += _parts(tag, content, inside)
+                remaining += _parts(tag, content, is_inside)
     return count
 
 
-def _parts(tag: str, content: Any, inside: bool) -> list[tuple[Any, bool]]:
+def _parts(tag: str, content: Any, is_inside: bool) -> list[tuple[Any, bool]]:
     if tag == "d" and type(content) is list:
         pairs = [pair for pair in content if type(pair) is list and len(pair) == 2]
-        return [(key, True) for key, _ in pairs] + [(item, inside) for _, item in pairs]
+        return [(key, True) for key, _ in pairs] + [(item, is_inside) for _, item in pairs]
     if tag == "m" and type(content) is dict:
-        return [(item, inside) for item in content.values()]
-    return [(content, inside or tag in ("s", "f"))]
+        return [(item, is_inside) for item in content.values()]
+    return [(content, is_inside or tag in ("s", "f"))]
 
 
 class Encoder:

@@ -43,7 +43,7 @@ def verify(channel: Channel, peer: Channel) -> None:
     for number, (text, packed) in enumerate(request["tests"]):
         message, needs = judge(text, packed, candidate)
         channel.send({"test": number, "passed": not message, "message": message, "needs": needs})
-    channel.send(messages.LAST)
+    channel.send(messages.LAST_MESSAGE)
 
 
 class CandidateProxy:
@@ -133,11 +133,11 @@ class CandidateProxy:
 
     def _change(self, after: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
-            positional, named = after
+            positional, keyword_values = after
             for old, new in zip(args, positional, strict=True):
                 marshalling.change(old, new)
             for key, old in kwargs.items():
-                marshalling.change(old, named[key])
+                marshalling.change(old, keyword_values[key])
         except (TypeError, ValueError, KeyError):
             raise self._lose("An invalid reply arrived.") from None
 
@@ -192,9 +192,9 @@ def _globals(requirements: Requirements, candidate: CandidateProxy) -> dict[str,
     module = sys.modules["__main__"] = ModuleType("__main__")  # so that `if __name__ == "__main__"` runs
     names = module.__dict__
     names.update((name, marshalling.Stub(name, candidate.call)) for name in requirements.names)
-    for name, (library, inside) in requirements.library.items():
+    for name, (library, inside_name) in requirements.library.items():
         __import__(library)
-        names[name] = getattr(sys.modules[library], inside) if inside else sys.modules[library]
+        names[name] = getattr(sys.modules[library], inside_name) if inside_name else sys.modules[library]
     return names
 
 

@@ -203,7 +203,7 @@ class Zygote:
     def _kill_evaluation(self, number: int) -> None:
         for pid, process in self._processes.items():
             if process.number == number and process.report >= 0:
-                self._kill(pid, zygote_protocol.ORDERED)
+                self._kill(pid, zygote_protocol.KILLED_ON_ORDER)
 
     def _kill(self, pid: int, end: int) -> None:
         # The process has not been reaped yet, so the pid is still its own.
@@ -214,7 +214,7 @@ class Zygote:
 
     def _kill_all(self) -> None:
         for pid in self._processes:
-            self._kill(pid, zygote_protocol.ORDERED)
+            self._kill(pid, zygote_protocol.KILLED_ON_ORDER)
         for pid in self._processes:
             os.waitpid(pid, 0)
 

@@ -145,10 +145,10 @@ def start(backend: Backend, preload: Sequence[str], interpreter: PackageInterpre
     SandboxUnavailable with the error of bubblewrap, the kernel or Python."""
     try:
         with ExitStack() as resources, ExitStack() as inherited_fds:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            resources.callback(ours.close)
-            with theirs:
-                control = _above_stdio(inherited_fds, theirs.fileno())
+            own_socket, child_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            resources.callback(own_socket.close)
+            with child_socket:
+                control = _above_stdio(inherited_fds, child_socket.fileno())
             owner = os.pidfd_open(os.getpid())
             try:
                 owner_above = _above_stdio(inherited_fds, owner)
@@ -168,7 +168,7 @@ def start(backend: Backend, preload: Sequence[str], interpreter: PackageInterpre
             )
             resources.callback(_end, process)
             inherited_fds.close()
-            zygote = _wait_for_greeting(backend, ours, process, stderr)
+            zygote = _wait_for_greeting(backend, own_socket, process, stderr)
             resources.pop_all()
             stderr.close()
             return zygote
@@ -195,13 +195,13 @@ def _command(
         "readable": [*where.folders, *layout.DEVICES],
     }
     code = _BOOT_CODE.format(packages=_packages(interpreter), settings=settings, libraries=list(where.libraries))
-    inside = [where.python, "-I", "-S", "-B", "-X", "utf8", "-c", code]
+    inside_argv = [where.python, "-I", "-S", "-B", "-X", "utf8", "-c", code]
     if backend is not Backend.BUBBLEWRAP:
-        return inside
+        return inside_argv
     bwrap = layout.bubblewrap_program()
     if bwrap is None:
         raise SandboxUnavailable("bubblewrap isn't installed (the program `bwrap`).")
-    return layout.bubblewrap_command(bwrap, where, inside)
+    return layout.bubblewrap_command(bwrap, where, inside_argv)
 
 
 def _packages(interpreter: PackageInterpreter | None) -> list[tuple[str, str]]:
@@ -225,20 +225,20 @@ def _filters(backend: Backend) -> list[bytes]:
 
 
 def _wait_for_greeting(
-    backend: Backend, ours: socket.socket, process: subprocess.Popen[bytes], stderr: IO[bytes]
+    backend: Backend, own_socket: socket.socket, process: subprocess.Popen[bytes], stderr: IO[bytes]
 ) -> ZygoteProcess:
-    ours.settimeout(_START_TIMEOUT_S)
+    own_socket.settimeout(_START_TIMEOUT_S)
     try:
-        data, fds, _, _ = socket.recv_fds(ours, 64, 1)
+        data, fds, _, _ = socket.recv_fds(own_socket, 64, 1)
     except OSError as error:
         data, fds = b"", []
         reason = str(error)
     else:
         reason = os.strerror(errno.EMFILE) if data else "it ended"  # no free descriptor for the one that came with it
-    ours.settimeout(None)
+    own_socket.settimeout(None)
     if data == zygote_protocol.READY and fds:
-        return ZygoteProcess(ours, fds[0], process)
-    ours.close()
+        return ZygoteProcess(own_socket, fds[0], process)
+    own_socket.close()
     _end(process)
     stderr.seek(0)
     lines = stderr.read(100_000).decode(errors="replace").strip().splitlines()

@@ -20,7 +20,7 @@ READY: Final = b"ready"
 
 EXITED: Final = 0
 DEADLINE: Final = 1
-ORDERED: Final = 2
+KILLED_ON_ORDER: Final = 2
 """End of a process that was killed on the caller's order or, for a candidate, because its verifier has ended."""
 NEVER_BEGAN: Final = 3
 """End of a process that could not be started; the status is an errno."""

@@ -18,21 +18,21 @@ from workers.contract.wire.processes import NICENESS
 from workers.sinks.program import LIBRARY, run
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
-_INSIDE = "GRPO_SINKS_INSIDE"
+_INSIDE_VARIABLE = "GRPO_SINKS_INSIDE"
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.sinks", description=__doc__)
     parser.add_argument("folder", type=Path, help="an attempt's folder with spec.json")
     folder = parser.parse_args(argv).folder.resolve()
-    if os.environ.get(_INSIDE) == "1":
+    if os.environ.get(_INSIDE_VARIABLE) == "1":
         return run(folder, LIBRARY)
     os.nice(NICENESS)
     python = os.environ.get(sinks.PYTHON) or _our_python()
     if shutil.which(python) is None:
         print(f"There is no interpreter {python} with the sinks' packages on this host.", file=sys.stderr)
         return 3
-    os.environ[_INSIDE] = "1"
+    os.environ[_INSIDE_VARIABLE] = "1"
     os.execv(python, [python, "-m", "workers.sinks", str(folder)])  # noqa: S606
 
 

@@ -57,10 +57,10 @@ def run(folder: Path, library: Library) -> int:
 
 
 def _write_state(
-    sinks_folder: Path, followers: Mapping[str, Follower], written: dict[str, str] | None
+    sinks_folder: Path, followers: Mapping[str, Follower], written_state: dict[str, str] | None
 ) -> dict[str, str]:
     problems = {title: follower.problem for title, follower in followers.items()}
-    if problems != written:
+    if problems != written_state:
         replace_file(sinks_folder / sinks.STATE, json.dumps(problems))
     return problems
 

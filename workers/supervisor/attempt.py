@@ -28,7 +28,7 @@ from workers.supervisor.reports.control import Control
 from workers.supervisor.reports.reporting import Inbox, Reporting
 from workers.supervisor.servers.fleet import ServerFleet
 from workers.supervisor.starting import Preparing, ServersStarting
-from workers.supervisor.steps import BEFORE_END, STARTED, AttemptStep, Outcome, Shared, StepWork
+from workers.supervisor.steps import BEFORE_END, STARTED, AttemptStep, Outcome, StepContext, StepWork
 from workers.supervisor.stopping import Stops
 from workers.supervisor.storage import Storage
 from workers.supervisor.training import Saving, Settling, Training
@@ -66,73 +66,73 @@ class ClaimedAttempt:
             on_response=self._on_response,
         )
         control = make_control()
-        self._shared = self._share(folder, spec, settings, response, read_gpus, control.token)
-        self._stops = Stops(self._shared)
-        self._ending = Ending(self._shared)
-        self._draining = Draining(self._shared)
+        self._context = self._share(folder, spec, settings, response, read_gpus, control.token)
+        self._stops = Stops(self._context)
+        self._ending = Ending(self._context)
+        self._draining = Draining(self._context)
         self._works: dict[AttemptStep, StepWork] = {
-            AttemptStep.PREPARING: Preparing(self._shared, control, stores=STORES in response.secrets),
-            AttemptStep.FETCHING: Fetching(self._shared),
-            AttemptStep.SERVERS_STARTING: ServersStarting(self._shared),
-            AttemptStep.TRAINING: Training(self._shared),
-            AttemptStep.SAVING: Saving(self._shared),
-            AttemptStep.SETTLING: Settling(self._shared),
+            AttemptStep.PREPARING: Preparing(self._context, control, stores=STORES in response.secrets),
+            AttemptStep.FETCHING: Fetching(self._context),
+            AttemptStep.SERVERS_STARTING: ServersStarting(self._context),
+            AttemptStep.TRAINING: Training(self._context),
+            AttemptStep.SAVING: Saving(self._context),
+            AttemptStep.SETTLING: Settling(self._context),
             AttemptStep.ENDING: self._ending,
             AttemptStep.DRAINING: self._draining,
-            AttemptStep.DONE: StepWork(self._shared),
+            AttemptStep.DONE: StepWork(self._context),
         }
         self._begin(response, time.monotonic())
 
     # --- a tick -------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        shared = self._shared
+        context = self._context
         self._handle_exits(now)
         if not self._folder_exists() and self.end is None:
             self.finish(End(EndReason.FOLDER_LOST, ""), now)
         while not self._inbox.empty():
             self._inbox.get()()
-        if shared.folder.take_watched():
+        if context.folder.take_watched():
             self.report.wake(now)
-        shared.trainer.read(now)
-        stop_mode = shared.folder.stop_request() if self.step in BEFORE_END else None
+        context.trainer.read(now)
+        stop_mode = context.folder.stop_request() if self.step in BEFORE_END else None
         if stop_mode is not None:
             self._request_stop(stop_mode, now)
         if self.step in STARTED and now >= self._next_scan:
-            self._next_scan = now + shared.settings.tree_scan_s
-            tree = shared.children.descendants()
-            shared.children.record(tree)
-            shared.figures.tree_bytes = sum(process.rss_bytes for process in tree)
-        if trouble := self.report.outbox.trouble or shared.trainer.tail.trouble:
+            self._next_scan = now + context.settings.tree_scan_s
+            tree = context.children.descendants()
+            context.children.record(tree)
+            context.figures.tree_bytes = sum(process.rss_bytes for process in tree)
+        if trouble := self.report.outbox.trouble or context.trainer.tail.trouble:
             self.finish(end_reasons.of_disk(trouble), now)
-        if shared.trainer.progress.saved and self.step in (AttemptStep.TRAINING, AttemptStep.SAVING):
-            shared.storage.tick(now)
+        if context.trainer.progress.saved and self.step in (AttemptStep.TRAINING, AttemptStep.SAVING):
+            context.storage.tick(now)
         self._advance(self._works[self.step].tick(now), now)
 
     @property
     def children(self) -> Children:
-        return self._shared.children
+        return self._context.children
 
     def on_sigterm(self, now: float) -> None:
         """End the attempt after a SIGTERM. Called at each tick from then on."""
         self._handle_exits(now)
         self._advance(self._stops.stop_with_host(self.step, now), now)
-        if self._shared.host_deadline is not None:
-            self._draining.hurry(self._shared.host_deadline, now)
+        if self._context.host_deadline is not None:
+            self._draining.hurry(self._context.host_deadline, now)
 
     def finish(self, end: End, now: float) -> None:
         """Record the end reason, then begin to end the processes. Every end begins here."""
         if self.end is not None:
             return
         if not self._folder_exists() and end.reason not in _REASONS_WITHOUT_FOLDER:
-            end = End(EndReason.FOLDER_LOST, f"{self._shared.folder.path} or a part of it was removed.")
+            end = End(EndReason.FOLDER_LOST, f"{self._context.folder.path} or a part of it was removed.")
         self.end = end
         self._ending.record(end, now)
         self.step = AttemptStep.ENDING
 
     def _folder_exists(self) -> bool:
         """Check for the folder and its outbox: if a removal races with writes, the folder itself may remain."""
-        folder = self._shared.folder
+        folder = self._context.folder
         folder.lost = folder.lost or self.report.outbox.is_removed
         return folder.check()
 
@@ -146,9 +146,9 @@ class ClaimedAttempt:
 
     def _handle_exits(self, now: float) -> None:
         """Report and judge exits. Called before a stop is accepted, because the stop didn't cause them."""
-        for exit_ in self._shared.children.reap():
-            report_exit(self._shared, exit_)
-        if self.step in STARTED and self._shared.children.exits:
+        for exit_ in self._context.children.reap():
+            report_exit(self._context, exit_)
+        if self.step in STARTED and self._context.children.exits:
             self._advance(self._works[self.step].on_exits(now), now)
 
     # --- responses and stops ------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class ClaimedAttempt:
                 self._former_users.append(self._warm.user)
             self._warm = response.warm
             news = replace(response.warm, former=tuple(self._former_users))
-            self._shared.folder.write_if_possible(FileName.WARM, to_json(news))
+            self._context.folder.write_if_possible(FileName.WARM, to_json(news))
         if response.stop:
             self._request_stop(StopMode(response.stop), time.monotonic())
 
@@ -177,7 +177,7 @@ class ClaimedAttempt:
         response: ClaimAnswer,
         read_gpus: ReadGpus,
         token: str,
-    ) -> Shared:
+    ) -> StepContext:
         children = Children(folder)
         pace = StepPace(after=spec.run.hang.after, least_s=settings.hang_least_s, first_s=settings.stall_s)
         has_gateway = spec.run.episodes is not None and spec.run.episodes.gateway is not None
@@ -185,7 +185,7 @@ class ClaimedAttempt:
         trainer = TrainerWatch(folder, self.report, pace, limits)
         # A spec with invalid servers is refused by the first step.
         servers = () if claim.spec_problem(spec) else servers_of(spec)
-        return Shared(
+        return StepContext(
             folder=folder,
             spec=spec,
             settings=settings,
@@ -211,7 +211,7 @@ class ClaimedAttempt:
 
     def _begin(self, response: ClaimAnswer, now: float) -> None:
         self.report.phase(Phase.CLAIMED)
-        if response.spec_sha256 != claim.spec_sha256(self._shared.spec, self._shared.settings):
+        if response.spec_sha256 != claim.spec_sha256(self._context.spec, self._context.settings):
             detail = "The spec that this host received differs from the one on the control plane."
             self.finish(End(EndReason.SPEC_REFUSED, detail), now)
         elif response.stop:

@@ -19,14 +19,14 @@ from workers.settings import HostSettings, variable
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
 
-_NAMES = frozenset([
+_INHERITED_NAMES = frozenset([
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TEMP", "TMP", "XDG_CACHE_HOME",
     "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ",
     "LD_LIBRARY_PATH", "LD_PRELOAD", "CC", "CXX", "MAX_JOBS", "KMP_AFFINITY", "GOMP_CPU_AFFINITY",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 ])  # fmt: skip
-_PREFIXES = (
+_INHERITED_PREFIXES = (
     "CUDA_", "NVIDIA_", "NCCL_", "NVSHMEM_", "GLOO_", "TORCH", "PYTORCH_", "TRITON_", "VLLM_", "HF_", "TRANSFORMERS_",
     "DS_", "OMP_", "MKL_",
 )  # fmt: skip
@@ -78,7 +78,7 @@ def trainer_environment(
         variables = {variable("llama_cpp_dir"): str(settings.llama_cpp_dir or "")}
     else:
         variables = {**reward_secrets, **_offline(spec), **_interpreters(spec, settings)}
-    return {**_base(settings, source), **commands.trainer_environment(spec), **variables, **safe_path}
+    return {**_base_environment(settings, source), **commands.trainer_environment(spec), **variables, **safe_path}
 
 
 def _benchmark_variables(settings: HostSettings) -> dict[str, str]:
@@ -111,7 +111,7 @@ def sinks_environment(
     link = {sinks.LINK: secrets.get(sinks.LINK, own_page)}
     privacy = {"NETRC": os.devnull, "MLFLOW_DISABLE_TELEMETRY": "true"}
     return {
-        **_base(settings, source),
+        **_base_environment(settings, source),
         **commands.devices(()),
         **privacy,
         **interpreters,
@@ -126,7 +126,9 @@ def _pushing_environment(
 ) -> dict[str, str]:
     """Return the environment of a push to the hub: no GPU, and only the hub's token. A push connects even on an
     offline host, because somebody has requested it. Uploads use HTTP instead of Xet, so that bytes can be counted."""
-    base = {name: value for name, value in _base(settings, source).items() if name not in _OFFLINE_VARIABLES}
+    base = {
+        name: value for name, value in _base_environment(settings, source).items() if name not in _OFFLINE_VARIABLES
+    }
     token = {name: value for name, value in secrets.items() if name == HUB_TOKEN}
     safe_path = {} if settings.trainer_command else _SAFE_PATH
     return {**base, **commands.devices(()), **token, "HF_HUB_DISABLE_XET": "1", **safe_path}
@@ -136,7 +138,12 @@ def server_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], place: ServerPlace
 ) -> dict[str, str]:
     safe_path = {} if settings.vllm_command else _SAFE_PATH
-    return {**_base(settings, source), **commands.server_environment(spec, place), **_offline(spec), **safe_path}
+    return {
+        **_base_environment(settings, source),
+        **commands.server_environment(spec, place),
+        **_offline(spec),
+        **safe_path,
+    }
 
 
 def needs_download(spec: AttemptSpec) -> bool:
@@ -156,12 +163,17 @@ def download_environment(
     """Return the environment of the model download: no GPU, and only the hub's token."""
     token = secrets.get(HUB_TOKEN) or hub_token
     safe_path = {} if settings.fetch_command else _SAFE_PATH
-    return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe_path}
+    return {
+        **_base_environment(settings, source),
+        **commands.devices(()),
+        **({HUB_TOKEN: token} if token else {}),
+        **safe_path,
+    }
 
 
-def storing_argv(folder: Path, *, finish: bool, only: str = "") -> list[str]:
-    """Return the command that uploads checkpoints. `only`: the path of the only checkpoint to upload."""
-    options = [*(["--finish"] if finish else []), *(["--only", only] if only else [])]
+def storing_argv(folder: Path, *, finish: bool, only_step: str = "") -> list[str]:
+    """Return the command that uploads checkpoints. `only_step`: the path of the only checkpoint to upload."""
+    options = [*(["--finish"] if finish else []), *(["--only", only_step] if only_step else [])]
     return [sys.executable, "-m", "workers.supervisor.storing", str(folder), *options]
 
 
@@ -179,10 +191,10 @@ def trainer_tool_environment(
 ) -> dict[str, str]:
     """Return the environment for running the trainer's interpreter on the host's behalf: no secrets, and no GPU unless
     `gpus`."""
-    return {**_base(settings, source), **({} if gpus else commands.devices(()))}
+    return {**_base_environment(settings, source), **({} if gpus else commands.devices(()))}
 
 
-def _base(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
+def _base_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
     path = os.pathsep.join(part for part in (str(SOURCE_ROOT), settings.trainer_pythonpath) if part)
     return {
         **_allowed_variables(source),
@@ -197,5 +209,5 @@ def _allowed_variables(source: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in source.items()
-        if name not in _NEVER_INHERITED and (name in _NAMES or name.startswith(_PREFIXES))
+        if name not in _NEVER_INHERITED and (name in _INHERITED_NAMES or name.startswith(_INHERITED_PREFIXES))
     }

@@ -12,7 +12,7 @@ from workers.supervisor.processes import witnesses
 from workers.supervisor.processes.loops import BackgroundCall
 from workers.supervisor.processes.witnesses import Witness
 from workers.supervisor.servers.fleet import ServerState
-from workers.supervisor.steps import Shared
+from workers.supervisor.steps import StepContext
 from workers.supervisor.watching import Stall
 
 log = logging.getLogger(__name__)
@@ -36,34 +36,34 @@ class Scene:
 class HangWatch:
     """The watch that reports each hang once, and ends the attempt if the run's settings say so."""
 
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
+    def __init__(self, context: StepContext) -> None:
+        self._context = context
         self._stall: Stall | None = None
         self._examination: BackgroundCall[Scene] | None = None
 
     def tick(self, now: float) -> End | None:
         """Report a new hang; return the attempt's end if the run's settings end it on a hang."""
-        stall = self._shared.trainer.stall(now)
+        stall = self._context.trainer.stall(now)
         if stall is not None and self._examination is None:
             self._stall, self._examination = stall, self._examine()
         if self._stall is None or self._examination is None or not self._examination.done:
             return None
         stall, examination, self._stall, self._examination = self._stall, self._examination, None, None
-        if self._shared.trainer.progress.step != stall.step:
+        if self._context.trainer.progress.step != stall.step:
             return None  # training continued during the examination
         return self._report(stall, examination)
 
     def _examine(self) -> BackgroundCall[Scene]:
-        shared = self._shared
-        trees = shared.children.trees()
-        heard_at = shared.trainer.heard_at
+        context = self._context
+        trees = context.children.trees()
+        heard_at = context.trainer.heard_at
 
         def examine() -> Scene:
-            ranks = witnesses.activities(shared.folder)
+            ranks = witnesses.activities(context.folder)
             processes, problem = witnesses.examine(trees, ranks)
             if problem:
                 witnesses.request_stacks(ranks, trees)
-            return Scene(processes, shared.servers.states(heard_at=heard_at), dict(shared.figures.use), problem)
+            return Scene(processes, context.servers.states(heard_at=heard_at), dict(context.figures.use), problem)
 
         return BackgroundCall("hang", examine)
 
@@ -76,12 +76,12 @@ class HangWatch:
         explanation = explain(scene, time.monotonic())
         sentence = f"{stall} {explanation}".strip()
         try:
-            _write(self._shared.folder.log(STACKS), stall, explanation, scene)
+            _write(self._context.folder.log(STACKS), stall, explanation, scene)
         except OSError as error:
             log.warning("the stacks could not be written: %s", error)
         data = {"text": sentence, "who": explanation, "seconds": round(stall.seconds, 1), "usual_s": stall.usual_s}
-        self._shared.report.append(EventKind.HANG, data, step=stall.step)
-        return End(EndReason.HUNG, sentence) if self._shared.spec.run.hang.stop and stall.usual_s is not None else None
+        self._context.report.append(EventKind.HANG, data, step=stall.step)
+        return End(EndReason.HUNG, sentence) if self._context.spec.run.hang.stop and stall.usual_s is not None else None
 
 
 # --- sentences ------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def _explain_process(process: Witness, scene: Scene, now: float) -> str:
         return f"{prefix}{name} has waited {seconds:.0f} s for {_FROM_SERVERS[inner]}. {_servers(scene)}"
     summary = f"{name} doesn't report its activity."
     if seconds is not None:
-        summary = f"{name} has been {_DOING.get(inner, inner)} for {seconds:.0f} s."
+        summary = f"{name} has been {_ACTIVITY_WORDS.get(inner, inner)} for {seconds:.0f} s."
     return " ".join(part for part in (prefix + summary, _position(process), _gpus(scene)) if part)
 
 
@@ -129,7 +129,7 @@ _FROM_SERVERS: dict[str, str] = {
     StepPart.GENERATION: "completions from vLLM",
     StepPart.WEIGHT_SYNC: "vLLM to receive its weights",
 }
-_DOING: dict[str, str] = {
+_ACTIVITY_WORDS: dict[str, str] = {
     "": "between two steps",
     StepPart.PREPARING: "preparing a batch",
     StepPart.GENERATION: "generating completions",

@@ -15,7 +15,7 @@ from workers.supervisor.reports.control import Control
 from workers.supervisor.servers import compilecache
 from workers.supervisor.servers.vllm import describe_memory
 from workers.supervisor.servers.warmth import OTHER_FILES, files_of
-from workers.supervisor.steps import AttemptStep, Outcome, Shared, StepWork
+from workers.supervisor.steps import AttemptStep, Outcome, StepContext, StepWork
 
 DRIVER_PATIENCE = 4
 """Multiple of `gpu_free_deadline_s` within which a GPU driver must respond."""
@@ -25,8 +25,8 @@ class Preparing(StepWork):
     """The step that gets the dataset and the GPUs' baselines, in two threads that the main thread polls. `stores`:
     whether there is an artifact store."""
 
-    def __init__(self, shared: Shared, control: Control, *, stores: bool) -> None:
-        super().__init__(shared)
+    def __init__(self, context: StepContext, control: Control, *, stores: bool) -> None:
+        super().__init__(context)
         self._control = control
         self._stores = stores
         self._dataset: BackgroundCall[None] | None = None
@@ -35,29 +35,29 @@ class Preparing(StepWork):
         self._deadline = float("inf")
 
     def begin(self, now: float) -> Outcome:
-        shared, spec, settings = self._shared, self._shared.spec, self._shared.settings
+        context, spec, settings = self._context, self._context.spec, self._context.settings
         self._deadline = now + DRIVER_PATIENCE * settings.gpu_free_deadline_s
         problem = claim.spec_problem(spec)
         if problem:
             return End(EndReason.SPEC_REFUSED, problem)
-        shared.report.phase(Phase.PREPARING, "fetching the dataset")
+        context.report.phase(Phase.PREPARING, "fetching the dataset")
         gpus, server = spec.placement.every_gpu, spec.run.hardware.vllm_server
         attached = server.attached if server and server.weight_sync == WeightSync.NCCL else ()
         self._dataset = BackgroundCall(
-            "dataset", lambda: claim.prepare(spec, settings, self._control, shared.folder, stores=self._stores)
+            "dataset", lambda: claim.prepare(spec, settings, self._control, context.folder, stores=self._stores)
         )
         self._baselines = BackgroundCall(
             "baselines", lambda: claim.gpu_baselines(gpus, settings, self._read_gpus, attached)
         )
-        shared.report.sample_system(gpus, shared.read_gpus, shared.figures.on_system_sample)
+        context.report.sample_system(gpus, context.read_gpus, context.figures.on_system_sample)
         return None
 
     def _read_gpus(self) -> list[GpuReading]:
-        self._readings = self._shared.read_gpus()
+        self._readings = self._context.read_gpus()
         return self._readings
 
     def tick(self, now: float) -> Outcome:
-        shared, dataset, baselines = self._shared, self._dataset, self._baselines
+        context, dataset, baselines = self._context, self._dataset, self._baselines
         if dataset is None or baselines is None:
             return None
         is_prepared = dataset.done and baselines.done
@@ -66,35 +66,35 @@ class Preparing(StepWork):
                 return claim.end_for(call.error)
         if not is_prepared:
             return None if baselines.done else self._driver_timeout(now)
-        shared.children.baselines = baselines.value()
-        shared.figures.gpus = tuple(shared.children.baselines)
-        models = {gpu.name for gpu in self._readings if gpu.index in shared.children.baselines}
-        shared.caches = compilecache.variables(shared.settings, os.environ, models)
-        if commands.needs_download(shared.spec):
+        context.children.baselines = baselines.value()
+        context.figures.gpus = tuple(context.children.baselines)
+        models = {gpu.name for gpu in self._readings if gpu.index in context.children.baselines}
+        context.caches = compilecache.variables(context.settings, os.environ, models)
+        if commands.needs_download(context.spec):
             return AttemptStep.FETCHING
-        return after_fetching(shared)
+        return after_fetching(context)
 
     def _driver_timeout(self, now: float) -> End | None:
         """Return the attempt's end if the GPUs' driver isn't responding: a call to it may never return. The dataset has
         its own deadline."""
         if now < self._deadline:
             return None
-        seconds = DRIVER_PATIENCE * self._shared.settings.gpu_free_deadline_s
+        seconds = DRIVER_PATIENCE * self._context.settings.gpu_free_deadline_s
         return End(
             EndReason.LAUNCH_FAILED, f"The GPU driver isn't responding: nothing could be read for {seconds:g} s."
         )
 
 
-def after_fetching(shared: Shared) -> AttemptStep:
-    return AttemptStep.SERVERS_STARTING if shared.servers.places else AttemptStep.TRAINING
+def after_fetching(context: StepContext) -> AttemptStep:
+    return AttemptStep.SERVERS_STARTING if context.servers.places else AttemptStep.TRAINING
 
 
-def start_trainer(shared: Shared, *, waits: bool) -> End | None:
+def start_trainer(context: StepContext, *, waits: bool) -> End | None:
     """Start the trainer; return the attempt's end if that fails. `waits`: the trainer sends no request to a server
     before FileName.SERVERS_READY exists."""
-    argv = stack.trainer_argv(shared.folder.path, commands.programs(shared.settings))
-    environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
-    return shared.start(TRAINER, argv, environment | shared.caches | ({stack.AWAIT_SERVERS: "1"} if waits else {}))
+    argv = stack.trainer_argv(context.folder.path, commands.programs(context.settings))
+    environment = commands.trainer_environment(context.spec, context.settings, os.environ, context.secrets)
+    return context.start(TRAINER, argv, environment | context.caches | ({stack.AWAIT_SERVERS: "1"} if waits else {}))
 
 
 class ServersStarting(StepWork):
@@ -104,69 +104,69 @@ class ServersStarting(StepWork):
     _files = ""
 
     def begin(self, now: float) -> Outcome:
-        shared, servers = self._shared, self._shared.servers
+        context, servers = self._context, self._context.servers
         port = servers.port_in_use()
         if port is not None:
             return End(EndReason.PORT_IN_USE, f"Port {port} is in use by another process on this host.")
         if servers.lease:
-            self._files = files_of(shared.spec)
+            self._files = files_of(context.spec)
             note = f"This run uses the warm server {servers.lease.attempt_id}, which continues after the run ends."
-            shared.report.note(note)
+            context.report.note(note)
         elif servers.attached:
             self._warn()
-        if shared.spec.run.kind == jobs.WARM:
-            shared.folder.write(FileName.MODEL_FILES, files_of(shared.spec))
-        shared.report.phase(Phase.VLLM_STARTING, self._progress())
+        if context.spec.run.kind == jobs.WARM:
+            context.folder.write(FileName.MODEL_FILES, files_of(context.spec))
+        context.report.phase(Phase.VLLM_STARTING, self._progress())
         for place in servers.own:
-            argv = stack.server_argv(shared.spec, place, commands.programs(shared.settings))
-            environment = commands.server_environment(shared.spec, shared.settings, os.environ, place)
-            failure = shared.start(place.role, argv, environment | shared.caches)
+            argv = stack.server_argv(context.spec, place, commands.programs(context.settings))
+            environment = commands.server_environment(context.spec, context.settings, os.environ, place)
+            failure = context.start(place.role, argv, environment | context.caches)
             if failure is not None:
                 return failure
         servers.probe(now)
-        return start_trainer(shared, waits=True) if self._can_start_together() else None
+        return start_trainer(context, waits=True) if self._can_start_together() else None
 
     def _can_start_together(self) -> bool:
         """Return whether to start the trainer while its servers start. On a shared GPU each would count the other's
         memory as its own, and a job may use its server immediately."""
-        spec = self._shared.spec
-        server_gpus = {gpu for place in self._shared.servers.own for gpu in place.gpus}
+        spec = self._context.spec
+        server_gpus = {gpu for place in self._context.servers.own for gpu in place.gpus}
         is_possible = server_gpus.isdisjoint(spec.placement.gpus) and spec.run.kind not in jobs.KINDS
-        return is_possible and self._shared.settings.side_by_side
+        return is_possible and self._context.settings.side_by_side
 
     def on_exits(self, now: float) -> Outcome:
-        shared = self._shared
-        trainer = shared.trainer_exit
-        return shared.server_end() or (shared.trainer_end(trainer) if trainer else None)
+        context = self._context
+        trainer = context.trainer_exit
+        return context.server_end() or (context.trainer_end(trainer) if trainer else None)
 
     def tick(self, now: float) -> Outcome:
-        shared, servers = self._shared, self._shared.servers
+        context, servers = self._context, self._context.servers
         ready_count = servers.ready()
-        if servers.lease and (lost_end := shared.lost_server(after_s=0.0)):
+        if servers.lease and (lost_end := context.lost_server(after_s=0.0)):
             return lost_end
         if ready_count == len(servers.places):
             if servers.lease and servers.lease.files() != self._files:
                 return End(EndReason.LAUNCH_FAILED, OTHER_FILES)
-            shared.report.phase(Phase.VLLM_READY)
+            context.report.phase(Phase.VLLM_READY)
             for place in servers.own:
-                if memory_note := describe_memory(shared.folder.log(place.role)):
-                    shared.report.note(memory_note if len(servers.own) == 1 else f"{place.role}: {memory_note}")
-            servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.on_server_sample)
-            shared.folder.write(FileName.SERVERS_READY, "")
+                if memory_note := describe_memory(context.folder.log(place.role)):
+                    context.report.note(memory_note if len(servers.own) == 1 else f"{place.role}: {memory_note}")
+            servers.pulses = context.report.sample_servers(servers.addresses, context.figures.on_server_sample)
+            context.folder.write(FileName.SERVERS_READY, "")
             return AttemptStep.TRAINING
         if ready_count != self._ready:
             self._ready = ready_count
-            shared.report.phase(Phase.VLLM_STARTING, self._progress())
+            context.report.phase(Phase.VLLM_STARTING, self._progress())
         late_servers = servers.describe_late(now)
         return End(EndReason.VLLM_NOT_READY, late_servers) if late_servers else None
 
     def _progress(self) -> str:
-        count = len(self._shared.servers.places)
+        count = len(self._context.servers.places)
         return f"{self._ready} of {count} are ready" if count > 1 else ""
 
     def _warn(self) -> None:
-        names = ", ".join(place.address for place in self._shared.servers.attached)
-        self._shared.report.note(
+        names = ", ".join(place.address for place in self._context.servers.attached)
+        self._context.report.note(
             f"This run uses {names} but neither starts nor stops that server. It can't prove whose process responds "
             "there, which weights it has, or that its GPUs and port are free: the receipt covers only this run's own "
             "processes.",

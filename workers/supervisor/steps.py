@@ -46,8 +46,8 @@ Outcome = AttemptStep | End | None
 
 
 class StepWork:
-    def __init__(self, shared: "Shared") -> None:
-        self._shared = shared
+    def __init__(self, context: "StepContext") -> None:
+        self._context = context
 
     def begin(self, now: float) -> Outcome:
         return None
@@ -61,7 +61,7 @@ class StepWork:
 
 
 @dataclass
-class Shared:
+class StepContext:
     """The state that the steps of one attempt share: its folder, spec, processes and reports."""
 
     folder: AttemptFolder

@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     folder = AttemptFolder(options.folder)
-    uploader = Uploader(folder, Control.of(HostSettings.from_env(), token, follow=True), only=options.only)
+    uploader = Uploader(folder, Control.of(HostSettings.from_env(), token, follow=True), only_step=options.only)
     parent = os.getppid()
     while True:
         pause = uploader.tick()
@@ -57,8 +57,8 @@ class Uploader:
     """The uploader of checkpoints, newest first. It follows the trainer's lines, and removes what the trainer
     removed."""
 
-    def __init__(self, folder: AttemptFolder, control: Control, *, only: str | None = None) -> None:
-        self._only = only
+    def __init__(self, folder: AttemptFolder, control: Control, *, only_step: str | None = None) -> None:
+        self._only = only_step
         self._folder = folder
         self._control = control
         spec = folder.read_spec()

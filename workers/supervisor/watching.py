@@ -6,7 +6,7 @@ from statistics import median
 from typing import NamedTuple
 
 from workers.contract.reports.lines import Line
-from workers.contract.wire.names import UNHURRIED, EventKind, FileName
+from workers.contract.wire.names import UNHURRIED_PARTS, EventKind, FileName
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.witnesses import activities
@@ -29,8 +29,8 @@ class Stall(NamedTuple):
     def __str__(self) -> str:
         if self.usual_s is None:
             return f"Training began {self.seconds:.0f} s ago, and no step has ended yet."
-        usual = f"although steps usually take {self.usual_s:.3g} s"
-        return f"No step has ended for {self.seconds:.0f} s, {usual}: the last was step {self.step}."
+        usual_clause = f"although steps usually take {self.usual_s:.3g} s"
+        return f"No step has ended for {self.seconds:.0f} s, {usual_clause}: the last was step {self.step}."
 
 
 class TrainerWatch:
@@ -64,7 +64,7 @@ class TrainerWatch:
         if self._pace.stall(now) is None:
             return None
         ranks = activities(self._folder)
-        moved_at = [rank.since if UNHURRIED.intersection(rank.doing) else rank.steps_since for rank in ranks]
+        moved_at = [rank.since if UNHURRIED_PARTS.intersection(rank.doing) else rank.steps_since for rank in ranks]
         stall = self._pace.stall(now, since=max(moved_at, default=float("-inf")))
         if stall is not None:
             self._pace.reported = True
@@ -103,11 +103,11 @@ class StepPace:
 
     def stall(self, now: float, since: float = float("-inf")) -> Stall | None:
         """Return an unreported stall, or None. `since`: when an activity other than a step last made progress."""
-        usual = median(self._durations) if self._durations else None
-        limit = self._first_s if usual is None else max(self._least_s, self._after * usual)
+        usual_s = median(self._durations) if self._durations else None
+        limit = self._first_s if usual_s is None else max(self._least_s, self._after * usual_s)
         if self._ended_at is None or self.reported or now - max(self._ended_at, since) < limit:
             return None
-        return Stall(self._step, now - self._ended_at, usual)
+        return Stall(self._step, now - self._ended_at, usual_s)
 
 
 class HostSampler:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from workers.contract.wire.names import UNHURRIED, FileName, StepPart
+from workers.contract.wire.names import UNHURRIED_PARTS, FileName, StepPart
 
 RECORD_BYTES = 600
 """Fixed length of the record, so that one write replaces it completely."""
@@ -41,7 +41,7 @@ class RankActivity:
             yield
         finally:
             self._doing.pop()
-            if name in UNHURRIED:
+            if name in UNHURRIED_PARTS:
                 self._steps_since = time.monotonic()
             self._write()
 

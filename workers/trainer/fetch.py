@@ -164,8 +164,8 @@ class Download:
             snapshot_download(
                 self.model,
                 revision=self.revision,
-                allow_patterns=list(hub_files.WANTED),
-                ignore_patterns=list(hub_files.UNWANTED),
+                allow_patterns=list(hub_files.WANTED_FILES),
+                ignore_patterns=list(hub_files.UNWANTED_FILES),
                 tqdm_class=self.progress.bar_class(),
                 **options,
             )

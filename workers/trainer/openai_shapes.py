@@ -28,7 +28,7 @@ MAX_TOP_LOGPROBS = 5
 MAX_STOPS = 16
 MAX_STOP_LENGTH = 200
 IGNORED_HEADER = "X-Ignored"
-_IGNORED = (
+_IGNORED_FIELDS = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias",
     "repetition_penalty", "response_format", "tool_choice", "logprobs", "top_logprobs",
 )  # fmt: skip
@@ -187,7 +187,7 @@ def read_agent_request(document: Mapping[str, Any], *, chat: bool) -> AgentReque
         raise HttpRefusal(400, "n must be 1: each member of a group has its own session.")
     name = "max_completion_tokens" if document.get("max_completion_tokens") else "max_tokens"
     limit = count_in(document, name, 0) or None
-    ignored = ", ".join(name for name in _IGNORED if document.get(name) is not None)
+    ignored = ", ".join(name for name in _IGNORED_FIELDS if document.get(name) is not None)
     common_fields: dict[str, Any] = {"limit": limit, "stream": bool(document.get("stream")), "ignored": ignored}
     if chat:
         tools = document.get("tools") or []
@@ -307,8 +307,8 @@ def _chat_messages(document: Mapping[str, Any]) -> tuple[Message, ...]:
     messages = []
     for message in read_messages(document.get("messages")):
         calls = tool_calls.calls_of(message) if message["role"] == "assistant" else []
-        plain = {"role": message["role"], "content": message["content"]}
-        messages.append({**plain, "tool_calls": calls} if calls else plain)
+        chat_message = {"role": message["role"], "content": message["content"]}
+        messages.append({**chat_message, "tool_calls": calls} if calls else chat_message)
     _check_length(sum(len(message["content"]) for message in messages))
     return tuple(messages)
 
@@ -357,8 +357,8 @@ def _number(
 def _stops(document: Mapping[str, Any]) -> tuple[str, ...]:
     stop = document.get("stop")
     stops = [stop] if isinstance(stop, str) else stop or []
-    valid = isinstance(stops, list) and len(stops) <= MAX_STOPS
-    if not valid or not all(isinstance(text, str) and 0 < len(text) <= MAX_STOP_LENGTH for text in stops):
+    is_valid = isinstance(stops, list) and len(stops) <= MAX_STOPS
+    if not is_valid or not all(isinstance(text, str) and 0 < len(text) <= MAX_STOP_LENGTH for text in stops):
         raise HttpRefusal(400, f"stop must be at most {MAX_STOPS} strings of at most {MAX_STOP_LENGTH} characters.")
     return tuple(stops)
 

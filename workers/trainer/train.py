@@ -127,13 +127,13 @@ def _trainer(
     credit = TurnCredit.of(run)
 
     @contextlib.contextmanager
-    def doing(reward: str) -> Iterator[None]:
+    def record_scoring(reward: str) -> Iterator[None]:
         with activity.doing(reward), lanes.reward(reward):
             yield
 
     early = ConcurrentRewards(run, tools, lanes.reward) if run.rewards_beside else None
     turn_scores = credit.scores if credit else {}
-    factory = rewards.RewardFunctions(rows, tools, failures, doing, turn_scores, score_together, early)
+    factory = rewards.RewardFunctions(rows, tools, failures, record_scoring, turn_scores, score_together, early)
     functions: list[Any] = list(factory.of(run.every_reward))
     tokenizers: list[Any] = [None] * len(functions)
     models = reward_models.load(run, chat=rows.by_id.chat)

@@ -14,7 +14,7 @@ from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from workers.contract.run import evaluation
-from workers.contract.run.episodes import UNSCORED
+from workers.contract.run.episodes import UNSCORED_ENDS
 from workers.contract.wire.names import StepPart
 from workers.rewards.reward import Failure
 from workers.trainer import rollout_state
@@ -140,7 +140,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 rewards = torch.cat([rewards, eval_only], dim=1)
             self._check_model_scores(rewards, [example["row"] for example in inputs])
             if self._episodes is not None:  # the model is not to blame for a broken environment
-                broken = self._of_all_ranks([episode.end in UNSCORED for episode in self._episodes.episodes])
+                broken = self._of_all_ranks([episode.end in UNSCORED_ENDS for episode in self._episodes.episodes])
                 rewards[torch.tensor(broken, device=rewards.device)] = torch.nan
             if self._turn_credit is not None:
                 self._turn_credit.drop_unscored(rewards)
@@ -234,7 +234,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             group=self.num_generations if is_training else self.num_generations_eval,
             aggregation=self.multi_objective_aggregation,
             scale=self.scale_rewards,
-            broken=[end in UNSCORED for end in episode_ends],
+            broken=[end in UNSCORED_ENDS for end in episode_ends],
             rank=self.accelerator.process_index,
             gather=self._of_all_ranks,
             log=lambda name, value: metrics[name].append(value),

@@ -186,7 +186,7 @@ def _ready_fields(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
 
 def _mapped_rows(version: DatasetVersion, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
     try:
-        return _run_verb(version, verb, arguments, files.MAPPED)
+        return _run_verb(version, verb, arguments, files.MAPPED_FILE)
     except ChildFailed as error:
         return {"usable": False, "file_error": error.as_dict()}
 

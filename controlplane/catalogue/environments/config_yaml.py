@@ -6,7 +6,7 @@ from controlplane.catalogue.environments.forms import LIMITS, EnvironmentEditor,
 from controlplane.catalogue.environments.models import Environment, EnvironmentVersion
 from controlplane.catalogue.versioned.parts_yaml import DocumentReading, document_of, no_field
 from controlplane.platform import safe_yaml
-from controlplane.platform.safe_yaml import short
+from controlplane.platform.safe_yaml import short_value
 from workers.contract.run.episodes import EpisodeLimits
 from workers.contract.wire.documents import to_dict
 
@@ -36,7 +36,7 @@ def read(content: bytes, environment: Environment | None = None) -> EnvironmentE
 
 def _limits(result: DocumentReading, document_limits: Any) -> None:
     if document_limits is not None and not isinstance(document_limits, dict):
-        result.problems.append(f"limits: expected a mapping, got {short(document_limits)}.")
+        result.problems.append(f"limits: expected a mapping, got {short_value(document_limits)}.")
     limits = document_limits if isinstance(document_limits, dict) else {}
     defaults = to_dict(EpisodeLimits())
     result.problems += [no_field(f"limits.{name}", tuple(defaults)) for name in limits if name not in defaults]
@@ -45,4 +45,4 @@ def _limits(result: DocumentReading, document_limits: Any) -> None:
         result.send(f"{LIMITS}-{name}", value)
         if isinstance(value, bool) != isinstance(default, bool) or not isinstance(value, int | float):
             expected = "true or false" if isinstance(default, bool) else "a number"
-            result.wrong.append((LIMITS, name, f"limits.{name}: expected {expected}, got {short(value)}."))
+            result.wrong.append((LIMITS, name, f"limits.{name}: expected {expected}, got {short_value(value)}."))

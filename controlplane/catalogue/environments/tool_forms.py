@@ -13,7 +13,7 @@ MAX_LENGTH = 20_000
 ARGUMENT = "a_"
 _LONG_NAMES = ("code", "text", "source")
 """Substrings in the names of arguments that usually have several lines."""
-_UNSET = ("", "left out")
+_LEFT_OUT_CHOICE = ("", "left out")
 
 
 class ArgumentsForm(forms.Form):
@@ -69,7 +69,10 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
         choices = [True, False]
     if isinstance(choices, list) and choices:
         choices_by_json = {json.dumps(choice): choice for choice in choices}
-        options = [*([] if required else [_UNSET]), *((key, str(choice)) for key, choice in choices_by_json.items())]
+        options = [
+            *([] if required else [_LEFT_OUT_CHOICE]),
+            *((key, str(choice)) for key, choice in choices_by_json.items()),
+        ]
         initial = json.dumps(default) if "default" in schema else None
         coerce = choices_by_json.__getitem__
         return forms.TypedChoiceField(choices=options, coerce=coerce, empty_value=None, initial=initial, **common)

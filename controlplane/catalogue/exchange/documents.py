@@ -32,7 +32,7 @@ EXTRA_LINE = re.compile(r"^#! ([a-z_0-9]+(?:\.[A-Za-z_0-9]+)*): (.*)$", re.MULTI
 """Pattern of an export's lines for values that its format has no key for."""
 HEAD = "# Lines with #! hold what this format has no key for; an import here reads them back."
 TOML_LINE = re.compile(r"^[A-Za-z_][\w.-]*[ \t]*=[ \t]*\S", re.MULTILINE)
-EXPECTED = (
+EXPECTED_FORMATS = (
     "Expected an Axolotl, TRL, verl, NeMo RL or LLaMA-Factory YAML, a prime-rl TOML, a command line, a script with "
     "GRPOConfig(…), a DeepSpeed JSON, an accelerate YAML, a run's spec.json or dry-run .zip, or a hardware profile's "
     "YAML."
@@ -142,7 +142,7 @@ def _yaml(text: str, fields: Mapping[str, str]) -> Reading:
         tabs = " YAML is indented with spaces, not tabs." if re.search(r"^ *\t", text, re.MULTILINE) else ""
         raise UnreadableDocument(f"{error}{tabs}") from error
     if not isinstance(tree, dict):
-        raise UnreadableDocument(f"The document has no keys. {EXPECTED}")
+        raise UnreadableDocument(f"The document has no keys. {EXPECTED_FORMATS}")
     return _tree(tree, text, fields)
 
 
@@ -159,7 +159,7 @@ def _options(
 ) -> Reading:
     tree, skipped = options
     if not tree:
-        raise UnreadableDocument(f"The {form.kind} contains no settings to import. {EXPECTED}")
+        raise UnreadableDocument(f"The {form.kind} contains no settings to import. {EXPECTED_FORMATS}")
     reading = _reader(form, text, fields).read(tree)
     for key, reason in skipped:
         is_unread = reason == commands.UNREAD_WORD
@@ -209,7 +209,7 @@ def kind_of(tree: Mapping[str, Any], fields: Mapping[str, str]) -> DocumentKind:
     scores[DocumentKind.TRL] += sum(key in fields for key in keys)
     best = max(scores, key=lambda kind: scores[kind])
     if not scores[best]:
-        raise UnreadableDocument(f"None of the document's keys are known. {EXPECTED}")
+        raise UnreadableDocument(f"None of the document's keys are known. {EXPECTED_FORMATS}")
     return best
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controlplane.catalogue.exchange.reading import MAX_NOTES, DocumentKind, KeyVerdict, Reading, WrongValue
-from controlplane.platform.safe_yaml import short
+from controlplane.platform.safe_yaml import short_value
 
 UNSET: Any = object()
 """Result of a converter for values that mean "not set"."""
@@ -105,11 +105,11 @@ class TableReader:
     def _take(self, key: str, raw: Any) -> None:
         rule = self._rule(key)
         if rule is None:
-            self._note(KeyVerdict.UNKNOWN, key, f"The value was {short(raw)}.")
+            self._note(KeyVerdict.UNKNOWN, key, f"The value was {short_value(raw)}.")
         elif raw is None:
             self.reading.taken.append(key)  # it has its default
         elif isinstance(rule, Leave):
-            names = f" The document names {short(raw)}." if isinstance(rule, Lead) else ""
+            names = f" The document names {short_value(raw)}." if isinstance(rule, Lead) else ""
             self._note(KeyVerdict.LEFT_OUT, key, f"{rule.reason}{names}")
             if isinstance(rule, Lead):
                 self.reading.leads.setdefault(rule.kind, []).extend(named(raw))
@@ -131,7 +131,7 @@ class TableReader:
                 continue
             self._fill(rule, key, value)
             if rule.path in reading.values:
-                text = f"{short(value)} is taken from the tool's default, because the document doesn't set it."
+                text = f"{short_value(value)} is taken from the tool's default, because the document doesn't set it."
                 reading.note(KeyVerdict.ASSUMED, key, text, path=rule.path)
 
     def _default(self, default: Any) -> Any:
@@ -153,14 +153,14 @@ class TableReader:
         try:
             value = rule.read(raw)
         except WrongValue as error:
-            self._note(KeyVerdict.WRONG, key, f"{error}, got {short(raw)}.", path=rule.path, raw=short(raw))
+            self._note(KeyVerdict.WRONG, key, f"{error}, got {short_value(raw)}.", path=rule.path, raw=short_value(raw))
             return
         if value is UNSET:
             return
         if rule.path in self.reading.values and self.reading.values[rule.path] != value:
             earlier_key = self.reading.sources[rule.path]
-            earlier_value = short(self.reading.values[rule.path])
-            message = f"{short(raw)} contradicts {earlier_key}: {earlier_value}, which is kept."
+            earlier_value = short_value(self.reading.values[rule.path])
+            message = f"{short_value(raw)} contradicts {earlier_key}: {earlier_value}, which is kept."
             self._note(KeyVerdict.CONTRADICTION, key, message, path=rule.path)
             return
         self.reading.put(rule.path, value, key)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.catalogue.exchange.reading import DocumentKind, KeyVerdict, Reading
-from controlplane.platform.safe_yaml import short
+from controlplane.platform.safe_yaml import short_value
 from workers.contract.run import settings, sinks
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
 from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout, ServerSpec
@@ -84,7 +84,7 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             if value:
                 reading.note(KeyVerdict.LEFT_OUT, key, "Only learnability checks and jobs use this.")
         elif key not in ATTEMPT_KEYS and not (run is not tree and key in tree):
-            reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short(value)}.")
+            reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short_value(value)}.")
     return reading
 
 
@@ -102,9 +102,9 @@ def read_profile(tree: Mapping[str, Any]) -> Reading:
                 if name in BATCH_FIELDS and size is not None:
                     reading.put(f"grpo.{name}", size, f"batch.{name}")
                 elif name not in BATCH_FIELDS:
-                    reading.note(KeyVerdict.UNKNOWN, f"batch.{name}", f"The value was {short(size)}.")
+                    reading.note(KeyVerdict.UNKNOWN, f"batch.{name}", f"The value was {short_value(size)}.")
         elif key != "description":
-            reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short(value)}.")
+            reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short_value(value)}.")
     return reading
 
 
@@ -112,7 +112,7 @@ def _mapping(reading: Reading, value: Any, key: str) -> dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(value)
     if value is not None:
-        reading.note(KeyVerdict.WRONG, key, f"Expected a mapping, got {short(value)}.")
+        reading.note(KeyVerdict.WRONG, key, f"Expected a mapping, got {short_value(value)}.")
     return {}
 
 
@@ -152,7 +152,7 @@ def _sinks(reading: Reading, value: Any) -> None:
             if is_field and isinstance(item, bool if name in sinks.TITLES else str) and item:
                 reading.put(f"sinks.{name}", item, "sinks")
             else:
-                reading.note(KeyVerdict.UNKNOWN, f"sinks.{name}", f"The value was {short(item)}.")
+                reading.note(KeyVerdict.UNKNOWN, f"sinks.{name}", f"The value was {short_value(item)}.")
         return
     try:
         specs = [from_dict(SinkSpec, sink, at="sinks") for sink in (value if isinstance(value, list) else [])]
@@ -189,13 +189,13 @@ def _take(
     for name, raw in tree.items():
         key = f"{at}.{name}"
         if name not in fields:
-            reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short(raw)}.")
+            reading.note(KeyVerdict.UNKNOWN, key, f"The value was {short_value(raw)}.")
             continue
         try:
             value = getattr(from_dict(cls, {**required_fields, name: raw}, at=at), name)
         except ContractError as error:
             message = str(error).removeprefix(f"{key}: ").capitalize()
-            reading.note(KeyVerdict.WRONG, key, f"{message[:300]}.", path=key, raw=short(raw))
+            reading.note(KeyVerdict.WRONG, key, f"{message[:300]}.", path=key, raw=short_value(raw))
             continue
         field = fields[name]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -13,7 +13,9 @@ _VARIABLE = re.compile(
     r"(?:export\s+|declare\s+(?:-\w+\s+)?)?([A-Za-z_]\w*)="
     r"(\"[^\"]*\"|'[^']*'|\$\(\([^\n]*\)\)|[^\s\"']*)\s*(?:#.*)?"
 )
-_USE = re.compile(r"\$\{([A-Za-z_]\w*|\d+)(?:\[[@*]\])?(?::?-((?:[^{}]|\$\{[^{}]*\})*))?\}|\$([A-Za-z_]\w*)")
+_VARIABLE_REFERENCE = re.compile(
+    r"\$\{([A-Za-z_]\w*|\d+)(?:\[[@*]\])?(?::?-((?:[^{}]|\$\{[^{}]*\})*))?\}|\$([A-Za-z_]\w*)"
+)
 _ARITHMETIC = re.compile(r"\$\(\(((?:[^()\n]|\([^()\n]*\)){1,200})\)\)")
 _OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Mod: operator.mod}
 _PIECE = re.compile(
@@ -49,7 +51,7 @@ class Script:
         return [name for name in self.variables if name not in self.used]
 
     def expand(self, text: str) -> str:
-        expanded = _USE.sub(self._value, _QUOTED_ARRAY.sub(r"\1", text))
+        expanded = _VARIABLE_REFERENCE.sub(self._value, _QUOTED_ARRAY.sub(r"\1", text))
         expanded = _ARITHMETIC.sub(self._computed, expanded)
         self._expanded += len(expanded)
         if self._expanded > MAX_EXPANDED:
@@ -90,7 +92,9 @@ class Script:
         value = self.variables.get(name, default)
         if value is None:
             return match[0]
-        return _USE.sub(lambda inner: self.variables.get(inner[1] or inner[3], inner[2] or inner[0]), value)
+        return _VARIABLE_REFERENCE.sub(
+            lambda inner: self.variables.get(inner[1] or inner[3], inner[2] or inner[0]), value
+        )
 
 
 def _joined(document: str) -> list[tuple[int, str]]:

@@ -35,7 +35,7 @@ REASONS: dict[str, Rule] = {
     "critic": Leave("GRPO has no critic: a completion's advantage comes from its group."),
     "kl": Leave("The KL penalty is a part of the loss here, with TRL's estimator, and not of the reward."),
     "devices": Leave("The hardware profile decides on devices, memory and processes."),
-    "ours": Leave(trl.OURS),
+    "ours": Leave(trl.SET_BY_CONTROL_PLANE),
     "base": Leave("The config that this one extends can't be read from here: import both as one document."),
     "ahead": Leave("To generate one step ahead of the trainer, turn on asynchronous generation."),
     "rows": Leave("GRPO trains on completions that it samples, not on the rows' own responses."),
@@ -119,7 +119,7 @@ def _rules(tool: Mapping[str, Any]) -> dict[str, Rule]:
     table: dict[str, Rule] = {}
     for key, value in tool["names"].items():
         target, _, converter = value.partition(" | ")
-        rule = trl.TABLE.get(target) or trl.COMMAND.get(target) or trl.grpo_rule(target, trl.BASIC)
+        rule = trl.TABLE.get(target) or trl.COMMAND.get(target) or trl.grpo_rule(target, trl.BASIC_SETTINGS)
         if converter:
             path = rule.path if isinstance(rule, Take) else target
             table[key] = Take(path, CONVERTERS[converter])

@@ -29,7 +29,7 @@ CHOOSE_DATA = "Choose the dataset under Data; its rows and mapping are stored th
 CHOOSE_REWARDS = "Choose a reward config, which contains components, weights and code."
 IN_MAPPING = "This belongs to the dataset's mapping, where a system prompt and the columns are chosen."
 CHOOSE_TOOLS = "Choose an environment, which contains tools, games and their code."
-OURS = "The control plane sets this; it manages files, logging, devices and credentials."
+SET_BY_CONTROL_PLANE = "The control plane sets this; it manages files, logging, devices and credentials."
 OWN_SERVER = "The run starts its own server on a free port. For an external one, use a profile with its address."
 GONE = "TRL no longer has this option."
 PASTE = "A file on your machine can't be read from here; import its content, too."
@@ -51,7 +51,7 @@ PRESETS = {
     "zero3": Strategy.ZERO3,
 }
 """Strategies of the accelerate configs that TRL provides, by name."""
-BASIC = {
+BASIC_SETTINGS = {
     **dict.fromkeys(
         ("learning_rate", "beta", "temperature", "top_p", "epsilon", "epsilon_high", "max_grad_norm"), "float"
     ),
@@ -70,13 +70,13 @@ BASIC = {
 
 def fields_of(schema: Mapping[str, Any] | None) -> dict[str, str]:
     entries = [entry for entry in (schema or {}).get("fields") or () if isinstance(entry, dict)]
-    return BASIC | {str(entry["name"]): str(entry.get("type")) for entry in entries if entry.get("name")}
+    return BASIC_SETTINGS | {str(entry["name"]): str(entry.get("type")) for entry in entries if entry.get("name")}
 
 
 def grpo_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
     """Return the rule for an argument of GRPOConfig, or None for any other key."""
     if key in RESERVED:
-        return Leave(OURS)
+        return Leave(SET_BY_CONTROL_PLANE)
     if key in fields:
         return Take(f"grpo.{key}", typed(fields[key]), unchanged)
     return None
@@ -212,7 +212,7 @@ COMMAND: dict[str, Rule] = {
     "data_parallel_size": Take("hardware.server.data_parallel", integer),
     "zero_stage": Take("_zero", integer),
     "enable_lora": Take("_serves_lora", flag),
-    "save_path": Leave(OURS),
+    "save_path": Leave(SET_BY_CONTROL_PLANE),
     "weight_bridge_mode": Leave("How weights reach vLLM is a setting of the hardware profile."),
     "vllm_restart_interval": Leave("vLLM gets each version of the weights without a restart."),
     "atropos_url": Take("episodes.gateway.kind", atropos),

@@ -150,7 +150,7 @@ def _depth(value: Any) -> int:
 def _document(title: str, tree: dict[str, Any], form: Format, values: Mapping[str, Any]) -> str:
     """Return the tree as YAML, followed by the values that reading the YAML alone would miss or change."""
     plain_tree: dict[str, Any] = json.loads(json.dumps(tree))
-    reading = TableReader(form, trl.BASIC).read(plain_tree)
+    reading = TableReader(form, trl.BASIC_SETTINGS).read(plain_tree)
     missing = {path: value for path, value in values.items() if reading.values.get(path, reading) != value}
     surplus = dict.fromkeys(path for path in reading.values if path not in values)
     lines = [f"#! {path}: {json.dumps(value)}" for path, value in {**missing, **surplus}.items()]

@@ -18,7 +18,7 @@ Shape = Callable[[Any], Any]
 
 def clean(raw: Any) -> dict[str, Any]:
     """Return the announced facts without invalid values; unknown keys are kept as plain JSON."""
-    facts = _plain(raw)
+    facts = _plain_value(raw)
     if not isinstance(facts, dict):
         return {}
     checked_facts = {key: SHAPES[key](value) if key in SHAPES else value for key, value in facts.items()}
@@ -54,7 +54,7 @@ def sandbox(value: Any) -> dict[str, Any] | None:
     return {"backend": text(value.get("backend")) or None, "tried": reasons}
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
+def _plain_value(value: Any, depth: int = 0) -> Any:
     """Convert a value to JSON that every database can store: no NUL, no NaN, bounded in size."""
     if isinstance(value, str):
         # Databases reject unpaired surrogates.
@@ -66,10 +66,10 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if depth >= MAX_DEPTH:
         return None
     if isinstance(value, list):
-        return [_plain(part, depth + 1) for part in value[:MAX_ITEMS]]
+        return [_plain_value(part, depth + 1) for part in value[:MAX_ITEMS]]
     if isinstance(value, dict):
         entries = list(value.items())[:MAX_ITEMS]
-        return {str(_plain(str(key))): _plain(part, depth + 1) for key, part in entries}
+        return {str(_plain_value(str(key))): _plain_value(part, depth + 1) for key, part in entries}
     return None
 
 

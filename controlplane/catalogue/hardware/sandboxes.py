@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from controlplane.catalogue.hardware import inventory
 from controlplane.catalogue.hardware.models import Host
 
-BARE = (
+NO_SANDBOX_WARNING = (
     "It can do everything the trainer’s user can: read files and keys, delete files, and use the network through that "
     "user’s other processes."
 )
@@ -35,7 +35,7 @@ class HostSandbox:
     @property
     def reach(self) -> str:
         """Sentence on the risk of running model-written code; "" if a sandbox isolates the code or none is run."""
-        return BARE if self.bare else ""
+        return NO_SANDBOX_WARNING if self.bare else ""
 
     @property
     def why_not(self) -> str:

@@ -36,7 +36,7 @@ class Shipped(Profile):
 
 
 def by_slug(slug: str) -> Shipped:
-    return next(profile for profile in SHIPPED if profile.slug == slug)
+    return next(profile for profile in SHIPPED_PROFILES if profile.slug == slug)
 
 
 def _read() -> tuple[Shipped, ...]:
@@ -47,4 +47,4 @@ def _read() -> tuple[Shipped, ...]:
     )
 
 
-SHIPPED = _read()
+SHIPPED_PROFILES = _read()

@@ -51,9 +51,11 @@ def join(code: str, *, name: str, hostname: str, version: str) -> JoinResult:
             # Last, so that the transaction rolls everything back if this fails.
             host_redis.allow(issued.credential)
     except credentials.HostNameTaken as error:
-        raise NotJoined(409, str(error), where="name", fix=TAKEN) from None
+        raise NotJoined(409, str(error), where="name", fix=NAME_TAKEN_FIX) from None
     except IntegrityError:
-        raise NotJoined(409, f"A host named {host_name} has already joined.", where="name", fix=TAKEN) from None
+        raise NotJoined(
+            409, f"A host named {host_name} has already joined.", where="name", fix=NAME_TAKEN_FIX
+        ) from None
     except host_redis.NoUser as error:
         raise NotJoined(503, str(error), where="redis", fix=RETRY_FIX) from None
     return JoinResult(host_name, issued.token, host_redis.url_for(host_name, issued.redis_password))
@@ -61,4 +63,6 @@ def join(code: str, *, name: str, hostname: str, version: str) -> JoinResult:
 
 RETRY_FIX = "The code is still valid: run the same command again."
 RENAME = "Choose another name with --name."
-TAKEN = "Choose another name with --name, or revoke that host on the Hardware page if this machine replaces it."
+NAME_TAKEN_FIX = (
+    "Choose another name with --name, or revoke that host on the Hardware page if this machine replaces it."
+)

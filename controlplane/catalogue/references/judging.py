@@ -18,7 +18,7 @@ from workers.rewards.tools import Tools
 TOLERANCE = 1e-6
 EXCERPT_LENGTH = 300
 MAX_MESSAGE_LENGTH = 500
-UNREAD = "The reward can't read this answer, so no completion gets a score on this row."
+UNREADABLE_ANSWER = "The reward can't read this answer, so no completion gets a score on this row."
 
 
 @dataclass(frozen=True)
@@ -98,17 +98,17 @@ def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> JudgedBa
     total = math.fsum(value for value in scores.values if value is not None)
     if component.form:
         return JudgedBatch(sum(value is not None for value in scores.values), [], total)
-    failed, scored = [], 0
+    failed, scored_count = [], 0
     for index, (row, value) in enumerate(zip(rows, scores.values, strict=True)):
         failure = failures.get(index)
         is_unread = value is None and failure is None and component.compares
-        scored += failure is not None or value is not None or is_unread
+        scored_count += failure is not None or value is not None or is_unread
         is_low = value is not None and component.full is not None and value < component.full - TOLERANCE
         if failure is not None or is_low or is_unread:
-            note = UNREAD if is_unread else scores.notes[index] if index < len(scores.notes) else ""
+            note = UNREADABLE_ANSWER if is_unread else scores.notes[index] if index < len(scores.notes) else ""
             message = (failure.message if failure else note)[:MAX_MESSAGE_LENGTH]
             failed.append(FailedAnswer(row["row"], component.name, value, message, _excerpt(row["answer"])))
-    return JudgedBatch(scored, failed, total)
+    return JudgedBatch(scored_count, failed, total)
 
 
 def completion(answer: str, params: Mapping[str, Any]) -> str:
@@ -147,5 +147,5 @@ def _judge(part: Mapping[str, Any], *, is_checked: bool) -> AnswerJudge:
 
 
 def _excerpt(answer: str) -> str:
-    plain = answer.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-    return plain[:EXCERPT_LENGTH] + ("…" if len(plain) > EXCERPT_LENGTH else "")
+    plain_answer = answer.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return plain_answer[:EXCERPT_LENGTH] + ("…" if len(plain_answer) > EXCERPT_LENGTH else "")

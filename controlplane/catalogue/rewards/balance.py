@@ -16,7 +16,7 @@ MIN_RATIO = 4.0
 one: weights of 1 and 0.2 by themselves mean a ratio of five."""
 MIN_RATIO_BY_WEIGHT = 25.0
 """Ratio of spans from which a component dominates whatever the weights; for a format, 1 and 0.05 are usual."""
-NORMALISED = {"unique_chars": "unique_chars_normalised"}
+NORMALISED_REPLACEMENTS = {"unique_chars": "unique_chars_normalised"}
 """Keys of unbounded rewards, each with the key of an equivalent between 0 and 1."""
 
 
@@ -100,9 +100,11 @@ def describe_range(low: float | None, high: float | None) -> str:
 
 def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
     """Compute the balance of a config's components in the outcome, ignoring invalid (None) and unknown ones."""
-    scored = [(index, spec) for index, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
-    weights = outcome_weights([spec for _, spec in scored])
-    spans = [_span(replace(spec, weight=weight), index) for (index, spec), weight in zip(scored, weights, strict=True)]
+    scored_specs = [(index, spec) for index, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
+    weights = outcome_weights([spec for _, spec in scored_specs])
+    spans = [
+        _span(replace(spec, weight=weight), index) for (index, spec), weight in zip(scored_specs, weights, strict=True)
+    ]
     edges = [0.0, *(edge for span in spans for edge in _bar_edges(span) or ())]
     start = min(edges)
     width = (max(edges) - start) or 1.0
@@ -141,11 +143,11 @@ def _span(spec: RewardSpec, index: int) -> ScoreSpan:
         edges.reverse()
     if spec.weight == 0:
         edges = [0.0, 0.0]
-    usual = None
+    usual_range = None
     if raw is not None and spec.weight:
         first, last = sorted(spec.weight * edge for edge in raw)
-        usual = (first, last)
-    return ScoreSpan(spec, reward.title, edges[0], edges[1], usual, raw, index)
+        usual_range = (first, last)
+    return ScoreSpan(spec, reward.title, edges[0], edges[1], usual_range, raw, index)
 
 
 def _bar_edges(span: ScoreSpan) -> tuple[float, float] | None:
@@ -169,13 +171,13 @@ def _dominance(spans: Sequence[ScoreSpan], aggregation: str) -> Dominance | None
     ratio = size / next_size if normalised else span.expected_size / largest.expected_size
     if size < next_size * min(MIN_RATIO * max(ratio, 1.0), MIN_RATIO_BY_WEIGHT):
         return None
-    instead = "" if normalised else NORMALISED.get(span.spec.function, "")
+    replacement = "" if normalised else NORMALISED_REPLACEMENTS.get(span.spec.function, "")
     return Dominance(
         span=span,
         times=size / next_size,
         largest=largest,
         size=next_size,
         weight=float(f"{span.spec.weight * next_size / size:.2g}"),  # as people write weights
-        instead=instead,
-        instead_title=LIBRARY[instead].title if instead else "",
+        instead=replacement,
+        instead_title=LIBRARY[replacement].title if replacement else "",
     )

@@ -7,7 +7,7 @@ from controlplane.catalogue.rewards.forms import TURNS, WHOLE, RewardEditor, edi
 from controlplane.catalogue.rewards.models import FAILED_SHARE, RewardConfig, RewardVersion
 from controlplane.catalogue.versioned.parts_yaml import DocumentReading, document_of
 from controlplane.platform import safe_yaml
-from controlplane.platform.safe_yaml import short
+from controlplane.platform.safe_yaml import short_value
 from workers.rewards.reward import Reward
 
 TOP_KEYS = ("name", "description", "aggregation", "failed_share", "components")
@@ -42,7 +42,9 @@ def _scores(result: DocumentReading, prefix: str, reward: Reward, per_turn: Any,
     field_name = "scores" if reward.per_turn else ""
     result.sent[f"{prefix}-scores"] = TURNS if per_turn is True else WHOLE
     if not isinstance(per_turn, bool):
-        result.wrong.append((prefix, field_name, f"{path}.per_turn: expected true or false, got {short(per_turn)}."))
+        result.wrong.append(
+            (prefix, field_name, f"{path}.per_turn: expected true or false, got {short_value(per_turn)}.")
+        )
     elif per_turn and not reward.per_turn:
         cause = f"{path}.per_turn: {reward.title} scores whole completions only."
         result.wrong.append((prefix, field_name, cause))

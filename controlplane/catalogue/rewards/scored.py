@@ -20,7 +20,7 @@ from workers.rewards.scoring import score
 GRACE_S = 5.0
 """Time after a turn's deadline in which running code ends by its own limits."""
 SCORING = ChildPool(turns.MAX_SLICES)
-ASKING = ChildPool(4)
+ASKING_POOL = ChildPool(4)
 """Children for rewards that call servers and wait for them, so that other rewards needn't wait, too."""
 
 
@@ -90,5 +90,5 @@ def _batch(completions: Sequence[Completion], rows: Sequence[Row]) -> ScoredBatc
 
 
 _SCORE = ConfinedTask(score_batch, "Scoring", pool=SCORING)
-_ASK = ConfinedTask(score_batch, "Scoring", pool=ASKING)
+_ASK = ConfinedTask(score_batch, "Scoring", pool=ASKING_POOL)
 _TRIAL = ConfinedTask(try_code, "Trying this code", pool=SCORING)

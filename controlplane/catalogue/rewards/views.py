@@ -29,13 +29,15 @@ def component(request: HttpRequest) -> HttpResponse:
     reward = LIBRARY.get(key)
     if reward is None or (reward.admin_only and not person(request).may_administer):
         return HttpResponse("This reward doesn't exist, or you may not add it.", status=404, content_type="text/plain")
-    instead = request.GET.get("instead", "")
-    replaced = {name.removeprefix(f"{instead}-"): value for name, value in request.GET.items()} if instead else None
+    replaced_key = request.GET.get("instead", "")
+    replaced = (
+        {name.removeprefix(f"{replaced_key}-"): value for name, value in request.GET.items()} if replaced_key else None
+    )
     used_names = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
     index = request.GET.get("place", "")
     if not (index.isdecimal() and len(index) < 4):
         index = str(len(request.GET.getlist("row")))
-    context = {"component": new_row(key, used_names, replaced), "index": index, "open": not instead}
+    context = {"component": new_row(key, used_names, replaced), "index": index, "open": not replaced_key}
     return render(request, "catalogue/rewards/_component.html", context)
 
 

@@ -12,7 +12,7 @@ from workers.rewards.library import LIBRARY as REWARDS
 from workers.rewards.parameters import Described
 
 LIBRARIES: dict[str, Mapping[str, Described]] = {"rewards": REWARDS, "environments": ENTRIES}
-_PARSED = ("code", "json", "pattern")
+_PARSED_WIDGETS = ("code", "json", "pattern")
 """Widgets of parameters whose text is parsed or tried."""
 
 
@@ -21,7 +21,8 @@ def problems(entry: Described, params: Mapping[str, Any]) -> list[str]:
     now, which says nothing about them."""
     library = next((name for name, entries in LIBRARIES.items() if entries.get(entry.key) is entry), "")
     has_parsed = any(
-        parameter["widget"] in _PARSED and params.get(parameter["name"], parameter["default"]) != parameter["default"]
+        parameter["widget"] in _PARSED_WIDGETS
+        and params.get(parameter["name"], parameter["default"]) != parameter["default"]
         for parameter in entry.schema()
     )
     if not library or not has_parsed:

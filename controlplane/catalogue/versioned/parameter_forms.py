@@ -51,9 +51,11 @@ class StoredChoiceField(ChoiceParamField):
         super().__init__(choices=stored, **kwargs)
 
     def prepare_value(self, value: Any) -> Any:
-        stored = self._stored()
-        is_stored = not value or value in [name for name, _ in stored]
-        self.choices = stored if is_stored else [*stored, (value, f"{value} (deleted)")]  # saves a query
+        stored_choices = self._stored()
+        is_stored = not value or value in [name for name, _ in stored_choices]
+        self.choices = (
+            stored_choices if is_stored else [*stored_choices, (value, f"{value} (deleted)")]
+        )  # saves a query
         return value
 
 
@@ -74,7 +76,7 @@ def corpora() -> Choices:
 
 STORED: dict[str | None, Callable[[], Choices]] = {"secret": endpoints, "corpus": corpora}
 """Functions that return the choices of a parameter, by its widget."""
-_REQUIRED = ("corpus",)
+_REQUIRED_WIDGETS = ("corpus",)
 """Widgets in which a choice is required."""
 
 
@@ -99,7 +101,7 @@ class ParametersForm(forms.Form):
     @property
     def needed(self) -> bool:
         """True if the user has to enter a value, since the defaults aren't valid."""
-        has_required_choice = any(parameter["widget"] in _REQUIRED for parameter in self.entry.schema())
+        has_required_choice = any(parameter["widget"] in _REQUIRED_WIDGETS for parameter in self.entry.schema())
         return has_required_choice or bool(self.entry.check(self.entry.defaults()))
 
     @property
@@ -181,7 +183,7 @@ def _field(entry: Mapping[str, Any]) -> forms.Field:
     if entry["type"] == "float":
         return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", **limits}), **options)
     if stored := STORED.get(entry["widget"]):
-        return StoredChoiceField(stored=stored, required=entry["widget"] in _REQUIRED, **options)
+        return StoredChoiceField(stored=stored, required=entry["widget"] in _REQUIRED_WIDGETS, **options)
     longest = {"maxlength": entry["longest"]}
     if attrs := TEXT_AREAS.get(entry["widget"]):
         area = forms.Textarea(attrs={"spellcheck": "false", **longest, **attrs})

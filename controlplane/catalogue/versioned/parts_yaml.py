@@ -12,7 +12,7 @@ from controlplane.catalogue.versioned.kind import ItemKind
 from controlplane.catalogue.versioned.parameter_forms import PARAM, split_problem
 from controlplane.platform import safe_yaml
 from controlplane.platform.confined.limits import NotFinished
-from controlplane.platform.safe_yaml import short
+from controlplane.platform.safe_yaml import short_value
 from workers.rewards.parameters import Described
 
 MAX_BYTES = 512 * 1024
@@ -35,7 +35,7 @@ class DocumentReading:
         if isinstance(value, bool):
             self.sent.setlist(name, ["on"] if value else [])
         else:
-            self.sent[name] = value if isinstance(value, str) else short(value)
+            self.sent[name] = value if isinstance(value, str) else short_value(value)
 
     def read_field(self, prefix: str, name: str, value: Any, kind: str, path: str) -> None:
         """Put a value into a form field, and record an error if it has the wrong type."""
@@ -43,7 +43,7 @@ class DocumentReading:
         self.send(f"{prefix}-{name}" if prefix else name, value)
         if isinstance(value, bool) or not isinstance(value, type_):
             hint = "; put it in quotes" if kind == "str" and not isinstance(value, list | dict) else ""
-            self.wrong.append((prefix, name, f"{path}: expected {type_name}, got {short(value)}{hint}."))
+            self.wrong.append((prefix, name, f"{path}: expected {type_name}, got {short_value(value)}{hint}."))
 
     def parts(
         self, kind: ItemKind, entries: Any, allowed_keys: Sequence[str]
@@ -52,19 +52,19 @@ class DocumentReading:
         that the library doesn't have are omitted."""
         entries = entries or []
         if not isinstance(entries, list):
-            self.problems.append(f"{kind.parts}: expected a list, got {short(entries)}.")
+            self.problems.append(f"{kind.parts}: expected a list, got {short_value(entries)}.")
             entries = []
         if len(entries) > MAX_PARTS:
             self.problems.append(f"{kind.parts}: only the first {MAX_PARTS} of {len(entries)} are used.")
         for index, part in enumerate(entries[:MAX_PARTS]):
             path, prefix = f"{kind.parts}[{index}]", f"c{index}"
             if not isinstance(part, dict):
-                self.problems.append(f"{path}: expected {', '.join(allowed_keys)}, got {short(part)}.")
+                self.problems.append(f"{path}: expected {', '.join(allowed_keys)}, got {short_value(part)}.")
                 continue
             key = part.get("function")
             entry = kind.library.get(key) if isinstance(key, str) else None
             if entry is None:
-                message = f"there is no {kind.entry} {short(key)} in the library, so it is omitted."
+                message = f"there is no {kind.entry} {short_value(key)} in the library, so it is omitted."
                 self.problems.append(f"{path}.function: {message}")
                 continue
             self.sent.appendlist("row", prefix)
@@ -78,12 +78,12 @@ class DocumentReading:
 
     def _params(self, prefix: str, path: str, entry: Described, params: Any) -> None:
         if params is not None and not isinstance(params, dict):
-            self.wrong.append((prefix, "", f"{path}.params: expected a mapping, got {short(params)}."))
+            self.wrong.append((prefix, "", f"{path}.params: expected a mapping, got {short_value(params)}."))
         values = params if isinstance(params, dict) else {}
         for name, default in entry.defaults().items():
             self.send(f"{prefix}-{PARAM}{name}", values.get(name, default))
         try:
-            problems = checking.problems(entry, {short(name): value for name, value in values.items()})
+            problems = checking.problems(entry, {short_value(name): value for name, value in values.items()})
         except NotFinished as error:
             self.wrong.append((prefix, "", f"{path}.params: {error}"))
             return
@@ -120,4 +120,4 @@ def document_of(
 
 
 def no_field(path: str, allowed: Sequence[str]) -> str:
-    return f"{short(path)}: unknown field. Known fields: {', '.join(allowed)}."
+    return f"{short_value(path)}: unknown field. Known fields: {', '.join(allowed)}."

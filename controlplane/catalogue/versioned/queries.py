@@ -36,10 +36,10 @@ def newest_versions(model: type[VersionT]) -> QuerySet[VersionT]:
     return _by_name(model).filter(~Exists(_newer(model)))
 
 
-def offered_versions(model: type[VersionT], chosen: object = None) -> QuerySet[VersionT]:
-    """Find the versions to offer for a new run: the newest of each active item, and `chosen` (a pk from a form) if its
-    item is active."""
-    digits = str(chosen or "")
+def offered_versions(model: type[VersionT], chosen_version: object = None) -> QuerySet[VersionT]:
+    """Find the versions to offer for a new run: the newest of each active item, and `chosen_version` (a pk from a
+    form) if its item is active."""
+    digits = str(chosen_version or "")
     pk = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 18 else None
     active_versions = _by_name(model).filter(**{f"{model.kind.item}__archived_at": None})
     return active_versions.filter(Q(~Exists(_newer(model))) | Q(pk=pk))

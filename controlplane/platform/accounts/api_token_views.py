@@ -33,7 +33,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
     visible = api_tokens.seen_by(user)
     context = {
         "form": form,
-        "tokens": api_tokens.valid(visible).select_related("user"),
+        "tokens": api_tokens.valid_tokens(visible).select_related("user"),
         "text": "".join(take_once(request, SESSION_KEY)),
         "acts": ApiTokenAct.objects.filter(token__in=visible).select_related("token__user", "by")[:MAX_ACTS_SHOWN],
     }

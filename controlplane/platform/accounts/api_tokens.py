@@ -44,7 +44,7 @@ def make(user: User, name: str, scope: str, *, days: int) -> tuple[ApiToken, str
     now = timezone.now()
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)  # two pages at once must not both take the last place
-        if valid(user.api_tokens.all()).count() >= MAX_PER_USER:
+        if valid_tokens(user.api_tokens.all()).count() >= MAX_PER_USER:
             raise TooMany(f"You already have {MAX_PER_USER} valid tokens, the maximum. Revoke one first.")
         row = ApiToken.objects.create(
             user=user, name=name, token_hash=hashed(plaintext), scope=scope, expires_at=now + timedelta(days=days)
@@ -58,7 +58,7 @@ def find(plaintext: str) -> ApiToken | None:
     none."""
     if not plaintext.startswith(PREFIX):
         return None
-    row = valid(ApiToken.objects.filter(token_hash=hashed(plaintext))).select_related("user").first()
+    row = valid_tokens(ApiToken.objects.filter(token_hash=hashed(plaintext))).select_related("user").first()
     now = timezone.now()
     if row is not None and (row.used_at is None or now - row.used_at > MIN_USE_INTERVAL):
         ApiToken.objects.filter(pk=row.pk).update(used_at=now)
@@ -80,7 +80,7 @@ def acting(token: ApiToken) -> User:
     return user
 
 
-def valid(tokens: QuerySet[ApiToken]) -> QuerySet[ApiToken]:
+def valid_tokens(tokens: QuerySet[ApiToken]) -> QuerySet[ApiToken]:
     return tokens.filter(revoked_at=None, expires_at__gt=timezone.now(), user__is_active=True)
 
 

@@ -6,8 +6,8 @@ from controlplane.platform.activity.recording import Phrase, Watched, renamed, w
 
 
 def watch_all() -> None:
-    """Start recording changes to all models of WATCHED. Called once when Django starts."""
-    for model, watched in WATCHED.items():
+    """Start recording changes to all models of WATCHED_MODELS. Called once when Django starts."""
+    for model, watched in WATCHED_MODELS.items():
         watch(model, watched)
 
 
@@ -18,9 +18,12 @@ def _version(row: Any, _: Any) -> str:
 _LIMITS, _KEY, _ADDRESS = "Changed the run limits", "Stored another key", "Changed the address"
 
 
-_DELETABLE: dict[str, Phrase] = {"name": renamed, "deleted_at": lambda old, new: "Deleted" if new else "Restored"}
-_NAMED: dict[str, Phrase] = {**_DELETABLE, "description": "Changed the description"}
-WATCHED = {
+_DELETABLE_PHRASES: dict[str, Phrase] = {
+    "name": renamed,
+    "deleted_at": lambda old, new: "Deleted" if new else "Restored",
+}
+_NAMED_PHRASES: dict[str, Phrase] = {**_DELETABLE_PHRASES, "description": "Changed the description"}
+WATCHED_MODELS = {
     "accounts.User": Watched(
         "user",
         created=lambda row, _: f"Created the account, role {row.role}",
@@ -44,7 +47,7 @@ WATCHED = {
         deleted="Deleted",
         changed={"name": renamed, "sealed": _KEY, "address": _ADDRESS, "private_too": _ADDRESS},
     ),
-    "datasets.Dataset": Watched("dataset", deleted="Deleted with all versions", changed=_DELETABLE),
+    "datasets.Dataset": Watched("dataset", deleted="Deleted with all versions", changed=_DELETABLE_PHRASES),
     "datasets.DatasetVersion": Watched(
         "dataset",
         created=lambda row, _: f"Added version {row.number}",
@@ -58,9 +61,9 @@ WATCHED = {
         deleted=lambda row, _: f"Deleted version {row.number}",
         of=lambda row: (row.corpus_id, row.corpus.name),
     ),
-    "rewards.RewardConfig": Watched("reward", deleted="Deleted with all versions", changed=_NAMED),
+    "rewards.RewardConfig": Watched("reward", deleted="Deleted with all versions", changed=_NAMED_PHRASES),
     "rewards.RewardVersion": Watched("reward", created=_version, of=lambda row: (row.config_id, row.config.name)),
-    "environments.Environment": Watched("environment", deleted="Deleted with all versions", changed=_NAMED),
+    "environments.Environment": Watched("environment", deleted="Deleted with all versions", changed=_NAMED_PHRASES),
     "environments.EnvironmentVersion": Watched(
         "environment", created=_version, of=lambda row: (row.environment_id, row.environment.name)
     ),
@@ -68,7 +71,7 @@ WATCHED = {
         "profile",
         created="Created",
         deleted="Deleted",
-        changed=_NAMED | dict.fromkeys(("spec", "lora", "batch"), "Changed its settings"),
+        changed=_NAMED_PHRASES | dict.fromkeys(("spec", "lora", "batch"), "Changed its settings"),
     ),
     "hardware.Host": Watched(
         "host",

@@ -31,7 +31,7 @@ def main(descriptor: int, memory_bytes: int, modules: list[str]) -> None:
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the web process ends its children itself
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _lower(resource.RLIMIT_AS, memory_bytes)
+    _lower_limit(resource.RLIMIT_AS, memory_bytes)
     for module in modules:
         import_module(module)
     gc.collect()
@@ -43,8 +43,8 @@ def main(descriptor: int, memory_bytes: int, modules: list[str]) -> None:
             request = json.loads(messages.receive(connection))
         except EOFError:
             return
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime + request["seconds"]) + 2)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        _lower_limit(resource.RLIMIT_CPU, int(usage.ru_utime + usage.ru_stime + request["seconds"]) + 2)
         answer = answer_to(request)
         if is_spent := _peak_bytes() > RETIREMENT_BYTES:
             connection.shutdown(socket.SHUT_RD)
@@ -78,7 +78,7 @@ def answer_to(request: dict[str, Any]) -> bytes:
         return messages.encode({"failed": traceback.format_exc()[-MAX_TRACEBACK_CHARS:]})
 
 
-def _lower(kind: int, limit: int) -> None:
+def _lower_limit(kind: int, limit: int) -> None:
     """Set a soft limit, which the sandbox's own processes replace by theirs."""
     hard = resource.getrlimit(kind)[1]
     resource.setrlimit(kind, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

@@ -28,18 +28,18 @@ _LENGTH = struct.Struct("!Q")
 _is_parent_waiting: Callable[[], bool] | None = None
 
 
-def name_of(thing: Any) -> str:
-    return f"{thing.__module__}:{thing.__qualname__}"
+def name_of(target: Any) -> str:
+    return f"{target.__module__}:{target.__qualname__}"
 
 
 @cache
 def import_name(name: str) -> Any:
     """Import the function or class with this name."""
     module, _, path = name.partition(":")
-    thing: Any = import_module(module)
+    target: Any = import_module(module)
     for part in path.split("."):
-        thing = getattr(thing, part)
-    return thing
+        target = getattr(target, part)
+    return target
 
 
 def encode(value: Any) -> bytes:

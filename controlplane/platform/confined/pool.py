@@ -18,7 +18,15 @@ from controlplane.platform.confined import messages
 from controlplane.platform.confined.limits import POLL_S, Slots, StoppedAtLimit
 
 PROGRAM = ("-m", "controlplane.platform.confined")
-INHERITED = ("PATH", "PYTHONPATH", "HOME", "TMPDIR", "GRPO_ENVIRONMENTS_PYTHON", "SSL_CERT_FILE", "SSL_CERT_DIR")
+INHERITED_VARIABLES = (
+    "PATH",
+    "PYTHONPATH",
+    "HOME",
+    "TMPDIR",
+    "GRPO_ENVIRONMENTS_PYTHON",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
 """Environment variables that children get (judges and models are asked there, under the same certificates); all others,
 some of which are secrets, stay in this process."""
 WAITING = 16
@@ -82,20 +90,21 @@ class ChildPool:
 
 class _WarmChild:
     def __init__(self, memory_bytes: int, modules: list[str]) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
+        own_socket, child_socket = socket.socketpair()
+        with child_socket:
             self._process = subprocess.Popen(
-                [sys.executable, *PROGRAM, str(theirs.fileno()), str(memory_bytes), *modules],
+                [sys.executable, *PROGRAM, str(child_socket.fileno()), str(memory_bytes), *modules],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(child_socket.fileno(),),
                 cwd=settings.BASE_DIR,
-                env={name: os.environ[name] for name in INHERITED if name in os.environ} | {"LANG": "C.UTF-8"},
+                env={name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+                | {"LANG": "C.UTF-8"},
                 # Not a session of its own: Linux first divides the processor among sessions, and heeds niceness only
                 # within each.
                 process_group=0,
             )
-        self._connection = ours
+        self._connection = own_socket
         self._is_new = True
 
     def is_alive(self) -> bool:

@@ -39,7 +39,7 @@ def of_client(request: HttpRequest) -> str:
 
 def refusal(ip: str, *, private_too: bool) -> str | None:
     """Explain why this IP address may not be contacted; return None if it may."""
-    address = plain(ip)
+    address = unmapped(ip)
     if address in METADATA:
         return f"{ip} is a cloud's metadata address, which serves the machine's credentials"
     if _is_in(address, PRIVATE):
@@ -89,10 +89,10 @@ def is_inside(url: str) -> bool:
 
 
 def is_private(ip: str) -> bool:
-    return _is_in(plain(ip), PRIVATE)
+    return _is_in(unmapped(ip), PRIVATE)
 
 
-def plain(ip: str) -> Address:
+def unmapped(ip: str) -> Address:
     """Parse an IP address without its zone. Return the embedded IPv4 address if an IPv6 address has one."""
     address = ip_address(ip.partition("%")[0])
     if isinstance(address, IPv6Address):

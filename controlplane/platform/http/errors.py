@@ -29,7 +29,7 @@ SECTIONS = {
     "help": ("documents", "Documentation"),
 }
 """Route and label of the list page by the first part of an address."""
-AWAY = "The database can't be reached. Runs keep training and send their results as soon as it is back."
+DATABASE_AWAY = "The database can't be reached. Runs keep training and send their results as soon as it is back."
 
 
 class Deleted(Http404):
@@ -119,13 +119,13 @@ def not_finished(request: HttpRequest, error: NotFinished) -> HttpResponse:
 def database_away(request: HttpRequest) -> HttpResponse:
     """Return a 503 response. Supervisors and websockets retry by themselves, pages through the Refresh header."""
     if wants_json(request):
-        response: HttpResponse = error_json(503, AWAY, where="database", fix="Send the same request again.")
+        response: HttpResponse = error_json(503, DATABASE_AWAY, where="database", fix="Send the same request again.")
     elif request.method == "GET" and not request.headers.get("HX-Request"):
-        response = error_page(503, "The database is unavailable", f"{AWAY} This page retries automatically.")
+        response = error_page(503, "The database is unavailable", f"{DATABASE_AWAY} This page retries automatically.")
         response.headers["Refresh"] = str(RETRY_S)
     else:
         advice = "Go back in a moment, and check whether it was done."
-        response = error_page(503, "The database is unavailable", f"{AWAY} {advice}")
+        response = error_page(503, "The database is unavailable", f"{DATABASE_AWAY} {advice}")
     response.headers["Retry-After"] = str(RETRY_S)
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -25,12 +25,12 @@ def page(rows: QuerySet[M], cursor: str, limit: int, *, by: str = "") -> tuple[l
     if cursor:
         rows = rows.filter(_after(cursor, by))
     order = [f"-{by}", "-pk"] if by else ["-pk"]
-    found = list(rows.order_by(*order)[: limit + 1])
-    if len(found) <= limit:
-        return found, ""
-    last_row = found[limit - 1]
+    found_rows = list(rows.order_by(*order)[: limit + 1])
+    if len(found_rows) <= limit:
+        return found_rows, ""
+    last_row = found_rows[limit - 1]
     key = [getattr(last_row, by).isoformat(), last_row.pk] if by else [last_row.pk]
-    return found[:limit], base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
+    return found_rows[:limit], base64.urlsafe_b64encode(json.dumps(key).encode()).decode()
 
 
 def _after(cursor: str, by: str) -> Q:
@@ -49,7 +49,7 @@ def _after(cursor: str, by: str) -> Q:
         raise BadCursor from None
 
 
-def whole(request: HttpRequest, name: str, default: int, lowest: int, highest: int) -> int:
+def whole_parameter(request: HttpRequest, name: str, default: int, lowest: int, highest: int) -> int:
     """Return the parameter as a whole number, clamped to the limits, or the default if it isn't a number."""
     try:
         return max(lowest, min(highest, int(request.GET[name])))

@@ -72,8 +72,8 @@ class NoNul:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        plain = request.content_type == "application/x-www-form-urlencoded"
-        if "\0" in request.path or _has_nul(request.GET) or (plain and _has_nul(request.POST)):
+        is_plain_form = request.content_type == "application/x-www-form-urlencoded"
+        if "\0" in request.path or _has_nul(request.GET) or (is_plain_form and _has_nul(request.POST)):
             return bad_request(request)
         return self.get_response(request)
 

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 register = template.Library()
 P = ParamSpec("P")
 
-NOTHING = "–"
+NO_VALUE = "–"
 MINUS = "−"
 COLOURS = 8
 
@@ -36,7 +36,7 @@ def significant(number: float, digits: int = 3) -> str:
     if number == 0:
         return "0"
     if not math.isfinite(number):
-        return NOTHING
+        return NO_VALUE
     size = abs(number)
     decimal = Decimal(number)
     with localcontext(rounding=ROUND_HALF_UP):
@@ -56,7 +56,7 @@ def figure(format_number: Callable[Concatenate[float, P], str]) -> Callable[Conc
     @wraps(format_number)
     def formatted(value: Any, /, *args: P.args, **kwargs: P.kwargs) -> str:
         number = _number(value)
-        return NOTHING if number is None else format_number(number, *args, **kwargs)
+        return NO_VALUE if number is None else format_number(number, *args, **kwargs)
 
     register.filter(format_number.__name__, formatted)
     return formatted
@@ -164,7 +164,7 @@ def duration(value: Any) -> str:
     """Format seconds (or a timedelta) in the two largest units: 12 ms, 0.31 s, 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
     number = _number(value.total_seconds() if hasattr(value, "total_seconds") else value)
     if number is None:
-        return NOTHING
+        return NO_VALUE
     seconds = max(0.0, number)
     if 0 < seconds < 0.1:
         return f"{math.floor(seconds * 1000 + 0.5)} ms"
@@ -209,7 +209,7 @@ def about(number: float) -> str:
 def since(value: datetime | None) -> str:
     """Format the time since a moment in its largest unit: 5 s, 4 min, 2 h, 3 d."""
     if value is None:
-        return NOTHING
+        return NO_VALUE
     seconds = max(0, int((timezone.now() - value).total_seconds()))
     for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= unit_s:
@@ -221,7 +221,7 @@ def since(value: datetime | None) -> str:
 def ago(value: datetime | None) -> str:
     """Show the time since a moment, with the exact time on hover."""
     if value is None:
-        return NOTHING
+        return NO_VALUE
     return format_html(
         '<time datetime="{}" title="{} UTC" data-age="{}">{}</time>',
         value.isoformat(),
@@ -241,7 +241,7 @@ def clock(value: datetime | None, form: str = "short") -> str:
     times.js replaces it with the person's local time.
     """
     if value is None:
-        return NOTHING
+        return NO_VALUE
     name = "clock" if form == "short" and value.date() == timezone.now().date() else form
     attribute = format_html(' data-form="{}"', form) if form != "short" else ""
     return format_html('<time datetime="{}"{}>{}</time>', value.isoformat(), attribute, value.strftime(CLOCKS[name]))

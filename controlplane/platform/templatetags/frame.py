@@ -10,7 +10,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from controlplane.platform.templatetags.figures import NOTHING, change
+from controlplane.platform.templatetags.figures import NO_VALUE, change
 from controlplane.platform.templatetags.lucide import lucide
 
 register = template.Library()
@@ -54,16 +54,16 @@ def empty_state(state: EmptyState) -> dict[str, str]:
 
 
 CIRCLE = '<circle cx="6" cy="6" r="4.5"/>'
-DASHED = '<circle cx="6" cy="6" r="4.5" stroke-dasharray="2 2"/>'
+DASHED_CIRCLE = '<circle cx="6" cy="6" r="4.5" stroke-dasharray="2 2"/>'
 TICK, CROSS = '<path d="M2.5 6.5 5 9l4.5-6"/>', '<path d="m3 3 6 6M9 3 3 9"/>'
-FILLED = 'fill="currentColor" stroke="none"/>'
+FILL_ATTRIBUTES = 'fill="currentColor" stroke="none"/>'
 SHAPES = {
     "queued": f'{CIRCLE}<path d="M6 3.6V6l1.7 1"/>',
-    "starting": DASHED,
-    "checking": DASHED,
-    "running": f'{CIRCLE}<circle class="core" cx="6" cy="6" r="2" {FILLED}',
-    "stopping": f'{DASHED}<rect x="4.5" y="4.5" width="3" height="3" {FILLED}',
-    "stopped": f'<rect x="3" y="3" width="6" height="6" rx="1" {FILLED}',
+    "starting": DASHED_CIRCLE,
+    "checking": DASHED_CIRCLE,
+    "running": f'{CIRCLE}<circle class="core" cx="6" cy="6" r="2" {FILL_ATTRIBUTES}',
+    "stopping": f'{DASHED_CIRCLE}<rect x="4.5" y="4.5" width="3" height="3" {FILL_ATTRIBUTES}',
+    "stopped": f'<rect x="3" y="3" width="6" height="6" rx="1" {FILL_ATTRIBUTES}',
     **dict.fromkeys(("succeeded", "ready", "good"), TICK),
     **dict.fromkeys(("failed", "invalid", "bad"), CROSS),
 }
@@ -159,7 +159,7 @@ def advantage(value: float | None, widest: float | None = None) -> SafeString:
     kind = "above" if (value or 0) > 0 else "below" if (value or 0) < 0 else "zero"
     bar = "" if value is None or not widest else _centered_bar(value / widest)
     return format_html(
-        '<span class="advantage {}">{}<span class="num">{}</span></span>', kind, bar, change(value) or NOTHING
+        '<span class="advantage {}">{}<span class="num">{}</span></span>', kind, bar, change(value) or NO_VALUE
     )
 
 

@@ -12,21 +12,21 @@ from django.utils.safestring import SafeString, mark_safe
 from controlplane.platform.guide.glossary import Term, by_field, by_metric, terms
 
 register = template.Library()
-WHY = "components/why.html"
+WHY_TEMPLATE = "components/why.html"
 
 
-@register.inclusion_tag(WHY)
+@register.inclusion_tag(WHY_TEMPLATE)
 def term(slug: str) -> dict[str, Any]:
     return _term_context(terms()[slug])
 
 
-@register.inclusion_tag(WHY)
+@register.inclusion_tag(WHY_TEMPLATE)
 def term_of_metric(metric: str) -> dict[str, Any]:
     """Show the "?" of a metric, or nothing if the glossary has no term for it."""
     return _term_context(by_metric().get(metric))
 
 
-@register.inclusion_tag(WHY)
+@register.inclusion_tag(WHY_TEMPLATE)
 def term_of_chart(chart: Any) -> dict[str, Any]:
     """Show the "?" of the first of a chart's metrics that the glossary has a term for."""
     entries = (by_metric().get(line.metric) for line in getattr(chart, "lines", ()))

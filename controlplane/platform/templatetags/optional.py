@@ -7,23 +7,23 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from controlplane.platform.templatetags.figures import NOTHING, ago, sig
+from controlplane.platform.templatetags.figures import NO_VALUE, ago, sig
 
 register = template.Library()
 
-DASH = SafeString(f'<span class="muted">{NOTHING}</span>')
+DASH = SafeString(f'<span class="muted">{NO_VALUE}</span>')
 
 
 @register.filter
 def into(value: Any, pattern: str) -> str | SafeString:
     """Insert a value into a pattern, which may contain markup; return "" if there is no value or it is a dash."""
-    return "" if value in (None, "", NOTHING) or not value else format_html(pattern, value)
+    return "" if value in (None, "", NO_VALUE) or not value else format_html(pattern, value)
 
 
 @register.filter
 def dash(value: Any) -> Any:
     """Return the value, or a grey dash if there is none."""
-    return DASH if value in (None, "", NOTHING) else value
+    return DASH if value in (None, "", NO_VALUE) else value
 
 
 @register.filter
@@ -51,25 +51,25 @@ def attr(name: str, value: Any) -> str | SafeString:
     return format_html(' {}="{}"', name, value) if value else ""
 
 
-_ANY = object()
+_UNSET_VALUE = object()
 
 
 @register.simple_tag
 def flag(
-    name: str, value: Any = True, *, unless: Any = None, equals: Any = _ANY, among: Any = _ANY
+    name: str, value: Any = True, *, unless: Any = None, equals: Any = _UNSET_VALUE, among: Any = _UNSET_VALUE
 ) -> SafeString | str:
     """Write a boolean HTML attribute if `value` is true, equals `equals` or is in `among`, unless `unless` is true."""
-    if equals is not _ANY:
+    if equals is not _UNSET_VALUE:
         value = value == equals
-    if among is not _ANY:
+    if among is not _UNSET_VALUE:
         value = isinstance(among, Container) and value in among
     return format_html(" {}", name) if value and not unless else ""
 
 
 @register.simple_tag
-def aria(name: str, value: Any = True, *, equals: Any = _ANY) -> SafeString:
+def aria(name: str, value: Any = True, *, equals: Any = _UNSET_VALUE) -> SafeString:
     """Write an ARIA state with the value "true" or "false"."""
-    is_on = value == equals if equals is not _ANY else bool(value)
+    is_on = value == equals if equals is not _UNSET_VALUE else bool(value)
     return format_html(' aria-{}="{}"', name, "true" if is_on else "false")
 
 

@@ -24,14 +24,14 @@ OPTIONAL_TRAINER = frozenset({"up"})
 TRAINER_PYTHON = TRAINER.python
 STARTED = "CONTROLPLANE_STARTED"
 INSTALL_SECONDS = "CONTROLPLANE_INSTALL_SECONDS"
-_INSIDE = "CONTROLPLANE_BOOTSTRAPPED"
+_BOOTSTRAPPED_VARIABLE = "CONTROLPLANE_BOOTSTRAPPED"
 
 
 def ensure(argv: list[str]) -> None:
     """Return if this interpreter can run the command; otherwise re-execute manage.py in one that can."""
     command = argv[1] if len(argv) > 1 else ""
     os.environ.setdefault(STARTED, repr(time.time()))
-    if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off" or os.environ.get(_INSIDE) == sys.prefix:
+    if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off" or os.environ.get(_BOOTSTRAPPED_VARIABLE) == sys.prefix:
         _set_trainer_python()
         return
     environment = TEST if command in WITH_TEST_TOOLS else BASE
@@ -51,7 +51,7 @@ def ensure(argv: list[str]) -> None:
     os.environ[INSTALL_SECONDS] = repr(time.monotonic() - started_at)
     _set_trainer_python()
     if not is_suitable:
-        os.environ[_INSIDE] = str(environment.folder)
+        os.environ[_BOOTSTRAPPED_VARIABLE] = str(environment.folder)
         os.execv(environment.python, [str(environment.python), *argv])  # noqa: S606
 
 

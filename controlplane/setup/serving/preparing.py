@@ -150,12 +150,12 @@ def _copy(source: Path, target: Path) -> None:
         ) from error
 
 
-def _check_constraints_first(execute: Callable[..., Any], sql: str, *rest: Any) -> Any:
+def _check_constraints_first(execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
     """Check deferred constraints at once before a table is changed, which PostgreSQL refuses while checks are
     pending."""
     if sql.startswith(("ALTER", "CREATE", "DROP")):
-        execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED", None, *rest[1:])
-    return execute(sql, *rest)
+        execute("SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED", None, *arguments[1:])
+    return execute(sql, *arguments)
 
 
 def _refuse_unusable_database() -> None:
@@ -168,9 +168,11 @@ def _refuse_unusable_database() -> None:
         message = f"The database can't be read: {error}. Restore a backup of it. Nothing was changed."
         raise DataFolderUnusable(message) from error
     migrations = MigrationLoader(None).disk_migrations
-    known = migrations.keys() | {tuple(name) for migration in migrations.values() for name in migration.replaces}
+    known_migrations = migrations.keys() | {
+        tuple(name) for migration in migrations.values() for name in migration.replaces
+    }
     apps = {app for app, _ in migrations}
-    if newer := sorted(f"{app}.{name}" for app, name in applied if app in apps and (app, name) not in known):
+    if newer := sorted(f"{app}.{name}" for app, name in applied if app in apps and (app, name) not in known_migrations):
         raise DataFolderUnusable(
             f"The database was brought up to date by a newer version, with {newer[0]}. Start that version, or restore "
             "a backup from before that update. Nothing was changed."

@@ -124,17 +124,20 @@ def try_rewards(request: HttpRequest, payload: TryRewards) -> Any:
     return {
         "components": [
             {
-                **shapes.columns(scored.column.spec, "name", "weight"),
-                "how": scored.column.how.value,
-                "why": scored.column.why,
-                **shapes.columns(scored, "mean", "deviation", "share"),
-                "failures": [failure.message for failure in scored.column.failures],
+                **shapes.columns(component.column.spec, "name", "weight"),
+                "how": component.column.how.value,
+                "why": component.column.why,
+                **shapes.columns(component, "mean", "deviation", "share"),
+                "failures": [failure.message for failure in component.column.failures],
             }
-            for scored in trial.columns
+            for component in trial.columns
         ],
         "completions": [
-            {"scores": list(map(dataclasses.asdict, scored.scores)), **shapes.columns(scored, "total", "advantage")}
-            for scored in trial.group
+            {
+                "scores": list(map(dataclasses.asdict, component.scores)),
+                **shapes.columns(component, "total", "advantage"),
+            }
+            for component in trial.group
         ],
         **shapes.columns(trial, "mean", "deviation"),
         "problem": example.problem,
@@ -197,12 +200,12 @@ def scores(request: HttpRequest, environment_id: Id, number: Id, payload: Score)
     version = _reward_version(payload.reward_version)
     with refusing(ValueError, where="messages", status=422):
         messages = episode_scoring.check_messages(payload.messages)
-    scored = episode_scoring.score(version.specs, messages, _row(request, payload.row).row, turns.turn(SECONDS))
+    episode_scores = episode_scoring.score(version.specs, messages, _row(request, payload.row).row, turns.turn(SECONDS))
     components = [
         {"name": part.spec.name, **shapes.columns(part, "value", "turns", "note", "failed")}
-        for part in scored.components
+        for part in episode_scores.components
     ]
-    return {"item": {**shapes.columns(scored, "total", "turns"), "components": components}}
+    return {"item": {**shapes.columns(episode_scores, "total", "turns"), "components": components}}
 
 
 def _specs(request: HttpRequest, payload: RewardSource) -> tuple[list[RewardSpec], str]:

@@ -38,7 +38,7 @@ def me(request: HttpRequest) -> Any:
 @router.get("tokens", response=PageResponse)
 def tokens(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     """List valid API tokens. Admin tokens list those of all users, others only your own. The tokens are not shown."""
-    valid_tokens = api_tokens.valid(api_tokens.seen_by(person(request))).select_related("user")
+    valid_tokens = api_tokens.valid_tokens(api_tokens.seen_by(person(request))).select_related("user")
     return shapes.page(valid_tokens, _token, cursor, limit)
 
 

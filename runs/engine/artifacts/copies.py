@@ -32,8 +32,8 @@ def store_for(attempt: Attempt, folder: str = "") -> StoreAnswer:
     or, by default, the one that the attempt starts from. The manifest is "" if there is none. Raises vault.NotGiven if
     the store's keys can't be read."""
     store = vault.artifact_store(run=attempt.run_id)
-    needed = not folder or folder in folders_needed_by(attempt)
-    checkpoint = checkpoints.by_folder(folder or _start_of(attempt)) if needed else None
+    is_needed = not folder or folder in folders_needed_by(attempt)
+    checkpoint = checkpoints.by_folder(folder or _start_of(attempt)) if is_needed else None
     keyless = replace(store, key="", secret="") if store else None
     return StoreAnswer(keyless, checkpoint.manifest if checkpoint else "")
 

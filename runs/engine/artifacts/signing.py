@@ -12,9 +12,9 @@ from runs.engine.models import Attempt
 from workers.artifactstore import SIGNED_HEADERS, signed_url
 from workers.contract.wire.artifacts import CHECKPOINT_FOLDER, StoreRequest
 
-READS: dict[str, tuple[set[str], ...]] = {"GET": (set(),), "HEAD": (set(),)}
+READ_QUERIES: dict[str, tuple[set[str], ...]] = {"GET": (set(),), "HEAD": (set(),)}
 """The names of the parameters of each allowed request that reads a file, by method."""
-WRITES: dict[str, tuple[set[str], ...]] = {
+WRITE_QUERIES: dict[str, tuple[set[str], ...]] = {
     "PUT": (set(), {"partNumber", "uploadId"}),
     "POST": ({"uploads"}, {"uploadId"}),
     "DELETE": (set(), {"uploadId"}),
@@ -40,8 +40,8 @@ def sign(attempt: Attempt, request: StoreRequest) -> str:
     if bucket != store.bucket or request.headers.keys() - SIGNED_HEADERS:
         raise NotSigned("it has another bucket or other headers than an upload or a download")
     is_list = method == "GET" and not key and query.get("prefix", "").endswith("/") and names <= LIST
-    writes = names in WRITES.get(method, ())
-    if not (is_list or writes or names in READS.get(method, ())):
+    writes = names in WRITE_QUERIES.get(method, ())
+    if not (is_list or writes or names in READ_QUERIES.get(method, ())):
         raise NotSigned("it is neither an upload nor a download, a removal or a listing of a folder")
     _check_folder(attempt, store.prefix, query["prefix"] if is_list else key, writes=writes)
     path = quote(f"/{bucket}/{key}".rstrip("/") if is_list else f"/{bucket}/{key}", safe="/~")

@@ -93,7 +93,7 @@ class GatewayEndpoint:
         last_metrics, has_agents = self.run.last_metrics, not self.of_atropos
         waits = "Waiting for agents" if has_agents else "Waiting for groups"
         metrics = [GatewayMetric("Open sessions", gateway.SESSIONS_OPEN, NOW)] if has_agents else []
-        metrics += [GatewayMetric(waits, gateway.WAITS, NOW, "seconds"), GatewayMetric("Requests", gateway.REQUESTS)]
+        metrics += [GatewayMetric(waits, gateway.WAITS_S, NOW, "seconds"), GatewayMetric("Requests", gateway.REQUESTS)]
         metrics += [GatewayMetric("Sessions given up", gateway.GONE)] if has_agents else []
         metrics += [GatewayMetric("Time waited", gateway.WAITING, form="seconds")]
         return [replace(metric, value=last_metrics.get(metric.name)) for metric in metrics]
@@ -106,8 +106,8 @@ def of(run: Run) -> GatewayEndpoint | None:
         return None
     settings, attempt = spec.episodes.gateway, run.latest()
     is_live = attempt.status in ACTIVE
-    needed = gateway.ports_of(spec.episodes)
-    ports = ((attempt.placement or {}).get("ports") or [])[-needed:] if is_live else []
+    needed_ports = gateway.ports_of(spec.episodes)
+    ports = ((attempt.placement or {}).get("ports") or [])[-needed_ports:] if is_live else []
     host = attempt.host.name if settings.open_beyond_loopback and attempt.host else LOOPBACK
     url, api = (f"http://{host}:{ports[0]}", f"http://{LOOPBACK}:{ports[-1]}") if ports else ("", "")
     if settings.kind == gateway.ATROPOS:

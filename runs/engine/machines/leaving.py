@@ -28,7 +28,7 @@ SENTENCES = {
 }
 
 
-def leave(name: str, how: Leaving) -> str:
+def leave(name: str, reason: Leaving) -> str:
     """Let a host leave, or only drain it if it is being stopped. Return the reason if it has to stay, or "". The host's
     row is locked, and after taking leases, a dispatcher checks that the host is still there, so no run is sent to one
     that left."""
@@ -36,21 +36,21 @@ def leave(name: str, how: Leaving) -> str:
         host = Host.every.select_for_update().filter(name=name).first()
         if host is None:
             return ""
-        if how == Leaving.STOPPING:
+        if reason == Leaving.STOPPING:
             Host.every.filter(pk=host.pk).update(draining=True)
             return ""
-        if how == Leaving.STOPPED:
+        if reason == Leaving.STOPPED:
             _end_unclaimed(host)
         is_bound = Q(host=host) | Q(host=None, run__host=host)
         if (attempt := Attempt.objects.filter(is_bound, status__in=ACTIVE).select_related("run").first()) is not None:
             return f"{attempt.run.name} is on {name} or is waiting for it."
-        if how == Leaving.IDLE and (run := _awaits(host)) is not None:
+        if reason == Leaving.IDLE and (run := _awaits(host)) is not None:
             return f"{run} is about to start on {name}."
         now = timezone.now()
         remove(host, now)
         live_requests = MachineRequest.objects.filter(host_name=name, state__in=MachineRequest.LIVE)
         for request in live_requests.select_related("source"):
-            sentence = SENTENCES[how].format(minutes=request.source.idle_minutes)
+            sentence = SENTENCES[reason].format(minutes=request.source.idle_minutes)
             live_requests.filter(pk=request.pk).update(state=MachineRequest.State.LEFT, sentence=sentence, ended_at=now)
     delete_redis_user(name)
     return ""

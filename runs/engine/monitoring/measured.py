@@ -21,7 +21,7 @@ KEY = "measured"
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 FLUSH_S = 5.0
 """Seconds between two writes, which keeps measuring cheap, and between two tries while Redis is unreachable."""
-_BEYOND, _SUM = "+Inf", "sum"
+_LAST_BUCKET, _SUM = "+Inf", "sum"
 
 
 class MeasuredDuration(StrEnum):
@@ -36,7 +36,7 @@ class _DurationSums:
         self._lock = threading.Lock()
 
     def add(self, name: MeasuredDuration, seconds: float) -> None:
-        bucket = next((str(bound) for bound in BOUNDS if seconds <= bound), _BEYOND)
+        bucket = next((str(bound) for bound in BOUNDS if seconds <= bound), _LAST_BUCKET)
         with self._lock:
             self._pending[f"{name}:{bucket}"] += 1
             self._pending[f"{name}:{_SUM}"] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
@@ -100,7 +100,7 @@ def histograms() -> dict[MeasuredDuration, tuple[list[tuple[str, float]], float]
     result = {}
     for name in MeasuredDuration if seconds else ():
         total, buckets = 0.0, []
-        for bound in (*map(str, BOUNDS), _BEYOND):
+        for bound in (*map(str, BOUNDS), _LAST_BUCKET):
             total += seconds.get(f"{name}:{bound}", 0.0)
             buckets.append((bound, total))
         result[name] = (buckets, seconds.get(f"{name}:{_SUM}", 0.0))

@@ -14,7 +14,7 @@ from runs.engine.monitoring.measured import client
 
 log = logging.getLogger(__name__)
 
-TICKED = "ticked"
+TICK_FILE = "ticked"
 """File in the data folder that is touched after each tick, so that its age shows whether beat and the worker run."""
 TICK_FRESH_S = 60.0
 
@@ -30,7 +30,7 @@ def problems() -> list[str]:
 def ticked_at() -> float | None:
     """Return the time of the last tick's end in Unix seconds, or None if there has been no tick."""
     try:
-        return (Path(settings.DATA_DIR) / TICKED).stat().st_mtime
+        return (Path(settings.DATA_DIR) / TICK_FILE).stat().st_mtime
     except OSError:
         return None
 

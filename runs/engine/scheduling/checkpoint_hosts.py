@@ -23,8 +23,10 @@ def resume_point(run: Run) -> Checkpoint | None:
     home = last.event.attempt.host if last else None
     if last is None or last.stored or run.host_id is not None or home is None or not leasing.host_problem(home, now):
         return last
-    stored = (checkpoint for checkpoint in checkpoints.of_run(run) if checkpoint.usable and checkpoint.stored)
-    return next(stored, last) if host_with(last, run) == home else last
+    stored_checkpoints = (
+        checkpoint for checkpoint in checkpoints.of_run(run) if checkpoint.usable and checkpoint.stored
+    )
+    return next(stored_checkpoints, last) if host_with(last, run) == home else last
 
 
 def host_with(checkpoint: Checkpoint, run: Run) -> Host | None:

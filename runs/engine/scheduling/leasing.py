@@ -57,8 +57,8 @@ class Hold:
     owner: str
 
     @classmethod
-    def of(cls, run: Run, how: Waits) -> "Hold":
-        return cls(how, run.pk, run.name, run.owner.get_username())
+    def of(cls, run: Run, wait: Waits) -> "Hold":
+        return cls(wait, run.pk, run.name, run.owner.get_username())
 
 
 Unavailable = Mapping[str, Hold]

@@ -115,9 +115,9 @@ def planned_resume(run: Run, attempt: Attempt) -> PlannedResume | None:
     return PlannedResume(attempt.resumes_at, _number(run, attempt, checkpoint), recovery_of(run).resumes, step)
 
 
-def pause(recovery: RecoverySpec, used: int) -> timedelta:
-    """Return the pause before the next resume, after `used` earlier ones."""
-    return min(timedelta(seconds=recovery.pause_s * 2.0 ** min(used, 30)), MAX_PAUSE)
+def pause(recovery: RecoverySpec, used_retries: int) -> timedelta:
+    """Return the pause before the next resume, after `used_retries` earlier ones."""
+    return min(timedelta(seconds=recovery.pause_s * 2.0 ** min(used_retries, 30)), MAX_PAUSE)
 
 
 def recovery_of(run: Run) -> RecoverySpec:

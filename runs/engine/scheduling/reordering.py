@@ -69,24 +69,24 @@ def _move_to(moved: Attempt, queue: list[Attempt], target: int, user: User) -> N
     attempt_below = other_attempts[target] if target < len(other_attempts) else None
     # It takes the priority of the last run that it passes.
     moved.priority = other_attempts[target].priority if target < index else other_attempts[target - 1].priority
-    lower, upper = _bounds(attempt_above, attempt_below, moved.priority)
-    if not lower < (lower + upper) / 2 < upper:
+    lower_bound, upper_bound = _bounds(attempt_above, attempt_below, moved.priority)
+    if not lower_bound < (lower_bound + upper_bound) / 2 < upper_bound:
         _spread_turns(other_attempts, moved.priority)
-        lower, upper = _bounds(attempt_above, attempt_below, moved.priority)
-    moved.turn = (lower + upper) / 2
+        lower_bound, upper_bound = _bounds(attempt_above, attempt_below, moved.priority)
+    moved.turn = (lower_bound + upper_bound) / 2
     moved.save(update_fields=["priority", "turn"])
     data = {"from": index + 1, "to": target + 1, "was": previous_priority, "priority": moved.priority}
     _record(moved, user, "queue_moved", data)
 
 
-def _bounds(above: Attempt | None, below: Attempt | None, priority: int) -> tuple[float, float]:
+def _bounds(attempt_above: Attempt | None, attempt_below: Attempt | None, priority: int) -> tuple[float, float]:
     """Return the turns between which an attempt of this priority belongs, given its future neighbours."""
-    lower = above.turn if above and above.priority == priority else None
-    upper = below.turn if below and below.priority == priority else None
-    if upper is None:
+    lower_bound = attempt_above.turn if attempt_above and attempt_above.priority == priority else None
+    upper_bound = attempt_below.turn if attempt_below and attempt_below.priority == priority else None
+    if upper_bound is None:
         # Later submissions get later turns.
-        upper = max(time.time(), (lower or 0.0) + TURN_GAP_S)
-    return upper - 2 * TURN_GAP_S if lower is None else lower, upper
+        upper_bound = max(time.time(), (lower_bound or 0.0) + TURN_GAP_S)
+    return upper_bound - 2 * TURN_GAP_S if lower_bound is None else lower_bound, upper_bound
 
 
 def _spread_turns(attempts: Sequence[Attempt], priority: int) -> None:

@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.templatetags.figures import NOTHING, ago, clock
+from controlplane.platform.templatetags.figures import NO_VALUE, ago, clock
 from runs.engine import queries
 from runs.engine.models import Attempt, Run
 from runs.engine.sentences import placement_text
@@ -67,13 +67,13 @@ class WarmLine:
     @property
     def idle(self) -> str:
         """The time for which no run has used the server."""
-        return ago(self.row.idle_since) if self.stops_at else NOTHING
+        return ago(self.row.idle_since) if self.stops_at else NO_VALUE
 
     @property
     def ends(self) -> str:
         if self.stops_at:
             return clock(self.stops_at)
-        return "after the run" if self.user and self.row.leaving else NOTHING
+        return "after the run" if self.user and self.row.leaving else NO_VALUE
 
     @property
     def end_act(self) -> str:

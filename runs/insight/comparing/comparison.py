@@ -137,8 +137,8 @@ def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
             equal_count += 1
             continue
         pairs = zip(formatted, settings_by_run, strict=True)
-        displayed = [Value(shown, name not in values, shown == formatted[0]) for shown, values in pairs]
-        differing_settings.append(SettingDifference(name, displayed))
+        shown_values = [Value(shown, name not in values, shown == formatted[0]) for shown, values in pairs]
+        differing_settings.append(SettingDifference(name, shown_values))
     return differing_settings, equal_count
 
 

@@ -26,7 +26,7 @@ ERRORS: dict[str, str] = {
     ToolError.LIMIT: "over the call limit",
     ToolError.UNAVAILABLE: "not available",
 }
-SAME, NONE = "same calls", "no calls"
+SAME_CALLS, NO_CALLS = "same calls", "no calls"
 MAX_UNFOLDED_CHARS = 900
 MAX_UNFOLDED_LINES = 14
 _WHITESPACE = re.compile(r"\s+")
@@ -179,7 +179,7 @@ class TurnPair:
 
     @property
     def same(self) -> bool:
-        return self.change in (SAME, NONE)
+        return self.change in (SAME_CALLS, NO_CALLS)
 
 
 def pair_turns(before: StoredEpisode, after: StoredEpisode) -> list[TurnPair]:
@@ -195,7 +195,7 @@ def _change(old: EpisodeTurn | None, new: EpisodeTurn | None) -> str:
         return "only later" if old is None else "only earlier"
     old_calls, new_calls = ([(call.turn.name, call.turn.text) for call in turn.calls] for turn in (old, new))
     if old_calls == new_calls:
-        return SAME if old_calls else NONE
+        return SAME_CALLS if old_calls else NO_CALLS
     if not old_calls or not new_calls:
         return "calls now" if new_calls else "no longer calls"
     if [name for name, _ in old_calls] == [name for name, _ in new_calls]:

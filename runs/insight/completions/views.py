@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.keyset import whole
+from controlplane.platform.http.keyset import whole_parameter
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.records import SampleRow, SampleStore
@@ -107,7 +107,7 @@ def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
     order = order if order in ORDERS else ""
     total = choice.of(run).count()
     pages = max(1, -(-total // difficulty.PROMPTS_PER_PAGE))
-    number = whole(request, "page", 1, 1, pages)
+    number = whole_parameter(request, "page", 1, 1, pages)
     context = {
         **_common_context(run, []),
         "counts": counts,
@@ -177,7 +177,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     ascending = request.GET.get("sort") == "oldest"
     stored_visits = visits.count()
     pages = max(1, -(-stored_visits // VISITS_PER_PAGE))
-    number = whole(request, "page", 1, 1, pages)
+    number = whole_parameter(request, "page", 1, 1, pages)
     page_visits = (visits if ascending else visits.reverse())[(number - 1) * VISITS_PER_PAGE : number * VISITS_PER_PAGE]
     reader, with_texts = CompletionReader(run), difficulty.whole_prompt(run, row)
     groups = []
@@ -245,7 +245,9 @@ def _choice(request: HttpRequest) -> PromptChoice:
     classes = [name for name in request.GET.get("class", "").split(",") if name in CLASSES]
     period = request.GET.get("by", "")
     return PromptChoice(
-        tuple(classes) or tuple(CLASSES), whole(request, "visits", 1, 1, 10**6), period if period in PERIODS else ""
+        tuple(classes) or tuple(CLASSES),
+        whole_parameter(request, "visits", 1, 1, 10**6),
+        period if period in PERIODS else "",
     )
 
 

@@ -27,27 +27,27 @@ from runs.insight.health.judging import (
 )
 from runs.insight.health.judging.rule import HealthRule, Level
 from runs.insight.health.judging.rules import BY_ID, RULES
-from runs.insight.health.judging.signal import Of, Signal
+from runs.insight.health.judging.signal import Signal, SignalReader
 from runs.insight.health.presets import Preset, RuleBounds, bound_text, value_text
 
-EASING = 0.1
+EASING_SHARE = 0.1
 MIN_GENERATIONS = 2 * ROLL
 """Minimum number of generations of a run that is called healthy."""
 REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
 MACHINE_RULES = set(machine_rules.RULES)
 REWARD_RULES = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
-FIGURES: dict[str, Of] = {
-    **cause_signals.OF,
-    **reward_signals.OF,
-    **completion_signals.OF,
-    **episode_signals.OF,
-    **policy_signals.OF,
-    **sync_signals.OF,
-    **hacking_signals.OF,
-    **machine_signals.OF,
+FIGURES: dict[str, SignalReader] = {
+    **cause_signals.SIGNALS,
+    **reward_signals.SIGNALS,
+    **completion_signals.SIGNALS,
+    **episode_signals.SIGNALS,
+    **policy_signals.SIGNALS,
+    **sync_signals.SIGNALS,
+    **hacking_signals.SIGNALS,
+    **machine_signals.SIGNALS,
 }
 """Rule -> the function that computes its value over the newest steps."""
-_ONE = re.compile(r"(?<![\d.,])1 (nat|token|call|turn|step|generation|completion)s\b")
+_SINGULAR_UNIT = re.compile(r"(?<![\d.,])1 (nat|token|call|turn|step|generation|completion)s\b")
 """A plural after a figure that is exactly 1."""
 RANK = {"bad": 0, "warning": 1, "note": 2}
 
@@ -120,10 +120,10 @@ def _grouped(findings: list[Finding]) -> list[Finding]:
 
 def _root(rule: str, alarming: set[str]) -> str:
     """Return the rule of a finding's root cause among the open findings, or "" if it has no cause."""
-    root, seen = rule, {rule}
-    while cause := next((rule_id for rule_id in BY_ID[root].follows if rule_id in alarming - seen), ""):
+    root, visited_rules = rule, {rule}
+    while cause := next((rule_id for rule_id in BY_ID[root].follows if rule_id in alarming - visited_rules), ""):
         root = cause
-        seen.add(root)
+        visited_rules.add(root)
     return "" if root == rule else root
 
 
@@ -171,18 +171,18 @@ def _breach(rule: HealthRule, bounds: RuleBounds, signal: Signal, previous: Find
         if bound is None:
             continue
         hold = max(rule.hold, rule.hold_bad) if level == "bad" else rule.hold
-        since = _lasting(_beyond(rule, signal, bound), signal, 0 if is_sure else hold)
+        since = _lasting_since(_is_beyond(rule, signal, bound), signal, 0 if is_sure else hold)
         if since is not None:
             return _Breach(level, bound, since)
         open_at = previous is not None and RANK[previous["stood"]] <= RANK[level]
-        eased = bound - EASING * abs(bound) if rule.above else bound + EASING * abs(bound)
-        calm = max(rule.hold, rule.calm * max(1.0, _interval(signal)))
-        if open_at and _lasting(~_beyond(rule, signal, eased), signal, calm) is None:
+        eased_bound = bound - EASING_SHARE * abs(bound) if rule.above else bound + EASING_SHARE * abs(bound)
+        calm_steps = max(rule.hold, rule.calm * max(1.0, _interval(signal)))
+        if open_at and _lasting_since(~_is_beyond(rule, signal, eased_bound), signal, calm_steps) is None:
             return _Breach(level, bound, float(signal.at[-1]))
     return None
 
 
-def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]:
+def _is_beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]:
     return signal.value > bound if rule.above else signal.value < bound
 
 
@@ -191,7 +191,7 @@ def _interval(signal: Signal) -> float:
     return float(signal.at[-1] - signal.at[0]) / max(len(signal.at) - 1, 1)
 
 
-def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: float) -> float | None:
+def _lasting_since(holds: NDArray[np.bool_], signal: Signal, hold: float) -> float | None:
     """Return the first step of the current stretch of true values, or None if it is shorter than `hold` steps."""
     if not holds[-1]:
         return None
@@ -204,7 +204,7 @@ def _finding(
     rule: HealthRule, bounds: RuleBounds, history: History, signal: Signal, breach: _Breach, previous: Finding | None
 ) -> Finding:
     value = float(signal.value[-1])
-    solved = bool(rule.solved) and history.solved
+    is_solved = bool(rule.solved) and history.solved
     fields = {
         "value": value_text(value, rule.format),
         "bound": value_text(breach.bound, rule.format),
@@ -216,7 +216,7 @@ def _finding(
     finding: Finding = {
         "rule": rule.id,
         "title": rule.title,
-        "level": "note" if solved else breach.level,
+        "level": "note" if is_solved else breach.level,
         "stood": breach.level,
         "value": value,
         "value_text": fields["value"],
@@ -224,8 +224,8 @@ def _finding(
         "bound": breach.bound,
         "bound_text": bound_text(rule, bounds),
         "source": bounds.source,
-        "sentence": _ONE.sub(r"1 \1", (rule.solved if solved else rule.means).format(**fields)),
-        "try": "" if solved else advice[:1].upper() + advice[1:],
+        "sentence": _SINGULAR_UNIT.sub(r"1 \1", (rule.solved if is_solved else rule.means).format(**fields)),
+        "try": "" if is_solved else advice[:1].upper() + advice[1:],
         "metric": rule.metric.format(**fields) if rule.metric else "",
         "find": rule.find.format(**fields),
         "cause": previous.get("cause", "") if previous else "",
@@ -233,7 +233,7 @@ def _finding(
     }
     same_level = previous is not None and previous["level"] == finding["level"]
     restarts = rule.format == "steps" or (rule.above and value == 0)
-    if previous and same_level and restarts and not _beyond(rule, signal, breach.bound)[-1]:
+    if previous and same_level and restarts and not _is_beyond(rule, signal, breach.bound)[-1]:
         # A value that is 0 again doesn't say why the finding is still open.
         finding |= {name: previous[name] for name in ("value", "value_text", "sentence")}
     return finding

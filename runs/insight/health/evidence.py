@@ -62,9 +62,9 @@ def _sums(group: Sequence[Scored]) -> tuple[float, float, float]:
 
 def _append(history: History, name: str, points: Sequence[tuple[int, float]]) -> None:
     old = history.columns.get(name)
-    known = list(zip(old.step.tolist(), old.value.tolist(), strict=True)) if old is not None else []
-    last = known[-1][0] if known else -1
-    if all_points := [*known, *(point for point in points if point[0] > last)]:
+    known_points = list(zip(old.step.tolist(), old.value.tolist(), strict=True)) if old is not None else []
+    last = known_points[-1][0] if known_points else -1
+    if all_points := [*known_points, *(point for point in points if point[0] > last)]:
         history.columns[name] = _column(all_points)
 
 
@@ -88,5 +88,5 @@ def from_memory(history: History, memory: Mapping[str, Any]) -> None:
         column = history.columns.get(name)
         first = int(column.step[0]) if column is not None else history.step + 1
         newer = list(zip(column.step.tolist(), column.value.tolist(), strict=True)) if column is not None else []
-        if known := [*((step, value) for step, value in points if step < first), *newer]:
-            history.columns[name] = _column(known)
+        if known_points := [*((step, value) for step, value in points if step < first), *newer]:
+            history.columns[name] = _column(known_points)

@@ -72,8 +72,8 @@ def _examples(run: Run, config: Config, finding: Finding) -> list[dict[str, Any]
         if len(column) and column.std() > 0:
             scores += weight * (column - column.mean()) / column.std()
     best = sorted(range(len(candidates)), key=lambda index: -scores[index])[:EXAMPLES]
-    chosen = [index for rank, index in enumerate(best) if rank < MIN_EXAMPLES or scores[index] > 1.0]
-    return [_example(*candidates[index], low) for index in chosen]
+    chosen_indexes = [index for rank, index in enumerate(best) if rank < MIN_EXAMPLES or scores[index] > 1.0]
+    return [_example(*candidates[index], low) for index in chosen_indexes]
 
 
 def _example(row: SampleRow, completion: StoredCompletion, low: str) -> dict[str, Any]:

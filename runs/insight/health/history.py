@@ -13,7 +13,7 @@ from workers.contract.run.prompts import EXTRA_ROUNDS, MEAN_REWARD, sources
 
 RECENT = 240
 """Number of newest values of each metric that every assessment reads."""
-SETTLED = 60
+SETTLED_STEPS = 60
 """Number of the oldest of those values that enter the memory. An assessment may be late by this many values."""
 MAX_STEPS_BEHIND = 20
 """Number of steps, in addition to three logging intervals, after which a metric counts as no longer logged."""
@@ -245,11 +245,13 @@ def paced(column: MetricHistory | None) -> MetricHistory | None:
     if column is None or len(column) < 2:
         return None
     seconds, steps, tokens = np.diff(column.t), np.diff(column.step), np.diff(column.value)
-    sound = (seconds > 0) & (steps > 0) & (tokens > 0)
-    if not sound.any():
+    is_positive = (seconds > 0) & (steps > 0) & (tokens > 0)
+    if not is_positive.any():
         return None
     return MetricHistory(
-        column.step[1:][sound], (seconds / np.maximum(steps, 1))[sound], tokens[sound] / seconds[sound]
+        column.step[1:][is_positive],
+        (seconds / np.maximum(steps, 1))[is_positive],
+        tokens[is_positive] / seconds[is_positive],
     )
 
 
@@ -356,7 +358,7 @@ def _summed(column: MetricHistory, old: Sums) -> Sums:
     """Return the sums extended by the values that the next assessment may no longer read."""
     if len(column) < RECENT:
         return old
-    until = int(column.step[SETTLED])
+    until = int(column.step[SETTLED_STEPS])
     is_new = (column.step > old.until) & (column.step <= until)
     x, y = column.step[is_new].astype(float), column.value[is_new]
     added = (float(len(x)), x.sum(), y.sum(), (x * x).sum(), (x * y).sum(), (y * y).sum())

@@ -103,14 +103,14 @@ def _number(entry: Mapping[str, Any], name: str, default: float | None) -> float
 
 def value_text(value: float, form: str) -> str:
     if form == "percent":
-        return f"{_short(100 * value, 2)}%"
+        return f"{_short_number(100 * value, 2)}%"
     if form == "percent100":
-        return f"{_short(value, 2)}%"
+        return f"{_short_number(value, 2)}%"
     if form == "times":
-        return f"{_short(value, 2)} times"
+        return f"{_short_number(value, 2)} times"
     if form == "steps":
         return f"{value:,.0f} steps"
-    return f"{value:.0f}" if form == "count" else _short(value, 3)
+    return f"{value:.0f}" if form == "count" else _short_number(value, 3)
 
 
 def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
@@ -120,6 +120,6 @@ def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
     return ", ".join(f"{level} {side} {value_text(bound, rule.format)}" for level, bound in levels if bound is not None)
 
 
-def _short(value: float, digits: int) -> str:
+def _short_number(value: float, digits: int) -> str:
     text = significant(value, digits)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text

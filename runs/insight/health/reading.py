@@ -41,11 +41,14 @@ def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
     if "vllm/kv_cache_percent" in history.reported:
         history.columns |= past.columns_of(_machine(run, EventKind.VLLM, _steps_ago(history)))
     history.training_since = _since(run, attempt)
-    kept = memory.get("columns") or {}
+    kept_columns = memory.get("columns") or {}
     if attempt.number > int(memory.get("attempt") or attempt.number):
         memories.forget_after(history, attempt.resume_step)
-        kept = {name: [point for point in points if point[0] <= attempt.resume_step] for name, points in kept.items()}
-    evidence.from_memory(history, kept)
+        kept_columns = {
+            name: [point for point in points if point[0] <= attempt.resume_step]
+            for name, points in kept_columns.items()
+        }
+    evidence.from_memory(history, kept_columns)
     _read_texts(history, run)
     past.remember(history)
     return history
@@ -125,9 +128,9 @@ def _read_texts(history: History, run: Run) -> None:
     last = history.texts[-1].step if history.texts else -1
     rows = SampleRow.objects.filter(run=run, mode="train", superseded=False, step__gt=last).order_by("-step", "line")
     newest: dict[int, list[str]] = {}
-    stored = [(step, completions(data)) for step, data in rows.values_list("step", "data")[:GROUPS]]
-    evidence.note_groups(history, stored)
-    for step, group in stored:
+    stored_texts = [(step, completions(data)) for step, data in rows.values_list("step", "data")[:GROUPS]]
+    evidence.note_groups(history, stored_texts)
+    for step, group in stored_texts:
         completion_texts = [completion.written for completion in group]
         newest.setdefault(step, []).extend(text for text in completion_texts if text is not None)
     counted = (Text(step, *texts.count(of_step[:COMPLETIONS])) for step, of_step in sorted(newest.items()))

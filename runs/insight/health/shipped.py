@@ -2,7 +2,7 @@
 
 from typing import Any
 
-SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
+SHIPPED_PRESETS: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
     (
         "mixed",
         "Mixed",

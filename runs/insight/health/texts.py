@@ -12,7 +12,7 @@ MAX_ODD_SHARE = 0.15
 """Share of odd words above which a text is gibberish. Prose, code and formulas have a few per cent."""
 MIN_IDENTICAL_CHARS = 80
 """Minimum length of texts that are counted as identical, since short answers are often the same."""
-_UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}|^[bcdfghjklmnpqrstvwxz]{5,}$|[a-z]{30}")
+_UNPRONOUNCEABLE_WORD = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}|^[bcdfghjklmnpqrstvwxz]{5,}$|[a-z]{30}")
 MAX_CHARS = 4000
 """Number of characters read from the end of a text, where completions degenerate."""
 
@@ -38,7 +38,7 @@ def _is_odd(word: str) -> bool:
     latin = sum(letter.isascii() or "\u00c0" <= letter <= "\u024f" for letter in letters)
     if "\ufffd" in word or 0 < latin < len(letters):
         return True
-    return bool(_UNSPEAKABLE.search("".join(letters).lower()))
+    return bool(_UNPRONOUNCEABLE_WORD.search("".join(letters).lower()))
 
 
 def count(texts: Iterable[str]) -> tuple[int, int, int, int, int]:

@@ -41,7 +41,7 @@ def tick(now: datetime) -> int:
     until = time.monotonic() + BUDGET_S
     assessed = 0
     attempts = Attempt.objects.select_related("host").order_by("number")
-    for run_id in _due(now):
+    for run_id in _due_runs(now):
         if time.monotonic() > until:
             break
         presets = presets or Presets()
@@ -91,19 +91,19 @@ def _hang(attempt: Attempt, step: int) -> str:
     return str((events.values_list("data", flat=True).first() or {}).get("who", ""))
 
 
-def _due(now: datetime) -> list[str]:
+def _due_runs(now: datetime) -> list[str]:
     """Return the ids of active and recently ended runs with news since their last assessment, longest waiting first."""
     active = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - LATE_LINES_PERIOD)
     current = Attempt.objects.filter(active, started_at__isnull=False).values("run_id")
     newest = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]
     runs = Run.objects.filter(pk__in=current, kind="train").order_by("pk")
     candidates = runs.values_list("pk", "last_seq", "health__at", "health__memory__seq", Subquery(newest))
-    due = [
+    due_attempts = [
         (str(at or ""), pk)
         for pk, last, at, seen_seq, status in candidates
         if _is_due(last, at, seen_seq or 0, status, now)
     ]
-    return [pk for _, pk in sorted(due)]
+    return [pk for _, pk in sorted(due_attempts)]
 
 
 def _is_due(last_seq: int, at: str | None, seen_seq: int, status: str, now: datetime) -> bool:
@@ -129,11 +129,11 @@ def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *,
         before: dict[str, Any] = Run.objects.values_list("health", flat=True).get(pk=run.pk)
         if before.get("at") != run.health.get("at"):
             return False
-        notifies_viewers = _shown(before) != _shown(health) or _is_old(before.get("told_at"), now)
+        notifies_viewers = _shown_findings(before) != _shown_findings(health) or _is_old(before.get("told_at"), now)
         health["told_at"] = now.isoformat() if notifies_viewers else before["told_at"]
         Run.objects.filter(pk=run.pk).update(health=health)
-        written = list(_events(attempt, before, health, now)) if with_events else []
-        if written or notifies_viewers:
+        events = list(_events(attempt, before, health, now)) if with_events else []
+        if events or notifies_viewers:
             transaction.on_commit(lambda: hints.changed(run.pk))
     run.health = health
     return True
@@ -169,7 +169,7 @@ def _is_old(told_at: str | None, now: datetime) -> bool:
     return told_at is None or not timedelta(0) <= now - datetime.fromisoformat(told_at) < VIEWER_INTERVAL
 
 
-def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _shown_findings(health: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the parts of an assessment whose changes viewers see at once, such as the first value of a check.
 
     Checks of the machine are omitted, because their values come and go with the host's samples.

@@ -19,8 +19,8 @@ from runs.insight.health.presets import preset_of
 
 @require_safe
 def presets(request: HttpRequest) -> HttpResponse:
-    used = dict(Run.objects.exclude(preset=None).values_list("preset").annotate(Count("pk")))
-    rows = [(row, used.get(row.pk, 0)) for row in choosing.choices()]
+    run_counts = dict(Run.objects.exclude(preset=None).values_list("preset").annotate(Count("pk")))
+    rows = [(row, run_counts.get(row.pk, 0)) for row in choosing.choices()]
     return render(request, "insight/health/presets.html", {"presets": rows})
 
 
@@ -85,7 +85,7 @@ def delete(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 @operator_required
 def choose(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
-    choose_for(run, get_object_or_404(HealthPreset, pk=_whole(request.POST.get("preset"))))
+    choose_for(run, get_object_or_404(HealthPreset, pk=_whole_number(request.POST.get("preset"))))
     return redirect("run", run.pk)
 
 
@@ -98,5 +98,5 @@ def choose_for(run: Run, row: HealthPreset) -> None:
         tick.look_at(run, preset_of(run), timezone.now(), with_events=run.latest().status in ACTIVE)
 
 
-def _whole(text: str | None) -> int:
+def _whole_number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else 0

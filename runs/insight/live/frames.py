@@ -41,9 +41,14 @@ class FrameExtras:
 
 
 def read(
-    run_id: str, base: StreamCursor, sent: FrameExtras, *, with_logs: bool = False, end: StreamCursor | None = None
+    run_id: str,
+    base: StreamCursor,
+    sent_extras: FrameExtras,
+    *,
+    with_logs: bool = False,
+    end: StreamCursor | None = None,
 ) -> StreamFrame | None:
-    """Read the frame after `base` and up to `end`, and update `sent`. Return None if the run no longer exists."""
+    """Read the frame after `base` up to `end`, and update `sent_extras`. Return None if the run no longer exists."""
     run = queries.with_attempts(Run.objects.filter(pk=run_id)).defer("spec", "trend", "notes").first()
     if run is None:
         return None
@@ -60,7 +65,7 @@ def read(
     events = list(RunEvent.objects.filter(new_events, run_id=run_id).select_related("attempt").order_by("pk"))
     newest_ids = [event.pk for event in events if event.seq is None] if end is None else [end.event]
     cursor = StreamCursor(last_seq, max([base.event, *newest_ids]))
-    extra = _changes(run, sent, with_logs)
+    extra = _changes(run, sent_extras, with_logs)
     texts = []
     if rows or events or extra:
         views = [timeline.event_view(event) for event in events]
@@ -95,19 +100,19 @@ def _too_old(run: Run, seq: int) -> bool:
     return oldest_seq is None or oldest_seq > seq + 1
 
 
-def _changes(run: Run, sent: FrameExtras, with_logs: bool) -> dict[str, Any]:
-    """Return what has changed since the last frame. `sent` is updated only after everything has been read, so that a
+def _changes(run: Run, sent_extras: FrameExtras, with_logs: bool) -> dict[str, Any]:
+    """Return what has changed since the last frame. `sent_extras` is updated once everything has been read, so that a
     failed read is repeated in full."""
     changes: dict[str, Any] = {}
     summary = dict(queries.summary(run))
-    if summary != sent.run:
+    if summary != sent_extras.run:
         changes["run"] = summary
     attempt = run.latest()
     samples_ack = (attempt.pk, attempt.samples_ack)
-    if samples_ack != sent.samples_ack and (step := queries.latest_sample_step(run)) is not None:
+    if samples_ack != sent_extras.samples_ack and (step := queries.latest_sample_step(run)) is not None:
         changes["samples"] = step
-    sizes = queries.log_sizes(attempt) if with_logs else sent.logs
-    if sizes != sent.logs:
+    sizes = queries.log_sizes(attempt) if with_logs else sent_extras.logs
+    if sizes != sent_extras.logs:
         changes["logs"] = sizes
-    sent.run, sent.samples_ack, sent.logs = summary, samples_ack, sizes
+    sent_extras.run, sent_extras.samples_ack, sent_extras.logs = summary, samples_ack, sizes
     return changes

@@ -179,7 +179,7 @@ def _prompts(spec: RunSpec) -> Iterator[Chart]:
 
 def _by_kind(name: str, title: str, metric: Callable[[str], str], hint: str) -> Chart:
     lines = (
-        ChartLine(metric(prompts.TEACH), "teach", "c3"),
+        ChartLine(metric(prompts.TEACHES), "teach", "c3"),
         ChartLine(metric(prompts.TEACH_LITTLE), "little", "c6"),
         ChartLine(metric(prompts.UNSEEN), "unseen", "c8"),
     )

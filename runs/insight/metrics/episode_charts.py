@@ -11,7 +11,7 @@ from runs.insight.metrics.chart_spec import Chart, ChartGroup, ChartLine, lines_
 from workers.contract.run import gateway
 from workers.contract.run.episodes import (
     CALLS,
-    CUT,
+    EPISODES_CUT,
     FAILURES,
     MAX_TURNS_CHARTED,
     SECONDS_P95,
@@ -50,7 +50,7 @@ def _episodes() -> Iterator[Chart]:
     turns = (ChartLine(TURNS_MAX, "max", "c5"), ChartLine(TURNS_MEAN, "mean", "c1"))
     yield Chart("turns", "Turns per episode", turns, zero=True, help="The model's messages in one episode")
     hint = "Share of episodes truncated by a limit on turns, time or length"
-    yield _single("episodes-cut", "Episodes truncated", CUT, "truncated", "c6", format="percent", help=hint)
+    yield _single("episodes-cut", "Episodes truncated", EPISODES_CUT, "truncated", "c6", format="percent", help=hint)
     hint = "Share of the episodes' tokens that the model didn't write, which carry no loss"
     yield _single("tool-share", "Length taken by tools", TOOL_SHARE, "by tools", "c2", format="percent", help=hint)
     hint = "95% of episodes took less, including the model's time"
@@ -90,7 +90,7 @@ def _gateway() -> Iterator[Chart]:
     yield _single(
         "gateway-waiting", "Waiting for episodes", gateway.WAITING, "waiting", "c2", format="seconds", help=hint
     )
-    lines = (ChartLine(gateway.WAITS, "waiting", "c2"), ChartLine(gateway.QUIET, "without any request", "c6"))
+    lines = (ChartLine(gateway.WAITS_S, "waiting", "c2"), ChartLine(gateway.QUIET_S, "without any request", "c6"))
     hint = "Time for which the trainer has waited so far for the step's episodes"
     yield Chart("gateway-waits", "Current wait", lines, format="seconds", zero=True, help=hint)
     hint = "Sessions in which an agent has a task"

@@ -19,11 +19,11 @@ from workers.contract.run.spec import RunSpec
 from workers.contract.wire.documents import ContractError
 from workers.contract.wire.names import EventKind
 
-MARKED = frozenset(
+MARKED_CHARTS = frozenset(
     {"status", "requested", "resumed", "alert", EventKind.CHECKPOINT, EventKind.NOTE, EventKind.PROCESS_EXITED}
     | {EventKind.REWARD_FAILED, EventKind.TRAINED, EventKind.METRICS_LEFT_OUT, EventKind.HANG, EventKind.LIMIT}
 )
-DERIVED = {"tokens_per_second": "num_tokens"}
+COUNTER_OF_RATE = {"tokens_per_second": "num_tokens"}
 """Metric that the browser computes -> the metric that it is derived from."""
 LIMITS_PREFIX = "limits/"
 """Prefix of metrics about limits, which the run page shows as bars."""
@@ -108,7 +108,7 @@ def with_data(groups: Sequence[ChartGroup], names: Container[str]) -> list[Chart
     """Return the charts that have a line among these metrics, without empty groups."""
 
     def is_recorded(chart: Chart) -> bool:
-        return any(DERIVED.get(line.metric, line.metric) in names for line in chart.lines)
+        return any(COUNTER_OF_RATE.get(line.metric, line.metric) in names for line in chart.lines)
 
     reduced_groups = (replace(group, charts=tuple(filter(is_recorded, group.charts))) for group in groups)
     return [group for group in reduced_groups if group.charts]
@@ -117,7 +117,7 @@ def with_data(groups: Sequence[ChartGroup], names: Container[str]) -> list[Chart
 def metrics(groups: Sequence[ChartGroup]) -> list[str]:
     lines = [line for group in groups for chart in group.charts for line in chart.lines]
     names = (name for line in lines for name in (line.metric, line.band, line.evaluation) if name)
-    return list(dict.fromkeys(DERIVED.get(name, name) for name in names))
+    return list(dict.fromkeys(COUNTER_OF_RATE.get(name, name) for name in names))
 
 
 def labels(groups: Sequence[ChartGroup]) -> dict[str, str]:

@@ -65,7 +65,7 @@ class Window:
         return self.low is None and self.high is None
 
 
-WHOLE = Window()
+WHOLE_RUN = Window()
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def outline(points: Points) -> Points:
     return points.pick(np.unique(np.minimum(np.concatenate(extremes), len(points) - 1)))
 
 
-def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesResponse:
+def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE_RUN) -> SeriesResponse:
     """Return each metric's history within the window, in at most `points` points, and the seq after which the socket
     continues."""
     # The order of the reads matters: a fold in between moves rows into chunks, never back.

@@ -45,7 +45,7 @@ class Switch:
 
 def of(spec: RunSpec, placement: Mapping[str, Any], spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
     """Yield the switches that a run can have, judged by a step's spans. `placement` is that of the step's attempt."""
-    yield from _ahead(spec, spans, seconds)
+    yield from _generation_ahead(spec, spans, seconds)
     yield from _concurrent_rewards(spec, spans, seconds)
     if "warm" in placement and spec.hardware.vllm_server is not None:
         yield Switch("Warm server", bool(placement["warm"]), None, "It shortens the start but not the steps.")
@@ -53,7 +53,7 @@ def of(spec: RunSpec, placement: Mapping[str, Any], spans: Sequence[Span], secon
         yield _rounds(spans, seconds)
 
 
-def _ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
+def _generation_ahead(spec: RunSpec, spans: Sequence[Span], seconds: float) -> Iterator[Switch]:
     if spec.hardware.rollout is not Rollout.SERVER:
         return
     generating = [span for span in spans if span.lane.startswith(SERVER) and span.phase == StepPart.GENERATION]
@@ -107,6 +107,6 @@ def _switch_off(name: str, seconds: float, saved: float, effect: str, advice: st
 def _rounds(spans: Sequence[Span], seconds: float) -> Switch:
     extra_s = union(span for span in spans if span.lane == EXTRA)
     base_s = seconds - extra_s
-    took = f"Extra rounds took {duration(extra_s)}"
-    sentence = f"{took}; without them, a step would take {duration(base_s)} and teach less."
+    duration_sentence = f"Extra rounds took {duration(extra_s)}"
+    sentence = f"{duration_sentence}; without them, a step would take {duration(base_s)} and teach less."
     return Switch("Dynamic sampling", True, base_s, sentence if extra_s else "No extra round was needed in this step.")

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.keyset import split_list, whole
+from controlplane.platform.http.keyset import split_list, whole_parameter
 from runs.engine import queries
 from runs.engine.models import Run
 from runs.insight.metrics import run_charts
@@ -19,7 +19,7 @@ from runs.insight.metrics import waterfall as steps
 
 POINTS = 500
 MAX_POINTS = 5000
-ALL = "*"
+ALL_METRICS = "*"
 AXES = ("step", "tokens", "time")
 MIN_COMPRESSED_BYTES = 1024
 
@@ -30,7 +30,7 @@ def series(request: HttpRequest, run_id: str) -> HttpResponse:
     window."""
     run = queries.run_for(request, run_id)
     requested = request.GET.get("metrics", "")
-    if requested == ALL:
+    if requested == ALL_METRICS:
         names = numbers.reported_metrics(run)
     else:
         names = split_list(requested) if requested else run_charts.metrics(run_charts.plan_of(run))
@@ -39,7 +39,7 @@ def series(request: HttpRequest, run_id: str) -> HttpResponse:
 
 def points_of(request: HttpRequest, run: Run, names: Sequence[str]) -> HttpResponse:
     """Return the points of these metrics, with the number of points and the window that the URL requests."""
-    points, x = whole(request, "points", POINTS, 2, MAX_POINTS), request.GET.get("x", "")
+    points, x = whole_parameter(request, "points", POINTS, 2, MAX_POINTS), request.GET.get("x", "")
     window = numbers.Window(x if x in AXES else "", _number(request, "from"), _number(request, "to"))
     return _compressed_json(request, numbers.series(run, names, points, window))
 
@@ -53,7 +53,7 @@ def metrics(request: HttpRequest, run_id: str) -> HttpResponse:
 def waterfall(request: HttpRequest, run_id: str) -> HttpResponse:
     """Show the phases of `step`, or of a median recent step, on one time axis, as a part of the page."""
     run = queries.run_for(request, run_id)
-    step = whole(request, "step", -1, -1, 2**31 - 1)
+    step = whole_parameter(request, "step", -1, -1, 2**31 - 1)
     view = steps.of_run(run, None if step < 0 else step)
     return render(request, "insight/metrics/_waterfall.html", {"view": view, "asked": step, "picks": True})
 

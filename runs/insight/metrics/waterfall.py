@@ -188,9 +188,11 @@ def _lanes(view: StepView) -> Iterator[Lane]:
         spans, busy_s = by_lane[key], union(by_lane[key])
         of_reward = rewards.get(key.removeprefix(REWARD), "") if key.startswith(REWARD) else ""
         bars = tuple(_bar(span, of_reward) for span in spans)
-        works = key == TRAINER or key.startswith(SERVER)
-        idle_share = max(0.0, 1 - busy_s / view.seconds) if works and view.seconds > 0 else None
-        yield Lane(key, label_of(key), bars, busy_s, idle_share, tuple(_gaps(spans, view.seconds)) if works else ())
+        is_working = key == TRAINER or key.startswith(SERVER)
+        idle_share = max(0.0, 1 - busy_s / view.seconds) if is_working and view.seconds > 0 else None
+        yield Lane(
+            key, label_of(key), bars, busy_s, idle_share, tuple(_gaps(spans, view.seconds)) if is_working else ()
+        )
 
 
 def _gaps(spans: Sequence[Span], seconds: float) -> Iterator[tuple[float, float]]:

@@ -18,7 +18,7 @@ from workers.rewards.reward import Completion, Cost, Failure, Reward, Row, Score
 TIMEOUT_PARAMS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
 """Parameters with time limits in seconds, for requests to servers and for running code."""
 ONLY_TRAINER = "Only the trainer can compute this component, because it depends on the running model."
-ASKS = "This component calls another server, so it is computed only on request."
+ASKS_MESSAGE = "This component calls another server, so it is computed only on request."
 
 
 class ScoreSource(StrEnum):
@@ -69,7 +69,7 @@ def column(
             return ComponentScores(spec, reward, recorded, how=ScoreSource.RECORDED)
         if reward.cost is Cost.TRAINER:
             return unscored(how=ScoreSource.TRAINER, why=ONLY_TRAINER)
-        return unscored(how=ScoreSource.ASKS, why=ASKS)
+        return unscored(how=ScoreSource.ASKS, why=ASKS_MESSAGE)
     if not completions:
         return ComponentScores(spec, reward, [], seconds=0.0)
     turn.late, turn.unavailable = False, ""

@@ -33,8 +33,8 @@ def ranks(totals: Sequence[float | None]) -> list[int | None]:
 
 def pairs(before: Sequence[float | None], now: Sequence[float | None]) -> PairCounts:
     """Compare all pairs of completions that have totals in both scorings."""
-    scored = [(old, new) for old, new in zip(before, now, strict=True) if old is not None and new is not None]
-    pairs_of_totals = combinations(scored[:MAX_PAIRED], 2)
+    scored_pairs = [(old, new) for old, new in zip(before, now, strict=True) if old is not None and new is not None]
+    pairs_of_totals = combinations(scored_pairs[:MAX_PAIRED], 2)
     orders = [(order(old, other_old), order(new, other_new)) for (old, new), (other_old, other_new) in pairs_of_totals]
     return PairCounts(
         all=len(orders),

@@ -106,7 +106,7 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, live: bool = True) 
     with measuring(MeasuredDuration.INGEST), transaction.atomic():
         locked_attempt = _locked_attempts().defer("run__spec").get(pk=attempt.pk)
         batch = _batch(Delivery(attempt.pk, lines, live), locked_attempt, _later_attempts([locked_attempt.run_id]))
-        _apply_batches([batch], plain=is_plain(lines))
+        _apply_batches([batch], is_plain=is_plain(lines))
     attempt.status, attempt.stop_mode = locked_attempt.status, locked_attempt.stop_mode
     return batch.ack
 
@@ -128,7 +128,7 @@ def accept_together(deliveries: Sequence[Delivery]) -> list[DeliveryState | None
                 batches.append(_batch(delivery, attempt, later_attempts) if attempt is not None else None)
             except (BadLine, NotStarted):
                 batches.append(None)
-        _apply_batches([batch for batch in batches if batch is not None], plain=True)
+        _apply_batches([batch for batch in batches if batch is not None], is_plain=True)
     return [batch.state() if batch is not None else None for batch in batches]
 
 
@@ -137,13 +137,13 @@ def is_plain(lines: Sequence[OutboxLine]) -> bool:
     return not any(line.kind in _APPLY for line in lines)
 
 
-def _apply_batches(batches: Sequence[_Batch], *, plain: bool) -> None:
+def _apply_batches(batches: Sequence[_Batch], *, is_plain: bool) -> None:
     _store(batches)
     for batch in batches:
         for line in batch.lines:
             if apply := _APPLY.get(line.kind):
                 apply(batch, line)
-    _save(batches, plain=plain)
+    _save(batches, is_plain=is_plain)
     if news := [(batch.attempt.run_id, batch.ack) for batch in batches if batch.lines]:
         transaction.on_commit(lambda: hints.announce(*news))
 
@@ -266,7 +266,7 @@ def _collect(batch: _Batch, rows: Rows, events: Rows, spans: Rows) -> None:
         batch.run_facts |= trend.extended_columns(run, rewards)
 
 
-def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
+def _save(batches: Sequence[_Batch], *, is_plain: bool) -> None:
     runs: dict[str, dict[str, Any]] = {}
     for batch in batches:
         if batch.lines:
@@ -276,7 +276,7 @@ def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
             facts |= batch.run_facts if batch.current else {}
             facts["last_seq"] = max(facts["last_seq"], last_seq)
     attempts = {batch.attempt.pk: batch.facts for batch in batches}
-    if plain:
+    if is_plain:
         update(Run, runs)
         update(Attempt, attempts)
         return

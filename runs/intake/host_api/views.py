@@ -260,7 +260,7 @@ def _about_store(attempt: Attempt, build: Callable[[], dict[str, Any]]) -> HttpR
 
 
 @for_attempt("POST", answers_late=True)
-def stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+def report_stored(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """Record the state of one of the attempt's copies in the artifact store."""
     body = decode_exact(body_of(request, SMALL_LIMIT), StoredBody)
     if refusal := _late_refusal(attempt):

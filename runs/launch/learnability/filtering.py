@@ -35,7 +35,9 @@ def keep_solved(run: Run, low: int, high: int, user: User) -> DatasetVersion:
     if low > high:
         raise DatasetError(f"{low} % is more than {high} %. Enter the lower percentage first.")
     counts = list(difficulty.prompts(run).values_list("row", "solved", "completions"))
-    excluded_rows = tuple(sorted(row for row, solved, count in counts if not low <= 100 * solved / count <= high))
+    excluded_rows = tuple(
+        sorted(row for row, solved_count, count in counts if not low <= 100 * solved_count / count <= high)
+    )
     if not excluded_rows:
         raise DatasetError(
             f"Every sampled prompt is solved {low} to {high} % of the time, so there is nothing to filter out."

@@ -24,7 +24,7 @@ FLAT_BAD, FLAT_WARN = 0.9, 0.6
 """Shares of groups without spread at which nothing, or only little, can be learned."""
 CUT_BAD, CUT_WARN = 0.5, 0.2
 FAILED_BAD, FAILED_WARN = 0.5, 0.05
-HARD, EASY = 0.1, 0.9
+MAX_HARD_RATE, MIN_EASY_RATE = 0.1, 0.9
 """Mean solve rates at which groups have no spread because the prompts are too hard, or too easy."""
 RATES = {
     "never": ("never solved", "c4"),
@@ -100,16 +100,20 @@ def of_run(run: Run) -> CheckResult:
     spec = spec_of(run)
     rule = solving.of(run.spec)
     rows = valid_groups(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")
-    sampled = [(groups.completions(data), right, count) for data, right, count in rows[:MAX_GROUPS_READ]]
+    sampled_groups = [
+        (groups.completions(data), right_count, count) for data, right_count, count in rows[:MAX_GROUPS_READ]
+    ]
     batch = Batch.of(spec.grpo, spec.hardware.processes)
     pace = duration.pace(past_runs.steps_of(run.pk, run.latest().pk), batch.steps_per_generated)
     step_s = pace.step_s if pace else None
     names = [reward.name for reward in spec.rewards]
     steps = spec.grpo.get("max_steps")
     return CheckResult(
-        **_of_groups([group for group, _, _ in sampled], names, _times(run, names)),
-        solve_rate=_share(sum(n for _, n, _ in sampled), sum(n for _, _, n in sampled)) if rule.bounds else None,
-        rates=dict(Counter(_rate_range(n / count) for _, n, count in sampled if count)) if rule.bounds else {},
+        **_of_groups([group for group, _, _ in sampled_groups], names, _times(run, names)),
+        solve_rate=_share(sum(n for _, n, _ in sampled_groups), sum(n for _, _, n in sampled_groups))
+        if rule.bounds
+        else None,
+        rates=dict(Counter(_rate_range(n / count) for _, n, count in sampled_groups if count)) if rule.bounds else {},
         step_s=step_s,
         run_s=step_s * steps if step_s and isinstance(steps, int) and steps > 0 else None,
         solving=rule.sentence(),
@@ -165,8 +169,8 @@ def _rate_range(share: float) -> str:
     return "hard" if share < 0.2 else "easy" if share > 0.8 else "fit"
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _share(part: float, total: float) -> float:
+    return part / total if total else 0.0
 
 
 # --- the verdict ------------------------------------------------------------------------------------------------------
@@ -216,12 +220,12 @@ def _findings(result: CheckResult) -> Iterator[LearnabilityVerdict]:
 
 
 def _help_for_flat(result: CheckResult) -> str:
-    if result.solve_rate is not None and result.solve_rate <= HARD:
+    if result.solve_rate is not None and result.solve_rate <= MAX_HARD_RATE:
         return (
             "The model hardly ever solves a prompt. Choose easier prompts, add a reward for partial success, fine-tune "
             "on examples first, or sample more completions for each prompt."
         )
-    if result.solve_rate is not None and result.solve_rate >= EASY:
+    if result.solve_rate is not None and result.solve_rate >= MIN_EASY_RATE:
         return "The model already solves nearly everything. Choose harder prompts."
     return (
         "Raise the temperature, sample more completions for each prompt, use a finer-grained reward, or let dynamic "

@@ -44,8 +44,8 @@ NEEDED_TOGETHER = (
 """Fields that need each other: (filled field, field it needs, error shown at the field it needs)."""
 
 
-def launch_fields(schema: Mapping[str, Any] | None, chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
-    """Build every field of a launch. `schema` holds the fields of a host's trainer; `chosen`, the chosen rows."""
+def launch_fields(schema: Mapping[str, Any] | None, chosen_values: Mapping[str, Any]) -> dict[str, forms.Field]:
+    """Build every field of a launch. `schema`: the fields of a host's trainer; `chosen_values`: the chosen rows."""
     priorities = [(priority.value, priority.label) for priority in reversed(Priority) if priority != Priority.JOB]
     fields: dict[str, forms.Field] = {
         "key": forms.CharField(required=False, max_length=64, widget=forms.HiddenInput),
@@ -53,7 +53,7 @@ def launch_fields(schema: Mapping[str, Any] | None, chosen: Mapping[str, Any]) -
         "priority": forms.TypedChoiceField(
             choices=priorities, coerce=int, initial=Priority.NORMAL.value, **BY_FIELD["priority"].form_arguments
         ),
-        **row_fields(chosen),
+        **row_fields(chosen_values),
     }
     for name, launch_field in BY_FIELD.items():
         if name.endswith("_secret"):
@@ -209,10 +209,10 @@ class LaunchChoices(forms.Form):
 
     def check_together(self, unused: tuple[str, ...]) -> None:
         """Add an error for each value that another field requires or rules out. Unused fields may hold anything."""
-        for filled, needed, message in NEEDED_TOGETHER:
-            is_empty = self.chosen(needed) in (None, "") and needed not in self.errors
-            if is_empty and self.chosen(filled) not in (None, ""):
-                self.add_error(needed, message)
+        for filled_name, needed_name, message in NEEDED_TOGETHER:
+            is_empty = self.chosen(needed_name) in (None, "") and needed_name not in self.errors
+            if is_empty and self.chosen(filled_name) not in (None, ""):
+                self.add_error(needed_name, message)
         self._check_sinks()
         self.axes, problems = grid.read(self.cleaned_data, self.fields)
         for problem in problems:

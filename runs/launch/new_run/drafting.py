@@ -193,10 +193,10 @@ def findings_of(choices: LaunchChoices, draft_check: CheckedChoices, user: User,
         for error in field_errors
         if not (name in REQUIRED_CHOICES and error.code == "required")
     ]
-    found = [finding for finding in preflight.check(draft_check.draft) if finding.field not in choices.errors]
-    if not choices.is_valid() or preflight.blocks(found):
-        return errors + found
-    return [*refusals(replace(draft_check.request, kind=kind), user), *found]
+    findings = [finding for finding in preflight.check(draft_check.draft) if finding.field not in choices.errors]
+    if not choices.is_valid() or preflight.blocks(findings):
+        return errors + findings
+    return [*refusals(replace(draft_check.request, kind=kind), user), *findings]
 
 
 def refusals(request: LaunchRequest, user: User) -> list[Finding]:
@@ -206,14 +206,14 @@ def refusals(request: LaunchRequest, user: User) -> list[Finding]:
     return [stop(field_of(path), f"This can't be launched: {problem}.", "")] if problem else []
 
 
-def candidate_hosts(chosen: Host | None) -> list[HostView]:
+def candidate_hosts(chosen_host: Host | None) -> list[HostView]:
     """List the hosts that may take the run, reachable ones first."""
-    return sorted(host_views([chosen] if chosen else None), key=lambda view: (not view.fresh, view.name))
+    return sorted(host_views([chosen_host] if chosen_host else None), key=lambda view: (not view.fresh, view.name))
 
 
-def schema_of(chosen: Host | None) -> dict[str, Any] | None:
+def schema_of(chosen_host: Host | None) -> dict[str, Any] | None:
     """Return the trainer's fields as reported by the chosen host, or otherwise by the first host that reported any."""
-    return schema_among(candidate_hosts(chosen))
+    return schema_among(candidate_hosts(chosen_host))
 
 
 def schema_among(hosts: list[HostView]) -> dict[str, Any] | None:
@@ -238,7 +238,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
         return Forecast(False, "Queue run", f"It requests a machine from {machine.name}.")
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
-    capacity, ahead = gpu_queue.capacity_behind(draft.priority)
+    capacity, runs_ahead = gpu_queue.capacity_behind(draft.priority)
     capacity.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, "Queue run", sentences.as_sentence(draft.owner.wait))
@@ -248,15 +248,15 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
         warm = ", warm server" if placement.warm else ""
         return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}{warm}", placement=placement)
     return Forecast(
-        False, f"Queue: {ahead} ahead" if ahead else "Queue run", sentences.as_sentence(_wait_reason(result))
+        False, f"Queue: {runs_ahead} ahead" if runs_ahead else "Queue run", sentences.as_sentence(_wait_reason(result))
     )
 
 
-def _wait_reason(short: Shortage) -> str:
-    hold = short.hold
+def _wait_reason(shortage: Shortage) -> str:
+    hold = shortage.hold
     if hold is None:
-        return short.text
-    return str(sentences.waiting_words(short.text, hold.how, hold.run_id, hold.run_name, hold.owner))
+        return shortage.text
+    return str(sentences.waiting_words(shortage.text, hold.how, hold.run_id, hold.run_name, hold.owner))
 
 
 def per_turn_configs(form: LaunchForm) -> list[int]:

@@ -42,7 +42,9 @@ def import_config(request: HttpRequest) -> HttpResponse:
     except UnreadableDocument as error:
         return _form_page(request, request.POST, schema, import_problem=str(error), status=422)
     document = content.decode("utf-8-sig", "replace")
-    return _form_page(request, imported.data, schema, shown=imported.form(), imported=imported, import_text=document)
+    return _form_page(
+        request, imported.data, schema, shown_form=imported.form(), imported=imported, import_text=document
+    )
 
 
 @require_POST
@@ -106,10 +108,10 @@ def _document(request: HttpRequest) -> bytes:
 
 
 def _form_page(
-    request: HttpRequest, data: Mapping[str, Any], schema: Any, *, shown: LaunchForm | None = None, **extra: Any
+    request: HttpRequest, data: Mapping[str, Any], schema: Any, *, shown_form: LaunchForm | None = None, **extra: Any
 ) -> HttpResponse:
     """Render the page with these values; missing choices aren't shown as errors yet."""
     form = LaunchForm(data, schema=schema)
-    shown = shown or importing.without_open_choices(LaunchForm(data, schema=schema))
+    shown_form = shown_form or importing.without_open_choices(LaunchForm(data, schema=schema))
     extra = {"import_text": request.POST.get("import_text", ""), **extra}
-    return page(request, form, checks=several.check_single(form, person(request)), shown=shown, **extra)
+    return page(request, form, checks=several.check_single(form, person(request)), shown_form=shown_form, **extra)

@@ -10,7 +10,7 @@ from django import forms
 
 from runs.launch.new_run.choices import LaunchChoices
 from runs.launch.new_run.fields import advanced_fields, grid
-from runs.launch.new_run.fields.table import FOLDS, names_of
+from runs.launch.new_run.fields.table import FOLDED_CARDS, names_of
 
 
 class LaunchForm(LaunchChoices):
@@ -32,7 +32,7 @@ class LaunchForm(LaunchChoices):
     @property
     def folds(self) -> list[dict[str, Any]]:
         """The folds of the Training card. A fold is open if it has errors or changes made by a fix."""
-        return [self._fold(title, names_of(title)) for title in FOLDS]
+        return [self._fold(title, names_of(title)) for title in FOLDED_CARDS]
 
     @property
     def advanced(self) -> dict[str, list[str]]:

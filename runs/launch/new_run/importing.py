@@ -14,7 +14,7 @@ from controlplane.catalogue.hardware.profile_fields import LABELS
 from controlplane.catalogue.hardware.profiles import profile_of, step_of
 from controlplane.catalogue.rewards.models import RewardVersion
 from controlplane.catalogue.versioned.queries import offered_versions
-from controlplane.platform.safe_yaml import short
+from controlplane.platform.safe_yaml import short_value
 from runs.launch.new_run import prefill
 from runs.launch.new_run.choices import REQUIRED_CHOICES, launch_fields
 from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles, row_by_id
@@ -112,7 +112,7 @@ def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None
 
 
 def _display_value(value: Any) -> str:
-    return "on" if value is True else "off" if value is False else short(form_value(value))
+    return "on" if value is True else "off" if value is False else short_value(form_value(value))
 
 
 def without_open_choices(form: LaunchForm) -> LaunchForm:
@@ -131,10 +131,10 @@ def _rows(imported: ImportedConfig) -> None:
         name, sha256 = (str(data.get(key) or "").replace("\0", "") for key in ("name", "sha256"))
         version = offered_datasets().filter(dataset__name=name, number=number).first()
         if version is None and sha256 and (version := offered_datasets().filter(sha256=sha256).order_by("pk").last()):
-            message = f"Dataset {short(name)} doesn't exist here; {version} has the same rows."
+            message = f"Dataset {short_value(name)} doesn't exist here; {version} has the same rows."
             reading.note(KeyVerdict.ASSUMED, "data.name", message)
         if version is None:
-            message = f"Dataset {short(data.get('name'))} v{number} doesn't exist here. Choose another."
+            message = f"Dataset {short_value(data.get('name'))} v{number} doesn't exist here. Choose another."
             reading.note(KeyVerdict.LEFT_OUT, "data", message, path="dataset_version")
         else:
             imported.put("dataset_version", version.pk, "data")
@@ -242,9 +242,11 @@ def _profile(imported: ImportedConfig) -> None:
     if not settings and not reading.complete:
         return
     fitting = imported.fitting = [row for row in offered_profiles() if _fits(row, settings, reading)]
-    only = fitting[:1] if len(fitting) == 1 or reading.complete else []
+    fitting_profiles = fitting[:1] if len(fitting) == 1 or reading.complete else []
     typed = [row for row in fitting if str(row.pk) == str(imported.typed.get("profile"))]
-    imported.profile = next((row for row in (*(row for row in fitting if row.name == name), *typed, *only)), None)
+    imported.profile = next(
+        (row for row in (*(row for row in fitting if row.name == name), *typed, *fitting_profiles)), None
+    )
     if imported.profile is not None:
         imported.put("profile", imported.profile.pk, next(iter(settings), "hardware"))
         spec = profile_of(imported.profile).spec
@@ -253,7 +255,8 @@ def _profile(imported: ImportedConfig) -> None:
             imported.put("vllm_share", share, own.SHARES[spec.rollout])
     names = {path: path.removeprefix("hardware.").replace("server.", "server_") for path in settings}
     imported.hardware = [
-        (LABELS.get(names[path], names[path]), short(form_value(value).strip('"'))) for path, value in settings.items()
+        (LABELS.get(names[path], names[path]), short_value(form_value(value).strip('"')))
+        for path, value in settings.items()
     ]
 
 

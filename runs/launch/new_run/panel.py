@@ -27,15 +27,20 @@ def panel_of(form: LaunchForm, checks: Checks) -> dict[str, Any]:
     draft = draft_check.draft
     host_estimate, machine = estimating.best_estimate(draft), machine_to_ask(draft)
     host = machine or (host_estimate.host if host_estimate else None)
-    at_once, together = form.chosen("at_once"), several.estimate_group(parts, form.chosen("at_once"))
-    time = together.durations[0] if together else past_runs.duration(draft, draft_check.hosts, host)
+    at_once, group_estimate = form.chosen("at_once"), several.estimate_group(parts, form.chosen("at_once"))
+    time = group_estimate.durations[0] if group_estimate else past_runs.duration(draft, draft_check.hosts, host)
     limit = min(at_once, len(parts)) if at_once else None
     forecast = drafting.forecast(draft, draft_check.hosts)
     requested_machine = machine if draft.hardware and draft.hardware.trainer_gpus else None
     shown_time = None
     if time or (requested_machine and requested_machine.gpus):
         shown_time = _time_view(
-            time, together, requested_machine, several=bool(parts), at_once=limit, episodes=form.episodes() is not None
+            time,
+            group_estimate,
+            requested_machine,
+            has_several=bool(parts),
+            at_once=limit,
+            episodes=form.episodes() is not None,
         )
     return {
         "findings": findings,
@@ -80,12 +85,12 @@ def readiness(findings: Sequence[Finding], to_choose: Sequence[str], launch: str
     warnings = count(sum(finding.grade == Grade.WARN for finding in findings), "warning,warnings")
     missing_labels = ", ".join(to_choose).lower()
     if problems:
-        also = f"Still to choose: {missing_labels}." if missing_labels else ""
+        missing_sentence = f"Still to choose: {missing_labels}." if missing_labels else ""
         fix = f"Fix {problems}"
-        return Readiness("bad", "circle-x", f"{fix} first", problems, "bad", f"{fix} to launch", also=also)
+        return Readiness("bad", "circle-x", f"{fix} first", problems, "bad", f"{fix} to launch", also=missing_sentence)
     if to_choose:
-        others = f" and {len(to_choose) - 1} more" if len(to_choose) > 1 else ""
-        button = f"Choose a {to_choose[0].lower()}{others} to launch"
+        other_labels = f" and {len(to_choose) - 1} more" if len(to_choose) > 1 else ""
+        button = f"Choose a {to_choose[0].lower()}{other_labels} to launch"
         link, link_tone = f"{len(to_choose)} to choose", "warn" if warnings else ""
         return Readiness("open", "circle-dashed", f"Still to choose: {missing_labels}", link, link_tone, button)
     if warnings:
@@ -117,17 +122,17 @@ class TimeView:
 
 def _time_view(
     time: Duration | None,
-    together: GroupEstimate | None,
+    group_estimate: GroupEstimate | None,
     machine: HostFacts | None,
     *,
-    several: bool,
+    has_several: bool,
     at_once: int | None,
     episodes: bool,
 ) -> TimeView:
     """Describe the expected time and cost. `machine` is the one that would be requested; `episodes` is true if an
     environment responds between turns."""
-    rows = _times(time, together, several=several, at_once=at_once)
-    rows += _costs(time, together, machine, several=several)
+    rows = _times(time, group_estimate, has_several=has_several, at_once=at_once)
+    rows += _costs(time, group_estimate, machine, has_several=has_several)
     source = "unknown"
     if time is not None:
         source = f"based on a run on {time.host.name}" if time.past else "rule of thumb, not measured"
@@ -138,38 +143,38 @@ def _time_view(
 
 
 def _times(
-    time: Duration | None, together: GroupEstimate | None, *, several: bool, at_once: int | None
+    time: Duration | None, group_estimate: GroupEstimate | None, *, has_several: bool, at_once: int | None
 ) -> list[tuple[str, str]]:
     if time is None:
         return [("The run", "unknown")]
     rows = []
-    all_alike = together is None or together.alike
+    all_alike = group_estimate is None or group_estimate.alike
     if all_alike:
         rows.append(("A step", f"about {duration(time.step_s)}, {si(time.tokens)} tokens"))
-    if together and together.span and not all_alike:
-        shortest_s, longest_s = together.span
+    if group_estimate and group_estimate.span and not all_alike:
+        shortest_s, longest_s = group_estimate.span
         rows.append(("Each run", f"about {duration(shortest_s)} to {duration(longest_s)}"))
     elif time.seconds is not None:
         steps = f"{sig(time.steps, 7)} step{'' if time.steps == 1 else 's'}"
-        rows.append(("Each run" if several else "The run", f"about {duration(time.seconds)} for {steps}"))
-    if together and together.seconds is not None:
+        rows.append(("Each run" if has_several else "The run", f"about {duration(time.seconds)} for {steps}"))
+    if group_estimate and group_estimate.seconds is not None:
         order = f"{at_once} at a time" if at_once else "one after another"
-        rows.append((f"All {len(together.durations)}", f"about {duration(together.seconds)}, {order}"))
+        rows.append((f"All {len(group_estimate.durations)}", f"about {duration(group_estimate.seconds)}, {order}"))
     return rows
 
 
 def _costs(
-    time: Duration | None, together: GroupEstimate | None, machine: HostFacts | None, *, several: bool
+    time: Duration | None, group_estimate: GroupEstimate | None, machine: HostFacts | None, *, has_several: bool
 ) -> list[tuple[str, str]]:
     if time is None or time.gpu_hours is None:
         return [("Cost", "unknown")] if machine and machine.gpus else []
     rows = []
-    if together is None or together.alike:
+    if group_estimate is None or group_estimate.alike:
         cost = f": {time.cost}" if time.cost else ", cost unknown"
-        rows.append(("GPU-hours each" if several else "GPU-hours", f"about {sig(time.gpu_hours)}{cost}"))
-    if together:
-        cost = f": {together.cost}" if together.cost else ""
-        rows.append(("GPU-hours in total", f"about {sig(together.gpu_hours)}{cost}"))
+        rows.append(("GPU-hours each" if has_several else "GPU-hours", f"about {sig(time.gpu_hours)}{cost}"))
+    if group_estimate:
+        cost = f": {group_estimate.cost}" if group_estimate.cost else ""
+        rows.append(("GPU-hours in total", f"about {sig(group_estimate.gpu_hours)}{cost}"))
     return rows
 
 
@@ -201,8 +206,8 @@ def _price(time: Duration | None, machine: HostFacts | None) -> str:
         if not machine.gpu_hour:
             return f"No price per GPU-hour is known for machines of {machine.name}; an admin can enter one there."
         gpus = count(len(machine.gpus), "GPU,GPUs")
-        paid = f"the whole machine ({gpus}) is charged from its start until it is given back."
-        return f"A GPU-hour there costs {machine.gpu_hour}; {paid}"
+        charge_sentence = f"the whole machine ({gpus}) is charged from its start until it is given back."
+        return f"A GPU-hour there costs {machine.gpu_hour}; {charge_sentence}"
     if time and time.gpu_hours is not None and not time.cost:
         return f"No price per GPU-hour is set for {time.host.name}, so the cost is unknown."
     return ""

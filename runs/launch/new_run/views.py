@@ -207,10 +207,10 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     model, revision = str(form.chosen("model") or ""), str(form.chosen("revision") or "")
     host = drafting.host_to_ask(form)
     context: dict[str, Any] = {"model": model, "host": host}
-    again = bool(request.POST.get("again"))
+    is_again = bool(request.POST.get("again"))
     if model and host:
         try:
-            context["inspection"] = inspections.request_inspection(host, model, revision=revision, force=again)
+            context["inspection"] = inspections.request_inspection(host, model, revision=revision, force=is_again)
         except inspections.HostAway:
             context["away"] = True
     return render(request, "launch/new_run/_inspection.html", context)
@@ -237,21 +237,21 @@ def page(
     *,
     checks: Checks | None = None,
     status: int = 200,
-    shown: LaunchForm | None = None,
+    shown_form: LaunchForm | None = None,
     **extra: Any,
 ) -> HttpResponse:
-    """Render the whole page with `shown` in place of the checked form, if given. Without `checks`, the form's initial
+    """Render the page with `shown_form` in place of the checked form, if given. Without `checks`, the form's initial
     values are checked as if submitted."""
     submitted = form
     if checks is None:
         submitted = prefill.submitted_form(form)
         checks = several.check_single(submitted, person(request))
-    panel, shown, draft_check = panel_of(submitted, checks), shown or form, checks.checked
-    shown.fields["profile"].choices = submitted.fields["profile"].choices  # type: ignore[attr-defined]
+    panel, shown_form, draft_check = panel_of(submitted, checks), shown_form or form, checks.checked
+    shown_form.fields["profile"].choices = submitted.fields["profile"].choices  # type: ignore[attr-defined]
     views = drafting.candidate_hosts(None) if draft_check.request.host else draft_check.hosts
     without_vllm = {profile.key for profile in draft_check.draft.profiles if profile.spec.vllm_share is None}
     context = {
-        "form": shown,
+        "form": shown_form,
         "models": drafting.known_models(views),
         "metrics": sorted({*ALWAYS_LOGGED, *(f"eval_{name}" for name in ("reward", "loss")), OTHER_REWARD}),
         "fillable": prefill.fillable_values(form),

@@ -34,7 +34,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     elif not any(host.usable for host in fitting):
         yield from _not_now(fitting)
     else:
-        yield from _taken(fitting, draft.hardware)
+        yield from _check_free_gpus(fitting, draft.hardware)
         if draft.host_chosen is False and len(fitting) < len(draft.hosts):
             too_small = ", ".join(host.name for host in draft.hosts if host not in fitting)
             yield note("host", f"Too small for this profile: {too_small}.")
@@ -77,7 +77,7 @@ def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
     return ""
 
 
-def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding]:
+def _check_free_gpus(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding]:
     """Warn if every usable host would have to use a GPU on which another program is running."""
     foreign = [_foreign(host, hardware) for host in fitting if host.usable]
     if not all(foreign):

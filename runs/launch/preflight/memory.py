@@ -110,7 +110,7 @@ def _remedy(draft: Draft, gpu: GpuEstimate) -> str:
 def _fixes(draft: Draft, host_estimate: HostEstimate, room: float = 1.0) -> list[Fix]:
     """List the remedies that each suffice alone or, if none does, a combination that suffices, and another profile."""
     singles = [fix for fix, changed_draft in _savings(draft, host_estimate) if _is_enough(changed_draft, room)]
-    return [*(singles or _together(draft, host_estimate, room)), *_profile_fix(draft, room)][:4]
+    return [*(singles or _combined_fixes(draft, host_estimate, room)), *_profile_fix(draft, room)][:4]
 
 
 def _is_enough(draft: Draft, room: float) -> bool:
@@ -125,7 +125,7 @@ def _is_enough(draft: Draft, room: float) -> bool:
     )
 
 
-def _together(draft: Draft, host_estimate: HostEstimate, room: float) -> list[Fix]:
+def _combined_fixes(draft: Draft, host_estimate: HostEstimate, room: float) -> list[Fix]:
     labels: list[str] = []
     values: dict[str, str] = {}
     for _ in range(4):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from controlplane.catalogue.hardware.shipped import SHIPPED
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.duration import room, work_of
 from runs.launch.preflight.estimating import on_each_host, shape_for
@@ -63,7 +63,7 @@ def check(draft: Draft) -> Iterator[Finding]:
 def check_guide(draft: Draft) -> Iterator[Finding]:
     """Offer the batch of the guide that a built-in profile comes from."""
     name = draft.hardware.profile if draft.hardware else ""
-    shipped = next((profile for profile in SHIPPED if profile.name == name and profile.guide), None)
+    shipped = next((profile for profile in SHIPPED_PROFILES if profile.name == name and profile.guide), None)
     if shipped is None or any(draft.value(name) != shipped.batch[name] for name in shipped.guide):
         return
     sizes = list(shipped.guide.values())

@@ -97,17 +97,17 @@ class TrialForm(forms.Form):
         return sorted(all_candidates, key=lambda candidate: not candidate.fits)
 
 
-def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Candidate:
+def _candidate(row: HardwareProfile, view: HostView | None, is_chosen: bool) -> Candidate:
     try:
         profile = profile_of(row)
     except ContractError as error:
         return Candidate(row, f"can't be read: {error}", "", False, False)
     if view is None:
-        return Candidate(row, summary(profile), "", True, chosen)
+        return Candidate(row, summary(profile), "", True, is_chosen)
     shortage = too_small(profile, view)
     gpus = profile.spec.trainer_gpus + profile.spec.server_gpus
     room = f"{gpus} of {view.name}'s {len(view.gpus)} GPUs" if gpus else f"a CPU slot of {view.name}"
-    return Candidate(row, summary(profile), shortage or room, not shortage, chosen)
+    return Candidate(row, summary(profile), shortage or room, not shortage, is_chosen)
 
 
 def summary(profile: Profile) -> str:

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.keyset import split_list, whole
+from controlplane.platform.http.keyset import split_list, whole_parameter
 from runs.engine import queries
 from runs.engine.names import Parts, distinguish, own_words
 from runs.engine.sentences import counted
@@ -35,25 +35,25 @@ NO_PROMPT = "No completions are stored for this run yet."
 def compare(request: HttpRequest) -> HttpResponse:
     if request.GET.get("add", "").strip():
         return redirect(f"{reverse('compare_runs')}?{_with_added(request)}")
-    chosen = comparison.chosen_runs(request)
-    metrics = comparison.metrics(chosen.runs)
+    chosen_runs = comparison.chosen_runs(request)
+    metrics = comparison.metrics(chosen_runs.runs)
     selected = comparison.shown_metrics(request, metrics)
-    differing_settings, equal_count = comparison.differences(chosen.runs)
+    differing_settings, equal_count = comparison.differences(chosen_runs.runs)
     other_runs = queries.runs_for(request).filter(archived_at=None)
-    other_runs = other_runs.exclude(pk__in=chosen.runs).exclude(kind__in=("trial", *KINDS))
+    other_runs = other_runs.exclude(pk__in=chosen_runs.runs).exclude(kind__in=("trial", *KINDS))
     context = {
-        **_table(chosen),
-        "chosen": chosen,
+        **_table(chosen_runs),
+        "chosen": chosen_runs,
         "metrics": metrics,
         "shown": selected,
         "most_metrics": comparison.MAX_METRICS,
         "axes": AXES,
-        "trained": any(run.trains for run in chosen.runs),
+        "trained": any(run.trains for run in chosen_runs.runs),
         "differences": differing_settings,
-        **_texts(chosen, equal_count),
+        **_texts(chosen_runs, equal_count),
         "offered": other_runs.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
         "prompts_query": _query(request, "row", "visit"),
-        "page": _document(chosen, metrics, selected),
+        "page": _document(chosen_runs, metrics, selected),
     }
     return render(request, "pages/compare/compare.html", context)
 
@@ -68,61 +68,61 @@ def table(request: HttpRequest) -> HttpResponse:
 @gzip_page
 def series(request: HttpRequest) -> HttpResponse:
     """Send curves over the requested axis, and the final values of the metric `of`."""
-    chosen = comparison.chosen_runs(request, MAX_CURVES)
+    chosen_runs = comparison.chosen_runs(request, MAX_CURVES)
     x, metric = request.GET.get("x", "step"), request.GET.get("of", "")
     newest_seqs = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
     payload = curves(
-        chosen.runs,
+        chosen_runs.runs,
         split_list(request.GET.get("metrics", ""))[: comparison.MAX_METRICS],
         x=x if x in AXES else "step",
-        points=whole(request, "points", 400, 2, 1000),
+        points=whole_parameter(request, "points", 400, 2, 1000),
         received={run: int(seq) for run, seq in newest_seqs.items() if seq.isdecimal()},
     )
-    last_values = final_values(chosen.runs, metric) if metric else {}
+    last_values = final_values(chosen_runs.runs, metric) if metric else {}
     with_finals = {**payload, "finals": last_values, "better": better_direction(metric)}
     return HttpResponse(msgspec.json.encode(with_finals), content_type="application/json")
 
 
 @require_safe
 def prompts(request: HttpRequest) -> HttpResponse:
-    chosen = comparison.chosen_runs(request)
-    row = whole(request, "row", -1, -1, 2**31 - 1)
-    looks = comparison.looks(chosen.runs)
-    prompt_answers = compare_prompts.answers(chosen.runs, row, request.GET.get("visit", ""))
+    chosen_runs = comparison.chosen_runs(request)
+    row = whole_parameter(request, "row", -1, -1, 2**31 - 1)
+    looks = comparison.looks(chosen_runs.runs)
+    prompt_answers = compare_prompts.answers(chosen_runs.runs, row, request.GET.get("visit", ""))
     context = {
-        "apart": _apart(chosen),
-        "chosen": chosen,
+        "apart": _name_parts(chosen_runs),
+        "chosen": chosen_runs,
         "visited": prompt_answers,
         "visits": compare_prompts.VISITS,
         "columns": [(answer, looks[answer.run.pk]) for answer in prompt_answers["answers"]],
-        "no_prompt": NO_SHARED_PROMPT if len(chosen.runs) > 1 else NO_PROMPT,
+        "no_prompt": NO_SHARED_PROMPT if len(chosen_runs.runs) > 1 else NO_PROMPT,
     }
     return render(request, "pages/compare/_prompts.html", context)
 
 
 @require_safe
 def step_times(request: HttpRequest) -> HttpResponse:
-    chosen = comparison.chosen_runs(request)
-    looks = comparison.looks(chosen.runs)
-    times = [(run, step_time.of_run(run)) for run in chosen.runs]
+    chosen_runs = comparison.chosen_runs(request)
+    looks = comparison.looks(chosen_runs.runs)
+    times = [(run, step_time.of_run(run)) for run in chosen_runs.runs]
     rows = [{"run": run, "look": looks[run.pk], "time": time} for run, time in times if time is not None]
     longest_s = max((time.seconds for _, time in times if time), default=0.0)
-    context = {"step_times": rows, "longest": longest_s, "apart": _apart(chosen)}
+    context = {"step_times": rows, "longest": longest_s, "apart": _name_parts(chosen_runs)}
     return render(request, "pages/compare/_step_times.html", context)
 
 
 @require_safe
 def waterfalls(request: HttpRequest) -> HttpResponse:
-    chosen = comparison.chosen_runs(request, MAX_WATERFALLS)
-    looks = comparison.looks(chosen.runs)
-    views = [(looks[run.pk], view) for run in chosen.runs if (view := waterfall.of_run(run)) is not None]
+    chosen_runs = comparison.chosen_runs(request, MAX_WATERFALLS)
+    looks = comparison.looks(chosen_runs.runs)
+    views = [(looks[run.pk], view) for run in chosen_runs.runs if (view := waterfall.of_run(run)) is not None]
     longest_s = max((view.seconds for _, view in views), default=0.0)
-    context = {"views": views, "longest": longest_s, "beyond": chosen.beyond, "apart": _apart(chosen)}
+    context = {"views": views, "longest": longest_s, "beyond": chosen_runs.beyond, "apart": _name_parts(chosen_runs)}
     return render(request, "pages/compare/_waterfalls.html", context)
 
 
-def _table(chosen: ChosenRuns) -> dict[str, Any]:
-    looks, now = comparison.looks(chosen.runs), timezone.now()
+def _table(chosen_runs: ChosenRuns) -> dict[str, Any]:
+    looks, now = comparison.looks(chosen_runs.runs), timezone.now()
     rows = [
         {
             "run": run,
@@ -130,17 +130,17 @@ def _table(chosen: ChosenRuns) -> dict[str, Any]:
             "s": queries.summary(run, now, {}),
             "took": comparison.run_cost(run, now),
             "tokens": run.last_metrics.get("num_tokens"),
-            "without": ",".join(other_run.pk for other_run in chosen.runs if other_run is not run),
+            "without": ",".join(other_run.pk for other_run in chosen_runs.runs if other_run is not run),
         }
-        for run in chosen.runs
+        for run in chosen_runs.runs
     ]
-    return {"rows": rows, "apart": _apart(chosen), "begun": any(run.last_metrics for run in chosen.runs)}
+    return {"rows": rows, "apart": _name_parts(chosen_runs), "begun": any(run.last_metrics for run in chosen_runs.runs)}
 
 
-def _texts(chosen: ChosenRuns, equal: int) -> dict[str, str]:
-    has_several = len(chosen.runs) > 1
-    heading = f"Compare {len(chosen.runs)} runs" if has_several else "Compare runs"
-    names = ", ".join(run.name for run in chosen.runs[:2])
+def _texts(chosen_runs: ChosenRuns, equal: int) -> dict[str, str]:
+    has_several = len(chosen_runs.runs) > 1
+    heading = f"Compare {len(chosen_runs.runs)} runs" if has_several else "Compare runs"
+    names = ", ".join(run.name for run in chosen_runs.runs[:2])
     return {
         "heading": heading,
         "browser_title": f"{heading} · {names}" if names else heading,
@@ -149,24 +149,24 @@ def _texts(chosen: ChosenRuns, equal: int) -> dict[str, str]:
     }
 
 
-def _apart(chosen: ChosenRuns) -> dict[str, Parts]:
-    return distinguish(run.name for run in chosen.runs)
+def _name_parts(chosen_runs: ChosenRuns) -> dict[str, Parts]:
+    return distinguish(run.name for run in chosen_runs.runs)
 
 
-def _document(chosen: ChosenRuns, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
-    looks = comparison.looks(chosen.runs)
-    apart = _apart(chosen)
+def _document(chosen_runs: ChosenRuns, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
+    looks = comparison.looks(chosen_runs.runs)
+    name_parts = _name_parts(chosen_runs)
     return {
         "runs": [
             {
                 "id": run.pk,
                 "name": run.name,
-                "short": own_words(apart[run.name]) if run.name in apart else run.name,
+                "short": own_words(name_parts[run.name]) if run.name in name_parts else run.name,
                 **asdict(looks[run.pk]),
                 "live": comparison.is_live(run),
                 "series": reverse("run_series", args=[run.pk]),
             }
-            for run in chosen.runs
+            for run in chosen_runs.runs
         ],
         "metrics": [asdict(metric) for metric in metrics],
         "shown": selected,

@@ -14,7 +14,7 @@ from controlplane.catalogue.datasets.queries import version_for
 from controlplane.catalogue.hardware import inspections
 from controlplane.catalogue.hardware.models import Host, ModelInspection
 from controlplane.platform.accounts.roles import operator_required
-from controlplane.platform.http.keyset import whole
+from controlplane.platform.http.keyset import whole_parameter
 from runs.engine.hosts.view import host_views
 
 MAX_MODEL_CHARS = 500
@@ -29,7 +29,7 @@ def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
     version = version_for(request, dataset_id, number)
     context: dict[str, Any] = {"version": version, "dataset": version.dataset}
     if request.method == "GET":
-        pk = whole(request, "inspection", 0, 0, 10**11)
+        pk = whole_parameter(request, "inspection", 0, 0, 10**11)
         return _render(request, context, get_object_or_404(ModelInspection.objects.select_related("host"), pk=pk))
     model = request.POST.get("model", "").strip()[:MAX_MODEL_CHARS]
     host = _host(model)

@@ -11,7 +11,7 @@ from controlplane.catalogue.hardware.prices import PriceForm, gpu_hour
 from controlplane.catalogue.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
 from controlplane.platform.accounts.roles import admin_required, operator_required, person
 from controlplane.platform.http.form_pages import form_page
-from controlplane.platform.templatetags.figures import NOTHING, mib
+from controlplane.platform.templatetags.figures import NO_VALUE, mib
 from runs.engine import disk
 from runs.engine.hosts import actions, announcements, overview
 from runs.engine.hosts.view import GpuView, host_views, is_fresh
@@ -73,7 +73,7 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
 
 
 def _in_use(gpu: GpuView | None) -> str:
-    return format_html("{} of {}", mib(gpu.used_mib), mib(gpu.memory_mib)) if gpu else NOTHING
+    return format_html("{} of {}", mib(gpu.used_mib), mib(gpu.memory_mib)) if gpu else NO_VALUE
 
 
 @require_POST

@@ -46,7 +46,7 @@ def text(checkpoint: Checkpoint) -> str:
     run = checkpoint.run.source or checkpoint.run
     parts = [
         _head(checkpoint, run),
-        [f"# {_plain(run.name)}, step {checkpoint.step}", "", _summary(checkpoint, run)],
+        [f"# {_plain_text(run.name)}, step {checkpoint.step}", "", _summary(checkpoint, run)],
         _training(checkpoint, run),
         _rewards(run),
         _settings(run),
@@ -104,27 +104,27 @@ def _training(checkpoint: Checkpoint, run: Run) -> list[str]:
     revision = part(run.spec, "model").get("revision")
     started_at = run.attempts.exclude(started_at=None).order_by("number").values_list("started_at", flat=True).first()
     facts = [
-        ("Run", f"{_plain(run.name)} (`{run.pk}`)"),
+        ("Run", f"{_plain_text(run.name)} (`{run.pk}`)"),
         ("Steps", f"{checkpoint.step}{total}"),
         ("Started", _date(started_at)),
         ("Saved", _date(checkpoint.event.at)),
-        ("Base model", _base_link(run) + (f", revision {_plain(revision)}" if revision else "")),
+        ("Base model", _base_link(run) + (f", revision {_plain_text(revision)}" if revision else "")),
         ("Began with", _starting_model(run)),
-        ("Dataset", f"{_plain(data.get('name'))}, version {data.get('version')}, {data.get('rows')} rows"),
+        ("Dataset", f"{_plain_text(data.get('name'))}, version {data.get('version')}, {data.get('rows')} rows"),
         ("sha256 of the rows", f"`{re.sub(r'[^0-9a-f]', '', str(data.get('sha256')))}`"),
-        ("Hardware profile", f"{_plain(hardware.get('profile'))}{_gpus(run)}"),
+        ("Hardware profile", f"{_plain_text(hardware.get('profile'))}{_gpus(run)}"),
     ]
     return ["## Training", "", *_table(facts)]
 
 
 def _rewards(run: Run) -> list[str]:
     version = run.reward_version
-    heading = [f"Reward config: {_plain(version)}.", ""] if version else []
+    heading = [f"Reward config: {_plain_text(version)}.", ""] if version else []
     rows = []
     for reward in run.spec.get("rewards") or ():
         entry = LIBRARY.get(str(reward.get("function")))
         kind = entry.title if entry else reward.get("function")
-        rows.append((_plain(reward.get("name")), _plain(kind), _number(reward.get("weight", 1.0))))
+        rows.append((_plain_text(reward.get("name")), _plain_text(kind), _number(reward.get("weight", 1.0))))
     return ["## Rewards", "", *heading, *_table(rows, "Component", "Kind", "Weight")]
 
 
@@ -145,7 +145,7 @@ def _lora(run: Run) -> list[str]:
     lora = part(run.spec, "lora")
     if not lora:
         return []
-    targets = ", ".join(_plain(name) for name in lora.get("target_modules") or ())
+    targets = ", ".join(_plain_text(name) for name in lora.get("target_modules") or ())
     facts = [
         ("Rank", _value(lora.get("r"))),
         ("α", _value(lora.get("alpha"))),
@@ -166,7 +166,7 @@ def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
         return []
     setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions per prompt")
     heads = (*setup, "pass@1", "pass@k", "Reward", "Change in reward")
-    sentences = dict.fromkeys(_plain(solving.of(result.run.spec).sentence()) for result in shown_results)
+    sentences = dict.fromkeys(_plain_text(solving.of(result.run.spec).sentence()) for result in shown_results)
     merged_note = [] if of_itself else ["These evaluations are of the adapter, before it was merged.", ""]
     notes = ["", *sentences, "", "The last column is the mean difference per prompt, with its 95% confidence interval."]
     return ["## Evaluation", "", *merged_note, *_table(map(_evaluated, shown_results), *heads), *notes]
@@ -176,9 +176,9 @@ def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
     setup, gain = result.setup, result.gain
     return (
         "Before training" if result.step is None else "This model",
-        _plain(result.run.dataset_version),
+        _plain_text(result.run.dataset_version),
         _value(setup.temperature),
-        _plain(result.run.reward_version or "deleted since"),
+        _plain_text(result.run.reward_version or "deleted since"),
         str(setup.prompts),
         str(setup.generations),
         _percent(result.pass_1),
@@ -195,8 +195,8 @@ def _benchmarks(checkpoint: Checkpoint) -> list[str]:
     heads = ("Task", "Metric", "Value", "Standard error", "Examples")
     rows = [
         (
-            _plain(result.title),
-            _plain(result.metric),
+            _plain_text(result.title),
+            _plain_text(result.metric),
             f"{result.value:.3f}",
             _decimals(result.stderr),
             _value(result.examples),
@@ -210,7 +210,7 @@ def _versions(checkpoint: Checkpoint) -> list[str]:
     versions = checkpoint.event.data.get("versions")
     if not isinstance(versions, Mapping):
         return []
-    return ["## Versions", "", *_table((_plain(name), _plain(number)) for name, number in versions.items())]
+    return ["## Versions", "", *_table((_plain_text(name), _plain_text(number)) for name, number in versions.items())]
 
 
 def _loading(checkpoint: Checkpoint, run: Run) -> list[str]:
@@ -251,8 +251,8 @@ def _base_link(run: Run) -> str:
     """Return a link to the base model, or the last part of its folder, so that no host's path is published."""
     base = _base(run)
     if hub_id(base):
-        return f"[{_plain(base)}](https://huggingface.co/{base})"
-    return f"{_plain(_public_name(base))} (a local folder)"
+        return f"[{_plain_text(base)}](https://huggingface.co/{base})"
+    return f"{_plain_text(_public_name(base))} (a local folder)"
 
 
 def _starting_model(run: Run) -> str:
@@ -261,7 +261,7 @@ def _starting_model(run: Run) -> str:
     source = checkpoints.by_folder(str(spec.get("start_from") or part(spec, "model").get("path", "")))
     if source is None or source.run == run:
         return ""
-    return f"{_plain(source.run.name)}, step {source.step} (`{source.run.pk}`)"
+    return f"{_plain_text(source.run.name)}, step {source.step} (`{source.run.pk}`)"
 
 
 def _hub_dataset(version: DatasetVersion) -> str:
@@ -279,7 +279,7 @@ def _gpus(run: Run) -> str:
         announced_gpus = attempt.host.inventory.get("gpus") or () if attempt.host else ()
         names = [str(gpu.get("name")) for gpu in announced_gpus if gpu.get("index") in attempt.gpus]
         if names:
-            return ", " + ", ".join(f"{names.count(name)} × {_plain(name)}" for name in dict.fromkeys(names))
+            return ", " + ", ".join(f"{names.count(name)} × {_plain_text(name)}" for name in dict.fromkeys(names))
     return ""
 
 
@@ -289,7 +289,7 @@ def _table(rows: Iterable[tuple[str, ...]], *heads: str) -> list[str]:
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 
-def _plain(value: object) -> str:
+def _plain_text(value: object) -> str:
     """Escape a string for one line: no Markdown, no links, no characters that reverse or hide others."""
     line = " ".join(str(value).split())
     visible_text = "".join(sign for sign in line if unicodedata.category(sign) not in ("Cc", "Cf", "Cs", "Co"))
@@ -303,11 +303,11 @@ def _value(value: object) -> str:
         return "on" if value else "off"
     if isinstance(value, int | float):
         return _number(value)
-    return _plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return _plain_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 
 def _number(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else _plain(value)
+    return f"{value:g}" if isinstance(value, float) else _plain_text(value)
 
 
 def _decimals(value: float | None) -> str:

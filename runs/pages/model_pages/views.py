@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from controlplane.platform.accounts.roles import person
-from controlplane.platform.http.keyset import whole
+from controlplane.platform.http.keyset import whole_parameter
 from controlplane.platform.http.middleware import STOP_POLLING
 from controlplane.platform.templatetags.frame import EmptyState
 from runs.engine import deletions
@@ -47,7 +47,7 @@ NO_HOST_MATCHES = EmptyState(
 @require_safe
 def models(request: HttpRequest) -> HttpResponse:
     query = request.GET.get("q", "").strip()
-    page, runs = catalogue.page_of_saved(request, text=query, page=whole(request, "page", 1, 1, 10**6))
+    page, runs = catalogue.page_of_saved(request, text=query, page=whole_parameter(request, "page", 1, 1, 10**6))
     context = {
         "q": query,
         "page": page,

@@ -18,7 +18,7 @@ from runs.engine.monitoring.readiness import ticked_at
 from runs.engine.states import ON_HOST, RunStatus
 
 MIB = 2**20
-_MEASURED = {
+_MEASURED_FAMILIES = {
     MeasuredDuration.INGEST: ("grpo_ingest_seconds", "Time to store one group of supervisors' lines"),
     MeasuredDuration.TICK: ("grpo_tick_seconds", "Duration of a tick, by which the control worker keeps house"),
 }
@@ -104,7 +104,7 @@ def _leases() -> Iterator[Metric]:
 
 def _duration_metrics() -> Iterator[Metric]:
     histograms = measured.histograms()
-    for name, (metric, help_text) in _MEASURED.items():
+    for name, (metric, help_text) in _MEASURED_FAMILIES.items():
         family = HistogramMetricFamily(metric, help_text)
         if name in histograms:
             buckets, total = histograms[name]

@@ -149,10 +149,10 @@ def suggest_completions(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def completion(stored: Any) -> Completion:
+def completion(stored_completion: Any) -> Completion:
     """Convert a stored completion (runs.insight.completions.groups) into one that rewards can score."""
-    turns = tuple(turn for turn in stored.turns or () if isinstance(turn, Mapping))
-    return Completion(stored.text or "", turns, stored.tokens)
+    turns = tuple(turn for turn in stored_completion.turns or () if isinstance(turn, Mapping))
+    return Completion(stored_completion.text or "", turns, stored_completion.tokens)
 
 
 def stored_row(group: SampleRow) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Row, turns_of
 
 GONE = "This reward is no longer in the library."
-NEEDS = "It needs these columns of a dataset row: {}."
+NEEDS_COLUMNS = "It needs these columns of a dataset row: {}."
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _score_component(spec: RewardSpec, completion: Completion, row: Row, scoring
     if reward is None:
         return ComponentScore(spec, None, note=GONE)
     if missing_columns := [name for name in reward.needs if not row.get(name)]:
-        return ComponentScore(spec, None, note=NEEDS.format(", ".join(missing_columns).replace("_", " ")))
+        return ComponentScore(spec, None, note=NEEDS_COLUMNS.format(", ".join(missing_columns).replace("_", " ")))
     parts = turns_of(completion) if spec.per_turn else [completion]
     # By pressing the button, the user agreed that other servers are called.
     scores = column(replace(spec, per_turn=False), parts, [row] * len(parts), scoring_turn, ask=True)

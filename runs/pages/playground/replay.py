@@ -222,7 +222,7 @@ class RewardReplay:
 
 
 def score(
-    stored: Sequence[StoredGroup],
+    stored_groups: Sequence[StoredGroup],
     specs: Sequence[RewardSpec],
     turn: TrialTurn,
     *,
@@ -233,7 +233,7 @@ def score(
     frozen spec. If a component can't be scored here, the run's scores of an identical component are reused."""
     recorded_names = {spec.name: recorded_as(run_spec or {}, spec) for spec in specs}
     rescored: list[RescoredGroup] = []
-    for group in stored:
+    for group in stored_groups:
         if turn.over and rescored:
             break
         texts = [completion(item) for item in group.completions]
@@ -301,17 +301,17 @@ def _batch(batch: Sequence[RescoredGroup], aggregation: str, scale: str | bool) 
             group,
             result.totals[position * size : (position + 1) * size],
             result.advantages[position * size : (position + 1) * size],
-            flat=result.zero_spread[position],
+            is_flat=result.zero_spread[position],
         )
         for position, group in enumerate(batch)
     ]
 
 
 def _group(
-    scored: RescoredGroup, totals: Sequence[float | None], new_advantages: Sequence[float], *, flat: bool
+    rescored: RescoredGroup, totals: Sequence[float | None], new_advantages: Sequence[float], *, is_flat: bool
 ) -> GroupReplay:
-    stored = scored.stored.completions
-    before = [item.reward for item in stored]
+    completions = rescored.stored.completions
+    before = [item.reward for item in completions]
     ranks_before, ranks_now = ranks(before), ranks(totals)
     members = [
         GroupMember(
@@ -323,24 +323,24 @@ def _group(
             rank_now=ranks_now[index],
             advantage_before=item.advantage,
             advantage_now=new_advantages[index],
-            scores=[column.values[index] for column in scored.columns],
+            scores=[column.values[index] for column in rescored.columns],
         )
-        for index, item in enumerate(stored)
+        for index, item in enumerate(completions)
     ]
     recorded_totals = [total for total in before if total is not None]
     return GroupReplay(
-        scored.stored,
+        rescored.stored,
         members,
         pairs(before, totals),
         flat_before=len(recorded_totals) < 2 or order(max(recorded_totals), min(recorded_totals)) == 0,
-        flat_now=flat,
+        flat_now=is_flat,
     )
 
 
 def _part(index: int, spec: RewardSpec, rescored: Sequence[RescoredGroup]) -> ComponentReplay:
     columns = [group.columns[index] for group in rescored]
-    worst = next((group for group in columns if not group.counts), columns[0])
-    part = ComponentReplay(spec, columns[0].reward, worst.how, worst.why)
+    worst_group = next((group for group in columns if not group.counts), columns[0])
+    part = ComponentReplay(spec, columns[0].reward, worst_group.how, worst_group.why)
     values = [value for group in columns for value in group.values]
     part.mean = mean(values)
     part.before = mean([item.rewards.get(spec.name) for group in rescored for item in group.stored.completions])

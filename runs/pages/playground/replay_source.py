@@ -18,8 +18,8 @@ from workers.contract.run.evaluation import EVALUATION
 COUNTS = (16, 64, 256)
 MAX_BYTES = 24 * 2**20
 MAX_COMPLETIONS = 8192
-NEWEST, SPREAD, ONE = "newest", "spread", "one"
-SELECTIONS = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "From one step"}
+NEWEST_STEPS, SPREAD_OVER_RUN, ONE_STEP = "newest", "spread", "one"
+SELECTIONS = {SPREAD_OVER_RUN: "Spread over the run", NEWEST_STEPS: "The newest", ONE_STEP: "From one step"}
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ def _steps(sizes: Sequence[tuple[int, int, int]], selection: str, step: int | No
     """Choose among the steps that have completions; `sizes` lists their (step, groups, bytes) in order."""
     if not sizes:
         return []
-    if selection == ONE:
+    if selection == ONE_STEP:
         earlier_steps = [sampled_step for sampled_step, _, _ in sizes if step is None or sampled_step <= step] or [
             sizes[0][0]
         ]
         return earlier_steps[-1:]
-    if selection == NEWEST:
+    if selection == NEWEST_STEPS:
         return _first_that_fit(reversed(sizes), count)
     median_groups = sorted(groups for _, groups, _ in sizes)[len(sizes) // 2]
     number = min(len(sizes), max(1, round(count / median_groups)))

@@ -18,17 +18,17 @@ from runs.insight.scoring.composition import posted_state
 from runs.pages.playground import replay_source
 from runs.pages.playground.completions_source import number
 from runs.pages.playground.replay import ReplayNote, RewardReplay
-from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, PickedGroups, ReplayableGroups
+from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD_OVER_RUN, PickedGroups, ReplayableGroups
 from runs.pages.playground.rescoring import rescore
 
 GONE = "This run no longer exists. Choose another run."
 COMPONENTS = "Components are normalized separately, and advantages over those groups of a step that are replayed."
 BY_GROUP = "Advantages are scaled by each group's standard deviation."
-UNSCALED = "Advantages are not scaled, as in the run."
+UNSCALED_NOTE = "Advantages are not scaled, as in the run."
 SCALINGS = {
     "batch": "Advantages are scaled by the standard deviation over those groups of a step that are replayed.",
-    "none": UNSCALED,
-    "False": UNSCALED,
+    "none": UNSCALED_NOTE,
+    "False": UNSCALED_NOTE,
 }
 
 
@@ -56,7 +56,7 @@ def _run_context(run: Run) -> dict[str, Any]:
         "replayable": groups,
         "extent": replayable_text(groups, live=run.latest().status in ACTIVE),
         "selections": SELECTIONS,
-        "spread": SPREAD,
+        "spread": SPREAD_OVER_RUN,
         "counts": COUNTS,
         "usual_count": COUNTS[1],
     }

@@ -8,7 +8,7 @@ from controlplane.catalogue.rewards import turns
 from runs.engine.models import Run
 from runs.pages.playground import replay_source
 from runs.pages.playground.replay import RewardReplay, compare, score
-from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD, PickedGroups
+from runs.pages.playground.replay_source import COUNTS, SELECTIONS, SPREAD_OVER_RUN, PickedGroups
 from workers.contract.run.spec import RewardSpec
 
 SECONDS = 25.0
@@ -37,7 +37,10 @@ def rescore(
     if not _slots.acquire(timeout=WAIT_S):
         return Rescoring(TOO_MANY_REPLAYS)
     try:
-        selection, count = selection if selection in SELECTIONS else SPREAD, count if count in COUNTS else COUNTS[1]
+        selection, count = (
+            selection if selection in SELECTIONS else SPREAD_OVER_RUN,
+            count if count in COUNTS else COUNTS[1],
+        )
         picked = replay_source.pick(run, selection, step, count)
         return _compare(run, specs, picked, aggregation, ask)
     finally:

@@ -18,7 +18,7 @@ from runs.insight.scoring.composition import posted_state
 from runs.insight.scoring.scoring import PlaygroundTrial, ScoredCompletion, ScoredComponent
 from runs.pages.playground import completions_source
 from runs.pages.playground.completions_source import CompletionSource, OfferedCompletion, SourceKind
-from runs.pages.playground.replay_source import SELECTIONS, SPREAD
+from runs.pages.playground.replay_source import SELECTIONS, SPREAD_OVER_RUN
 from workers.rewards.advantages import AGGREGATIONS
 
 KINDS = {SourceKind.DATASET: "A dataset", SourceKind.RUN: "A run", SourceKind.HAND: "By hand"}
@@ -65,11 +65,11 @@ def try_out(request: HttpRequest) -> HttpResponse:
         ask=ask,
     )
     columns = list(zip(trial.columns, config.positions, strict=True))
-    scored = dict(zip(completions, trial.group, strict=True))
+    scored_by_completion = dict(zip(completions, trial.group, strict=True))
     context = {
         "trial": trial,
         "columns": columns,
-        "beside": [(index, _cells(columns, scored.get(index))) for index in range(len(texts))],
+        "beside": [(index, _cells(columns, scored_by_completion.get(index))) for index in range(len(texts))],
         "problems": config.problems,
         "source_problem": source.problem if source.kind == SourceKind.RUN and not source.stored else "",
         "next_step": _next_step(trial, source),
@@ -111,12 +111,12 @@ def _verdict(trial: PlaygroundTrial) -> tuple[str, str]:
     return "muted", f"Group mean {total}, standard deviation {sig(trial.deviation)}. {explanation}"
 
 
-def _cells(columns: list[tuple[ScoredComponent, int]], scored: ScoredCompletion | None) -> dict[str, Any]:
-    if scored is None or not scored.scores:
+def _cells(columns: list[tuple[ScoredComponent, int]], scored_completion: ScoredCompletion | None) -> dict[str, Any]:
+    if scored_completion is None or not scored_completion.scores:
         return {}
     return {
-        "scored": scored,
-        "cells": [(*numbered, cell) for numbered, cell in zip(columns, scored.scores, strict=True)],
+        "scored": scored_completion,
+        "cells": [(*numbered, cell) for numbered, cell in zip(columns, scored_completion.scores, strict=True)],
     }
 
 
@@ -137,7 +137,7 @@ def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str,
         "hand": {name: fields.get(name, "") for name in ("prompt", "answer", "tests")},
         "replay_run": fields.get("replay", ""),
         "selections": SELECTIONS,
-        "spread": SPREAD,
+        "spread": SPREAD_OVER_RUN,
     }
 
 

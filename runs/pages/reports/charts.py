@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from runs.insight.comparing.comparison import ComparedMetric, Look
 from runs.insight.comparing.curves import Curve as ComparedCurve
 from runs.insight.metrics.chart_spec import COLOURS, Chart, ChartLine
-from runs.insight.metrics.run_charts import DERIVED
+from runs.insight.metrics.run_charts import COUNTER_OF_RATE
 from runs.insight.metrics.series import Series
 from runs.pages.reports.pictures import DASHES, Picture, Points, ReportCurve
 
@@ -30,8 +30,8 @@ class Numbers:
     """Times at which each attempt's training started, in Unix seconds."""
 
     def get(self, metric: str) -> Series:
-        points = self.series.get(DERIVED.get(metric, metric), EMPTY)
-        return _rate(points, self.starts) if metric in DERIVED else points
+        points = self.series.get(COUNTER_OF_RATE.get(metric, metric), EMPTY)
+        return _rate(points, self.starts) if metric in COUNTER_OF_RATE else points
 
     @property
     def began(self) -> float:

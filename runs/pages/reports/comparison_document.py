@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from controlplane.platform.templatetags.figures import NOTHING, duration, sig
+from controlplane.platform.templatetags.figures import NO_VALUE, duration, sig
 from runs.engine.gain import Spread
 from runs.engine.models import Run
 from runs.engine.sentences import counted
@@ -12,7 +12,7 @@ from runs.insight.comparing.comparison import ComparedMetric, SettingDifference
 from runs.insight.comparing.curves import FinalValues, curves, final_values
 from runs.pages.reports import charts, pictures
 from runs.pages.reports.markdown import archive, facts, image, plain, sections, table
-from runs.pages.reports.run_document import FINALS, figure, final_cells, moment, settings_table, status, steps
+from runs.pages.reports.run_document import FINAL_COLUMNS, figure, final_cells, moment, settings_table, status, steps
 
 POINTS = 400
 SEED = "grpo.seed"
@@ -82,7 +82,7 @@ def _rows(runs: Sequence[Run], now: datetime) -> list[list[str]]:
     rows = []
     for run in runs:
         attempt, took = run.latest(), comparison.run_cost(run, now)
-        time, cost = NOTHING if took.seconds is None else duration(took.seconds), took.cost or NOTHING
+        time, cost = NO_VALUE if took.seconds is None else duration(took.seconds), took.cost or NO_VALUE
         rows.append([plain(run.name), f"`{run.pk}`", status(attempt), steps(run), time, sig(took.gpu_hours), cost])
     return rows
 
@@ -95,8 +95,8 @@ def _figures(
         rows = []
         for run in runs:
             final = finals_by_metric[metric.name].get(run.pk)
-            rows.append([plain(names[run.pk]), *(final_cells(final, metric.format) if final else [NOTHING] * 3)])
-        parts.append(f"### {plain(metric.title)}\n\n{table(['Run', *FINALS], rows, numbers=3)}")
+            rows.append([plain(names[run.pk]), *(final_cells(final, metric.format) if final else [NO_VALUE] * 3)])
+        parts.append(f"### {plain(metric.title)}\n\n{table(['Run', *FINAL_COLUMNS], rows, numbers=3)}")
     return "\n\n".join(parts) or "No metrics have been recorded yet."
 
 

@@ -20,7 +20,7 @@ COLOURS = {
 DASHES = {"solid": "", "dash": "6 4", "dot": "2 3"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 WIDTH, HEIGHT = 720, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 16, 40, 38
+LEFT_MARGIN, RIGHT_MARGIN, TOP_MARGIN, BOTTOM_MARGIN = 58, 16, 40, 38
 MAX_LABELLED = 4
 """Maximum number of lines that are labelled at their ends; more lines get a legend."""
 LABEL_ROOM, LABEL_LETTERS, LABEL_HEIGHT = 124, 19, 13
@@ -88,13 +88,13 @@ def svg(picture: Picture) -> str:
     curves = [curve for curve in curves if curve.points]
     labels = 1 < len(curves) <= MAX_LABELLED
     legend = _legend(curves) if len(curves) > MAX_LABELLED else []
-    right_edge = WIDTH - (LABEL_ROOM if labels else RIGHT)
+    right_edge = WIDTH - (LABEL_ROOM if labels else RIGHT_MARGIN)
     height = HEIGHT + LEGEND_ROW * len(legend)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'font-family="{FONT}" font-size="11" role="img"><title>{_escaped(picture.title)}</title>',
         f'<rect width="{WIDTH}" height="{height}" fill="{COLOURS["surface-1"]}"/>',
-        _label(LEFT - 46, 22, picture.title, "ink-1", size=14, weight=600, letters=90),
+        _label(LEFT_MARGIN - 46, 22, picture.title, "ink-1", size=14, weight=600, letters=90),
     ]
     if curves:
         x, y = _x_axis(curves, right_edge), _y_axis(picture, curves)
@@ -108,10 +108,14 @@ def svg(picture: Picture) -> str:
 # --- axes ------------------------------------------------------------------------------------------------------
 
 
-def _x_axis(curves: Sequence[ReportCurve], right: float) -> _Axis:
+def _x_axis(curves: Sequence[ReportCurve], right_margin: float) -> _Axis:
     xs = [x for curve in curves for x, _ in (curve.points[0], curve.points[-1])]
     low, high = min(xs), max(xs)
-    return _Axis(low - 0.5, high + 0.5, LEFT, right) if low == high else _Axis(low, high, LEFT, right)
+    return (
+        _Axis(low - 0.5, high + 0.5, LEFT_MARGIN, right_margin)
+        if low == high
+        else _Axis(low, high, LEFT_MARGIN, right_margin)
+    )
 
 
 def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
@@ -124,17 +128,17 @@ def _y_axis(picture: Picture, curves: Sequence[ReportCurve]) -> _Axis:
     room = (high - low or abs(high) or 1.0) * PADDING
     low, high = (low if picture.zero and low == 0 and not picture.log else low - room), high + room
     low, high = (max(low, -limit), min(high, limit)) if picture.log else (low, high)
-    return _Axis(low, high, HEIGHT - BOTTOM, TOP, picture.log)
+    return _Axis(low, high, HEIGHT - BOTTOM_MARGIN, TOP_MARGIN, picture.log)
 
 
 def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
     for tick in y.ticks():
         yield _rule(x, y.at(tick), "line")
-        yield _label(LEFT - 6, y.at(tick) + 4, _number_text(tick) + picture.suffix, "ink-3", anchor="end")
+        yield _label(LEFT_MARGIN - 6, y.at(tick) + 4, _number_text(tick) + picture.suffix, "ink-3", anchor="end")
     for tick in x.ticks():
-        yield _label(x.at(tick), HEIGHT - BOTTOM + 15, _number_text(tick), "ink-3", anchor="middle")
+        yield _label(x.at(tick), HEIGHT - BOTTOM_MARGIN + 15, _number_text(tick), "ink-3", anchor="middle")
     yield _rule(x, y.start, "line-strong")
-    yield _label((LEFT + x.end) / 2, HEIGHT - 8, picture.x_title, "ink-3", anchor="middle")
+    yield _label((LEFT_MARGIN + x.end) / 2, HEIGHT - 8, picture.x_title, "ink-3", anchor="middle")
     for bound in picture.bounds:
         if bound.value <= 0 and y.log:
             continue
@@ -142,7 +146,7 @@ def _grid(picture: Picture, x: _Axis, y: _Axis) -> Iterator[str]:
         if MIN_AXIS_DISTANCE <= height <= 1:
             yield _rule(x, y.at(bound.value), "line-strong", dash=DASHES["dot"])
             # The worse bound is labelled at the other end, so that the labels don't overlap.
-            anchor, label_x = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT + 4)
+            anchor, label_x = ("end", x.end - 4) if bound.level == "bad" else ("start", LEFT_MARGIN + 4)
             yield _label(label_x, y.at(bound.value) - 3, bound.name, "ink-3", anchor=anchor, letters=60)
 
 
@@ -163,15 +167,15 @@ def _number_text(value: float) -> str:
 
 
 def _lines(curves: Sequence[ReportCurve], x: _Axis, y: _Axis) -> Iterator[str]:
-    below: Points = []
+    lower_points: Points = []
     for curve in curves:
         colour = COLOURS[curve.colour]
         if curve.low and curve.high:
             yield _area(curve.high, curve.low, x, y, colour, 0.12)
         if curve.filled:
-            floor = below or [(x_value, 0.0) for x_value, _ in curve.points]
+            floor = lower_points or [(x_value, 0.0) for x_value, _ in curve.points]
             yield _area(curve.points, floor, x, y, colour, 0.3)
-            below = curve.points
+            lower_points = curve.points
         if len(curve.raw) > 2 and len(curves) <= MAX_LABELLED:
             yield _path(curve.raw, x, y, colour, 'stroke-width="1" stroke-opacity="0.25"')
         dash = f' stroke-dasharray="{dashes}"' if (dashes := DASHES["dot" if curve.dotted else curve.dash]) else ""
@@ -206,13 +210,13 @@ def _positive(curve: ReportCurve) -> ReportCurve:
 # --- names -----------------------------------------------------------------------------------------------------
 
 
-def _end_labels(curves: Sequence[ReportCurve], right: float, y: _Axis) -> Iterator[str]:
+def _end_labels(curves: Sequence[ReportCurve], right_margin: float, y: _Axis) -> Iterator[str]:
     """Yield labels at the lines' ends, pushed apart where they are close together."""
     line_ends = sorted(((y.at(curve.points[-1][1]), curve) for curve in curves), key=lambda end: -end[0])
     height = math.inf
     for natural, curve in line_ends:
         height = min(natural, height - LABEL_HEIGHT)
-        yield _label(right + 6, max(height, TOP) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
+        yield _label(right_margin + 6, max(height, TOP_MARGIN) + 4, curve.label, curve.colour, letters=LABEL_LETTERS)
 
 
 def _legend(curves: Sequence[ReportCurve]) -> list[list[ReportCurve]]:
@@ -220,7 +224,7 @@ def _legend(curves: Sequence[ReportCurve]) -> list[list[ReportCurve]]:
     used_width = 0.0
     for curve in curves:
         width = 34 + LETTER * min(len(curve.label), LEGEND_LETTERS)
-        if rows[-1] and used_width + width > WIDTH - 2 * RIGHT:
+        if rows[-1] and used_width + width > WIDTH - 2 * RIGHT_MARGIN:
             rows.append([])
             used_width = 0.0
         rows[-1].append(curve)
@@ -229,7 +233,7 @@ def _legend(curves: Sequence[ReportCurve]) -> list[list[ReportCurve]]:
 
 
 def _legend_row(row: int, curves: Sequence[ReportCurve]) -> Iterator[str]:
-    x, y = float(RIGHT), HEIGHT + LEGEND_ROW * row + 8
+    x, y = float(RIGHT_MARGIN), HEIGHT + LEGEND_ROW * row + 8
     for curve in curves:
         dash = f' stroke-dasharray="{DASHES[curve.dash]}"' if DASHES[curve.dash] else ""
         yield f'<path d="M{x:.0f} {y}h18" stroke="{COLOURS[curve.colour]}" stroke-width="2"{dash}/>'

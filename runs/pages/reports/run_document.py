@@ -7,7 +7,7 @@ from typing import Any
 from django.utils.html import strip_tags
 
 from controlplane.platform import safe_yaml
-from controlplane.platform.templatetags.figures import NOTHING, change, duration, mib, percent, sig
+from controlplane.platform.templatetags.figures import NO_VALUE, change, duration, mib, percent, sig
 from runs.engine.models import Attempt, Run
 from runs.engine.sentences import of_attempt, placement_text
 from runs.engine.states import FINAL
@@ -23,7 +23,7 @@ from runs.pages.reports.markdown import archive, facts, image, plain, quote, sec
 
 POINTS = 500
 SPEC = "spec.yaml"
-FINALS = ("Last", "Mean of the last tenth", "Best")
+FINAL_COLUMNS = ("Last", "Mean of the last tenth", "Best")
 EVALUATION = ("Model", "Dataset", "Rewards", "Prompts", "Reward", "pass@1", "pass@k", "Change", "95 % interval")
 
 
@@ -56,12 +56,12 @@ def figure(value: float | None, form: str) -> str:
 
 
 def final_cells(final: FinalValues, form: str) -> list[str]:
-    best_cell = NOTHING if final["best"] is None else figure(final["best"], form)
+    best_cell = NO_VALUE if final["best"] is None else figure(final["best"], form)
     return [figure(final["last"], form), figure(final["mean"], form), best_cell]
 
 
 def moment(at: datetime | None) -> str:
-    return f"{at:%Y-%m-%d %H:%M} UTC" if at else NOTHING
+    return f"{at:%Y-%m-%d %H:%M} UTC" if at else NO_VALUE
 
 
 def steps(run: Run) -> str:
@@ -78,15 +78,15 @@ def settings_table(differing: Iterable[comparison.SettingDifference], names: Ite
 
 
 def _head(run: Run, now: datetime) -> Iterator[tuple[str, str]]:
-    attempt, took = run.latest(), comparison.run_cost(run, now)
+    attempt, cost = run.latest(), comparison.run_cost(run, now)
     yield "Status", status(attempt)
     yield "Run", f"`{run.pk}`, by {plain(run.owner.get_username())}"
     yield "Steps", steps(run)
     yield "Launched", moment(run.created_at)
     yield "Started", moment(attempt.started_at)
     yield "Ended", moment(attempt.ended_at)
-    yield "Time", "" if took.seconds is None else duration(took.seconds)
-    yield "GPU-hours", "" if took.gpu_hours is None else f"{sig(took.gpu_hours)} {took.cost}".strip()
+    yield "Time", "" if cost.seconds is None else duration(cost.seconds)
+    yield "GPU-hours", "" if cost.gpu_hours is None else f"{sig(cost.gpu_hours)} {cost.cost}".strip()
     yield "Where", plain(placement_text(attempt))
     yield "Tags", ", ".join(map(plain, run.tags))
     yield "Report created", moment(now)
@@ -130,7 +130,7 @@ def _figures(run: Run) -> str:
         for metric, final in metrics_with_finals
         if final is not None
     ]
-    return table(["Metric", *FINALS], rows, numbers=3) or "No metrics have been recorded yet."
+    return table(["Metric", *FINAL_COLUMNS], rows, numbers=3) or "No metrics have been recorded yet."
 
 
 def _health(run: Run) -> str:
@@ -147,8 +147,8 @@ def _finding(finding: dict[str, Any]) -> str:
     value = f"{plain(finding['value_text'])} ({plain(finding['bound_text'])})"
     head = f"- **{plain(finding['title'])}**, {finding['level']}: {value}, since step {finding['since_step']:,}."
     examples = "; ".join(plain(example_text(example)) for example in finding.get("examples") or ())
-    shown = f" Examples: {examples}." if examples else ""
-    return f"{head} {plain(finding['sentence'])}{follows}{advice}{shown}"
+    examples_sentence = f" Examples: {examples}." if examples else ""
+    return f"{head} {plain(finding['sentence'])}{follows}{advice}{examples_sentence}"
 
 
 def _evaluation(result: results.EvaluationResult) -> list[str]:
@@ -162,8 +162,8 @@ def _evaluation(result: results.EvaluationResult) -> list[str]:
         sig(result.reward),
         figure(result.pass_1, "percent"),
         figure(result.pass_k, "percent"),
-        change(gain.mean) if gain else NOTHING,
-        f"{change(gain.low)} to {change(gain.high)}" if gain else NOTHING,
+        change(gain.mean) if gain else NO_VALUE,
+        f"{change(gain.low)} to {change(gain.high)}" if gain else NO_VALUE,
     ]
 
 

@@ -28,14 +28,14 @@ def run_report(request: HttpRequest, run_id: str) -> HttpResponse:
 def comparison_report(request: HttpRequest) -> HttpResponse:
     """Send the report of the runs in the address. Without runs, redirect to the comparison page, which explains what is
     missing."""
-    chosen = comparison.chosen_runs(request)
-    if not chosen.runs:
+    chosen_runs = comparison.chosen_runs(request)
+    if not chosen_runs.runs:
         return redirect(f"{reverse('compare_runs')}?{request.GET.urlencode()}")
-    by_name = {metric.name: metric for metric in comparison.metrics(chosen.runs)}
+    by_name = {metric.name: metric for metric in comparison.metrics(chosen_runs.runs)}
     metrics = [by_name[name] for name in comparison.shown_metrics(request, list(by_name.values()))]
     x = request.GET.get("x", "step")
     axis = x if x in AXES else "step"
-    content = comparison_document.report(chosen.runs, metrics, axis, timezone.now(), _smoothing(request))
+    content = comparison_document.report(chosen_runs.runs, metrics, axis, timezone.now(), _smoothing(request))
     return _download(content, "comparison-report.zip")
 
 

@@ -10,14 +10,14 @@ from django.db.models.expressions import Expression
 from django.db.models.fields.json import KeyTransform
 from django.utils.text import capfirst
 
-from controlplane.platform.templatetags.figures import NOTHING, significant, size_in_words
+from controlplane.platform.templatetags.figures import NO_VALUE, significant, size_in_words
 from runs.engine import disk
 from runs.engine.models import Run
 from runs.insight.comparing import comparison
 from runs.insight.metrics import run_charts
 from runs.launch.new_run.fields.table import ARGUMENTS
 
-USUAL = {
+USUAL_COLUMNS = {
     "model": "Model",
     "progress": "Progress",
     "reward": "Reward",
@@ -82,15 +82,15 @@ def is_setting(key: str) -> bool:
 
 def valid_columns(columns: str) -> str:
     """Return the valid columns of an address, in order and without duplicates, or "" if they are the standard ones."""
-    keys = dict.fromkeys(key for key in columns.split(",") if key in USUAL or is_valid(key))
+    keys = dict.fromkeys(key for key in columns.split(",") if key in USUAL_COLUMNS or is_valid(key))
     selection = ",".join(list(keys)[:MAX_COLUMNS])
-    return "" if selection == ",".join(USUAL) else selection
+    return "" if selection == ",".join(USUAL_COLUMNS) else selection
 
 
 def split_columns(columns: str) -> tuple[set[str], list[Column]]:
     """Split an address's columns into the standard ones that are shown and the extra ones."""
-    keys = columns.split(",") if columns else list(USUAL)
-    return {key for key in keys if key in USUAL}, [column(key) for key in keys if key not in USUAL]
+    keys = columns.split(",") if columns else list(USUAL_COLUMNS)
+    return {key for key in keys if key in USUAL_COLUMNS}, [column(key) for key in keys if key not in USUAL_COLUMNS]
 
 
 def column(key: str) -> Column:
@@ -128,7 +128,7 @@ class Values:
 
     def cells(self, columns: Sequence[Column]) -> list[tuple[str, str]]:
         pairs = [(column, self.value(column)) for column in columns]
-        return [(column.label, NOTHING if value is None else column.text(value)) for column, value in pairs]
+        return [(column.label, NO_VALUE if value is None else column.text(value)) for column, value in pairs]
 
 
 def with_figures(runs: QuerySet[Run], columns: Sequence[Column]) -> QuerySet[Run]:

@@ -20,11 +20,11 @@ _RunFigures = tuple[str, list[float | None]]
 
 
 def grouping(
-    query: RunListQuery, chosen: Sequence[columns.Column], matching: QuerySet[Run], total: int
+    query: RunListQuery, chosen_columns: Sequence[columns.Column], matching: QuerySet[Run], total: int
 ) -> dict[str, Any]:
     """Group the matching runs, with their chosen metrics, and return the template context, in which the groups are
     ordered by mean reward, highest first. A run with several tags is in several groups."""
-    metrics = [column for column in chosen if column.kind == columns.METRIC]
+    metrics = [column for column in chosen_columns if column.kind == columns.METRIC]
     by_value: dict[str, list[_RunFigures]] = defaultdict(list)
     value_of = "tags" if query.group == TAG else "grouped_by"
     if query.group != TAG:

@@ -52,7 +52,7 @@ class RunListRow:
     def tags_beyond(self) -> list[tuple[int, list[str]]]:
         """For each number of tags that a narrow cell may show, that number and the hidden tags."""
         tags = list(self.run.tags)
-        return [(shown, tags[shown:]) for shown in range(TAGS_SHOWN, -1, -1) if tags[shown:]]
+        return [(shown_count, tags[shown_count:]) for shown_count in range(TAGS_SHOWN, -1, -1) if tags[shown_count:]]
 
     @property
     def model_title(self) -> str:

@@ -27,7 +27,7 @@ from runs.pages.run_list.columns import (
     FIGURES,
     METRIC,
     SETTING,
-    USUAL,
+    USUAL_COLUMNS,
     Column,
     column,
     is_setting,
@@ -107,7 +107,7 @@ class RunListing:
 
     @property
     def columns(self) -> list[dict[str, str]]:
-        keys = ["status", "name", *(key for key in USUAL if key in self.shown)]
+        keys = ["status", "name", *(key for key in USUAL_COLUMNS if key in self.shown)]
         return [
             *(_heading(self.query, key, SORTS[key].label) for key in keys),
             *(_heading(self.query, added.key, added.label, added.title) for added in self.extra),
@@ -126,8 +126,8 @@ def _heading(query: RunListQuery, key: str, label: str, title: str = "") -> dict
     return {"key": key, "label": label, "address": address, "aria": direction, "icon": icon, "css": css, "title": title}
 
 
-def empty_list(listed: RunListing, *, may_operate: bool) -> EmptyState:
-    runs, query = reverse("runs"), listed.query
+def empty_list(run_listing: RunListing, *, may_operate: bool) -> EmptyState:
+    runs, query = reverse("runs"), run_listing.query
     if query.only_archived:
         explanation = (
             "To hide runs that nobody needs to see, select them in the list and archive them. They can be unarchived."
@@ -135,7 +135,7 @@ def empty_list(listed: RunListing, *, may_operate: bool) -> EmptyState:
         return EmptyState("archive", "Nothing is archived", explanation, runs, "All runs")
     if query.filtered:
         return EmptyState("search", "No run matches", "Try fewer words or fewer filters.", runs, "Clear all filters")
-    if listed.hides_runs:
+    if run_listing.hides_runs:
         everything = f"{runs}?{RunListQuery(kind='all', archived='all').address()}"
         explanation = "All runs here are archived, or are trials of hardware profiles."
         return EmptyState("archive", "Every run is archived", explanation, everything, "Show them")
@@ -155,34 +155,34 @@ def listing(request: HttpRequest) -> RunListing:
     matching_runs = query.matching(all_runs)
     total = matching_runs.count()
     query = replace(query, page=min(query.page, _last_page(total)))
-    shown, extra = split_columns(query.columns)
+    shown_columns, extra_columns = split_columns(query.columns)
     # Sort only the ids: sorting whole rows would make the database read all of them in full.
     offset = (query.page - 1) * PAGE_SIZE
     ids = list(query.ordered(matching_runs).values_list("pk", flat=True)[offset : offset + PAGE_SIZE])
-    by_id = with_figures(all_runs, extra).in_bulk(ids)
+    by_id = with_figures(all_runs, extra_columns).in_bulk(ids)
     runs = [by_id[pk] for pk in ids if pk in by_id]
-    extra = with_labels(extra, runs)
+    extra_columns = with_labels(extra_columns, runs)
     counts, rising = _count_active(query.kind)
     positions = gpu_queue.positions() if any(run.latest().status == RunStatus.QUEUED for run in runs) else {}
     return RunListing(
         query,
-        shown,
-        extra,
-        rows=[row_of(run, positions, extra) for run in runs],
+        shown_columns,
+        extra_columns,
+        rows=[row_of(run, positions, extra_columns) for run in runs],
         total=total,
         counts=counts,
         gpus_busy=Lease.objects.filter(leasing.ACTIVE, resource__startswith="gpu:").count(),
         gpus=sum(len(gpus or []) for gpus in Host.objects.values_list("inventory__gpus", flat=True)),
         rising=rising,
-        grouping=grouping(query, extra, matching_runs, total) if query.group else None,
+        grouping=grouping(query, extra_columns, matching_runs, total) if query.group else None,
     )
 
 
-def choices(request: HttpRequest, listed: RunListing) -> dict[str, Any]:
+def choices(request: HttpRequest, run_listing: RunListing) -> dict[str, Any]:
     """Collect the choices of all filters, the views, and the available columns, grouped under headings."""
-    query = listed.query
-    differing, common, metrics = offered_columns(row.values for row in listed.rows)
-    metrics = with_labels(metrics, (row.run for row in listed.rows))
+    query = run_listing.query
+    differing, common, metrics = offered_columns(row.values for row in run_listing.rows)
+    metrics = with_labels(metrics, (row.run for row in run_listing.rows))
     user, all_tags = person(request), tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
     people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
@@ -197,31 +197,33 @@ def choices(request: HttpRequest, listed: RunListing) -> dict[str, Any]:
             _filter(query, "kind", "Kind", "", _labels(KINDS)),
             _filter(query, "archived", "Archive", "", _labels(ARCHIVED)),
             _filter(query, "group", "Group by", "Nothing", _groupings(query, differing)),
-            _filter(query, "sort", "Order", "", _sorts(listed.extra)),
+            _filter(query, "sort", "Order", "", _sorts(run_listing.extra)),
         ],
         "tags": all_tags,
         "views": [*READY_VIEWS.items(), ("My runs", RunListQuery(by=user.get_username()).address())],
         "own_views": list(SavedView.objects.filter(owner=user)),
-        "columns": _column_choices(listed, [*differing, *common, *metrics]),
+        "columns": _column_choices(run_listing, [*differing, *common, *metrics]),
     }
 
 
-def _column_choices(listed: RunListing, offers: Iterable[Column]) -> list[tuple[str, list[tuple[str, str, bool, str]]]]:
+def _column_choices(
+    run_listing: RunListing, offers: Iterable[Column]
+) -> list[tuple[str, list[tuple[str, str, bool, str]]]]:
     """Return pairs of (heading, columns), each column with its key, its label, whether it is shown, and its full
     name."""
     figures = [Column(FIGURE, name) for name in FIGURES]
-    by_key = {offer.key: offer for offer in (*offers, *listed.extra)}
+    by_key = {offer.key: offer for offer in (*offers, *run_listing.extra)}
     of_kind = {
         kind: [
-            (key, offer.chart_label or offer.name, offer in listed.extra, offer.title)
+            (key, offer.chart_label or offer.name, offer in run_listing.extra, offer.title)
             for key, offer in by_key.items()
             if offer.kind == kind
         ]
         for kind in (METRIC, SETTING)
     }
     return [
-        ("Standard", [(key, label, key in listed.shown, "") for key, label in USUAL.items()]),
-        ("More", [(figure.key, figure.label, figure in listed.extra, "") for figure in figures]),
+        ("Standard", [(key, label, key in run_listing.shown, "") for key, label in USUAL_COLUMNS.items()]),
+        ("More", [(figure.key, figure.label, figure in run_listing.extra, "") for figure in figures]),
         ("Metrics", of_kind[METRIC]),
         ("Settings", of_kind[SETTING]),
     ]

@@ -29,7 +29,7 @@ from workers.contract.run import evaluation, jobs
 from workers.contract.wire.names import LOG_NAMES, EndReason, EventKind, StopMode
 
 ERROR_WORDS = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
-AWAY = "The host is unreachable: the run stops when the host reconnects, and may continue until then."
+HOST_AWAY = "The host is unreachable: the run stops when the host reconnects, and may continue until then."
 LAST_LINES = 10
 MAX_TITLE_CHARS = 30
 """Maximum length of a name that the page's title shows in full."""
@@ -42,7 +42,7 @@ _SUPERVISOR_REASONS = {
     EndReason.DISK_FULL,
     EndReason.FOLDER_LOST,
 }
-_REPEATING = {
+_REPEATING_REASONS = {
     EndReason.REWARD_FAILED,
     EndReason.SPEC_REFUSED,
     EndReason.NO_STEPS,
@@ -89,7 +89,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
         "resumes": resumes,
         "resume_texts": resume_texts(resumes) if resumes else None,
-        "repeats": attempt.reason in _REPEATING,
+        "repeats": attempt.reason in _REPEATING_REASONS,
         "reward_failed": attempt.reason == EndReason.REWARD_FAILED,
         "reward_editor": _reward_editor(run) if user.may_operate else "",
         "archiving": UNARCHIVE if run.archived_at else ARCHIVE,
@@ -177,7 +177,7 @@ def stops(run: Run, attempt: Attempt) -> list[dict[str, Any]]:
         "A receipt confirms that they have exited and that their resources are released.",
     ]
     if queries.out_of_reach_since(attempt, timezone.now()):
-        closing_lines.append(AWAY)
+        closing_lines.append(HOST_AWAY)
     dialogs = []
     if run.trains and attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
         text = "Finishes the current step, saves a checkpoint, then stops (up to 2 minutes)."
@@ -207,7 +207,7 @@ def _dialog(mode: str, act: str, title: str, consequences: list[str], *, danger:
 
 def stop_follows(attempt: Attempt, *, away: bool) -> str:
     if away:
-        return AWAY
+        return HOST_AWAY
     if attempt.status == RunStatus.STOPPING:
         return f"{stopping(attempt)} It has two minutes for this." if is_saving(attempt) else stopping(attempt)
     if attempt.claimed_at is None:
@@ -225,8 +225,12 @@ def _lost_work(run: Run) -> str:
         return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
     if last_saved is None:
         return "Nothing is saved: no step has been trained yet."
-    lost = run.step - last_saved.step
-    steps = f", so {counted(lost, 'step')} of training {'is' if lost == 1 else 'are'} lost" if lost > 0 else ""
+    lost_steps = run.step - last_saved.step
+    steps = (
+        f", so {counted(lost_steps, 'step')} of training {'is' if lost_steps == 1 else 'are'} lost"
+        if lost_steps > 0
+        else ""
+    )
     return f"The step in progress is lost. The last checkpoint is from step {last_saved.step}{steps}."
 
 

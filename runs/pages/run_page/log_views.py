@@ -8,7 +8,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, Js
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.http.keyset import whole
+from controlplane.platform.http.keyset import whole_parameter
 from runs.engine import queries
 from runs.engine.models import Attempt, Run
 from runs.engine.states import FINAL
@@ -54,8 +54,8 @@ def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
     attempt = _attempt_with_log(request, run_id, name)
     if "download" in request.GET:
         return _download(request, attempt, name)
-    limit = whole(request, "limit", LOG_PART, 1, 4 * LOG_PART)
-    part = queries.log(attempt, name, whole(request, "offset", 0, -(2**40), 2**40), limit)
+    limit = whole_parameter(request, "limit", LOG_PART, 1, 4 * LOG_PART)
+    part = queries.log(attempt, name, whole_parameter(request, "offset", 0, -(2**40), 2**40), limit)
     response = HttpResponse(part.data, content_type=LOG_TYPE)
     response["X-Size"] = str(part.size)
     response["X-Offset"] = str(part.offset)
@@ -68,7 +68,7 @@ def search(request: HttpRequest, run_id: str, name: str) -> HttpResponse:
     attempt = _attempt_with_log(request, run_id, name)
     phrase = request.GET.get("q", "")[: log_search.MAX_QUERY_CHARS]
     find = log_search.of_errors if "errors" in request.GET else log_search.of_text(phrase) if phrase else None
-    start = whole(request, "from", 0, 0, 2**40)
+    start = whole_parameter(request, "from", 0, 0, 2**40)
     hits = log_search.search(attempt, name, find, start) if find else log_search.LogHits(done=True)
     return JsonResponse(asdict(hits))
 
@@ -95,7 +95,7 @@ async def _on_demand(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
 def events(request: HttpRequest, run_id: str) -> HttpResponse:
     """Render the timeline, or with `?before=` only its next page of lines."""
     run = queries.run_for(request, run_id)
-    before = whole(request, "before", 0, 0, 2**62)
+    before = whole_parameter(request, "before", 0, 0, 2**62)
     lines, next_page = timeline.lines(run, before)
     context = {"run": run, "lines": lines, "next_page": next_page}
     if before:
@@ -113,5 +113,5 @@ def _attempt_with_log(request: HttpRequest, run_id: str, name: str) -> Attempt:
 
 
 def _attempt(run: Run, request: HttpRequest) -> Attempt:
-    number = whole(request, "attempt", 0, 0, 10**6)
+    number = whole_parameter(request, "attempt", 0, 0, 10**6)
     return next((a for a in run.attempts.all() if a.number == number), run.latest())

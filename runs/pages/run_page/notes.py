@@ -14,7 +14,7 @@ from runs.engine.records import RunEvent
 from runs.engine.timeline import add_event
 
 MAX_CHARS = 10_000
-NOTED = "noted"
+NOTED_EVENT = "noted"
 LINE_BREAKS = {"softbreak": "\n", "hardbreak": "\n"}
 
 REL = "nofollow noopener noreferrer"
@@ -49,7 +49,7 @@ def write(run: Run, text: str, based_on: str | None, user: User) -> bool:
     if based_on not in (None, edition(stored_notes)):
         raise NotesConflict
     Run.objects.filter(pk=run.pk).update(notes=text)
-    add_event(attempt, NOTED, user.get_username(), empty=not text)
+    add_event(attempt, NOTED_EVENT, user.get_username(), empty=not text)
     return True
 
 
@@ -92,4 +92,4 @@ def _parser() -> MarkdownIt:
 
 def last_change(run: Run) -> RunEvent | None:
     """Return the event of the last change, with its author and time, or None if there are no notes."""
-    return run.events.filter(kind=NOTED).order_by("-pk").first() if run.notes else None
+    return run.events.filter(kind=NOTED_EVENT).order_by("-pk").first() if run.notes else None

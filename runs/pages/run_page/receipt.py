@@ -45,9 +45,9 @@ def receipt_of(attempt: Attempt) -> dict[str, Any] | None:
 
 def _summary(receipt: dict[str, Any], leftovers: list[KeptMemory]) -> Iterator[str | SafeString]:
     ended_count = receipt.get("processes_ended") or 0
-    took = duration(receipt.get("seconds_to_gone"))
+    duration_text = duration(receipt.get("seconds_to_gone"))
     yield (
-        f"{ended_count} process{'es' if ended_count != 1 else ''} ended in {took}"
+        f"{ended_count} process{'es' if ended_count != 1 else ''} ended in {duration_text}"
         if ended_count
         else "No leftover processes"
     )

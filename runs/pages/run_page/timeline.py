@@ -50,7 +50,7 @@ class PhaseSpan:
 
     @property
     def took(self) -> str:
-        return took(self.seconds)
+        return duration_text(self.seconds)
 
     @property
     def css(self) -> str:
@@ -69,7 +69,9 @@ def lines(run: Run, before: int = 0) -> tuple[list[dict[str, Any]], int]:
     page_events = list((events.filter(pk__lt=before) if before else events)[: PAGE_SIZE + 1])
     older = [*page_events[1:], None]
     has_several = len(run.attempts.all()) > 1
-    timeline = [_line(event, below, has_several) for event, below in zip(page_events, older, strict=True)][:PAGE_SIZE]
+    timeline = [_line(event, older_event, has_several) for event, older_event in zip(page_events, older, strict=True)][
+        :PAGE_SIZE
+    ]
     return timeline, timeline[-1]["id"] if len(page_events) > PAGE_SIZE else 0
 
 
@@ -84,8 +86,8 @@ def _line(event: RunEvent, previous: RunEvent | None, several_attempts: bool) ->
         # People's actions are more prominent than those of machines.
         "tone": "soft" if event.actor and event.actor not in MACHINES else "muted",
         "beside": list(_details(event, sentence, several_attempts)),
-        "css": "loud" if event.kind in run_charts.MARKED else "",
-        "after": took(since) if since >= 1 else "",
+        "css": "loud" if event.kind in run_charts.MARKED_CHARTS else "",
+        "after": duration_text(since) if since >= 1 else "",
         "has_stacks": event.kind == EventKind.HANG,
     }
 
@@ -111,7 +113,7 @@ def phases(run: Run, now: datetime | None = None) -> list[dict[str, Any]]:
             "attempt": attempt,
             "title": f"Attempt {attempt.number}" if has_several else "Phases",
             "spans": attempt_spans,
-            "took": took(sum(span.seconds for span in attempt_spans)),
+            "took": duration_text(sum(span.seconds for span in attempt_spans)),
             "minutes": sum(span.seconds for span in attempt_spans) / 60,
             "bar": [{"label": span.label, "value": span.seconds / 60, "colour": span.colour} for span in attempt_spans],
         }
@@ -149,6 +151,6 @@ def _begins(event: RunEvent) -> tuple[str, str] | None:
     return PHASES.get(str(event.data.get("to" if event.kind == "status" else "phase")))
 
 
-def took(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Format a duration in whole seconds."""
     return duration(int(seconds)) if seconds >= 1 else "0 s"

@@ -58,7 +58,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "metrics": reverse("run_metrics", args=[run.pk]),
         "head": reverse("run_head", args=[run.pk]),
         "charts": run_charts.as_json(groups),
-        "marked": sorted(run_charts.MARKED),
+        "marked": sorted(run_charts.MARKED_CHARTS),
         "events": _marks(run),
         "starts": run.trainings(),
         "tab": tab,
@@ -80,7 +80,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _marks(run: Run) -> list[dict[str, Any]]:
-    marked_events = [event for event in timeline.events(run) if event["kind"] in run_charts.MARKED]
+    marked_events = [event for event in timeline.events(run) if event["kind"] in run_charts.MARKED_CHARTS]
     return [{name: event[name] for name in ("id", "at", "step", "kind", "text")} for event in marked_events]
 
 

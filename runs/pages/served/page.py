@@ -60,9 +60,9 @@ class ServedState:
         if not self.ready:
             return self.text
         has_template = bool(self.facts.get("template"))
-        plain = "" if has_template else "The model has no chat template, so it gets plain text."
+        plain_text_note = "" if has_template else "The model has no chat template, so it gets plain text."
         activity = "Answering…" if self.answering else "Ask something." if has_template else ""
-        return f"{plain} {activity}".strip()
+        return f"{plain_text_note} {activity}".strip()
 
     @property
     def how_it_answers(self) -> str:
@@ -70,8 +70,10 @@ class ServedState:
             return ""
         at_once = self.facts.get("at_once")
         requests = "one request at a time" if at_once == 1 else f"{at_once} concurrent requests"
-        plain = "" if self.facts.get("template") else "; without a chat template, messages are sent as plain text"
-        return f"by {self.facts.get('engine')}, {requests}{plain}"
+        plain_text_note = (
+            "" if self.facts.get("template") else "; without a chat template, messages are sent as plain text"
+        )
+        return f"by {self.facts.get('engine')}, {requests}{plain_text_note}"
 
 
 @dataclass(frozen=True)

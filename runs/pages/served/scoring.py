@@ -13,7 +13,7 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Row
 
 SECONDS = 15.0
-NEEDS = "needs columns of a dataset row ({}): use a prompt from the dataset"
+NEEDS_COLUMNS = "needs columns of a dataset row ({}): use a prompt from the dataset"
 
 
 def score(answer: Answer) -> None:
@@ -35,7 +35,7 @@ def _score_component(
     if reward is None:
         return _score(spec, None, "This reward is no longer in the library.")
     if reward.needs and not of_dataset:
-        return _score(spec, None, NEEDS.format(", ".join(reward.needs).replace("_", " ")))
+        return _score(spec, None, NEEDS_COLUMNS.format(", ".join(reward.needs).replace("_", " ")))
     scores = column(spec, [completion], [row], scoring_turn)
     if scores.why:
         return _score(spec, None, scores.why)

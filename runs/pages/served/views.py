@@ -8,7 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.http.keyset import whole
+from controlplane.platform.http.keyset import whole_parameter
 from runs.engine.artifacts import saved_models as catalogue
 from runs.engine.artifacts.saved_models import SavedModel
 from runs.engine.scheduling import stopping
@@ -59,7 +59,7 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
         if run := starting.live_run(model.checkpoint):
             conversation.record_departure(run)
         return HttpResponse(status=204)
-    after = whole(request, "after", 0, 0, 2**62)
+    after = whole_parameter(request, "after", 0, 0, 2**62)
     turns, now = page.turns_after(model.checkpoint, after), _state(request, model)
     if not turns and request.GET.get("mark") == now["state_token"]:
         return HttpResponse(status=204)  # unchanged: keep what the user may be clicking
@@ -79,13 +79,15 @@ def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
 @require_POST
 @operator_required
 def ask(request: HttpRequest, event_id: int) -> HttpResponse:
-    """Ask the served models, starting them if they have stopped. `again` is the id of a turn to repeat."""
+    """Ask the served models, starting them if they have stopped. `repeated_turn` is the id of a turn to repeat."""
     model = catalogue.model_for(request, event_id)
-    form, again = AskForm(request.POST), request.POST.get("again", "")
+    form, repeated_turn = AskForm(request.POST), request.POST.get("again", "")
     status = 200
     try:
-        if again.isdecimal():
-            questions.ask(model, person(request), questions.repeated_question(questions.turn_of(model, int(again))))
+        if repeated_turn.isdecimal():
+            questions.ask(
+                model, person(request), questions.repeated_question(questions.turn_of(model, int(repeated_turn)))
+            )
             return _poll_at_once(HttpResponse(status=204))
         if form.is_valid():
             questions.ask(model, person(request), questions.question(model, form))
@@ -133,7 +135,7 @@ def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
     """Render the form with a prompt from the run's dataset version."""
     model = catalogue.model_for(request, event_id)
     version = model.run.dataset_version
-    dataset_row = rows.row_at(version, whole(request, "place", 0, 0, 10**9))
+    dataset_row = rows.row_at(version, whole_parameter(request, "place", 0, 0, 10**9))
     # Settings of the form survive a change of prompt.
     typed = {name: request.GET[name] for name in ("temperature", "max_tokens", "seed") if name in request.GET}
     context = _about(request, model) | {

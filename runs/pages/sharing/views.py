@@ -34,7 +34,7 @@ HEADERS = {
 }
 UNKNOWN = "The address may be mistyped or incomplete, or the link ended long ago."
 DAYS = (1, 7, 30)
-OWN = "date"
+OWN_EXPIRY = "date"
 
 
 class ShareForm(forms.Form):
@@ -55,8 +55,8 @@ class ShareForm(forms.Form):
         super().__init__(*args, **kwargs)
         max_days = settings.SHARE_MAX_DAYS
         day_choices = [(str(days), f"in {days} day{'s' if days > 1 else ''}") for days in DAYS if days <= max_days]
-        self.fields["lasts"].choices = [*day_choices, (OWN, "on a day of my choice")]  # type: ignore[attr-defined]
-        self.fields["lasts"].initial = next((days for days, _ in day_choices if days == "7"), OWN)
+        self.fields["lasts"].choices = [*day_choices, (OWN_EXPIRY, "on a day of my choice")]  # type: ignore[attr-defined]
+        self.fields["lasts"].initial = next((days for days, _ in day_choices if days == "7"), OWN_EXPIRY)
         today = timezone.now().date()
         bounds = {"min": today.isoformat(), "max": (today + timedelta(days=max_days - 1)).isoformat()}
         self.fields["date"].widget.attrs.update(bounds)
@@ -65,7 +65,7 @@ class ShareForm(forms.Form):
         super().clean()
         data: dict[str, Any] = self.cleaned_data
         now = timezone.now()
-        if data.get("lasts") == OWN and "date" in data:
+        if data.get("lasts") == OWN_EXPIRY and "date" in data:
             try:
                 data["until"] = _end_of(data["date"], now)
             except ValidationError as error:

@@ -64,7 +64,7 @@ def delete(request: HttpRequest, kind_slug: str) -> HttpResponseBase:
 def _deletion_texts(
     kind: DeletableKind, deletable: list[dict[str, Any]], undeletable: list[dict[str, Any]]
 ) -> dict[str, str]:
-    listed = reverse(kind.listed)
+    list_address = reverse(kind.listed)
     plural_title = f"{len(deletable)} {kind.title.lower()}"
     only_item = next(iter(deletable or undeletable)) if len(deletable or undeletable) == 1 else None
     freed_parts: Iterable[str] = ()
@@ -75,8 +75,8 @@ def _deletion_texts(
         if deletable
         else "This can’t be deleted now",
         "act": f"Delete {kind.label if only_item else plural_title}",
-        "cancel": only_item["address"] if only_item else listed,
-        "back": f"{listed}#profiles" if kind.slug == "profile" else listed,
+        "cancel": only_item["address"] if only_item else list_address,
+        "back": f"{list_address}#profiles" if kind.slug == "profile" else list_address,
         "frees": ", ".join(freed_parts),
     }
 

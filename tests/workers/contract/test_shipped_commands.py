@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from controlplane.catalogue.hardware.models import Host
-from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES, by_slug
 from runs.engine.scheduling.leasing import Shortage, allocate, need_of
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import (
@@ -144,7 +144,7 @@ def attempt(slug: str, host: Host, **changes: object) -> AttemptSpec:
 
 
 def test_every_shipped_profile_is_in_the_table():
-    assert list(EXPECTED) == [profile.slug for profile in SHIPPED]
+    assert list(EXPECTED) == [profile.slug for profile in SHIPPED_PROFILES]
 
 
 @pytest.mark.parametrize(("slug", "expected"), ROWS)

@@ -15,7 +15,7 @@ from tests.workers.diagnosis.cases import CASES, NOISES, STYLES, Case, documente
 from workers.diagnosis.catalogue import Confidence, catalogue, entries
 from workers.diagnosis.folder import diagnose
 from workers.diagnosis.judging import Report
-from workers.diagnosis.matching import UNEXPLAINED
+from workers.diagnosis.matching import UNEXPLAINED_ID
 from workers.diagnosis.prefixes import _PREFIX
 from workers.diagnosis.scanning import STEM_CONTEXT_BYTES
 
@@ -88,7 +88,7 @@ def test_words_name_only_groups_that_a_pattern_has() -> None:
     for entry in entries().values():
         groups = {name for pattern in entry.patterns for name in pattern.groupindex}
         groups |= {"layer"} if "*" in entry.follows else set()
-        groups |= {"error"} if entry.id == UNEXPLAINED else set()
+        groups |= {"error"} if entry.id == UNEXPLAINED_ID else set()
         texts = [entry.cause, entry.fix, *(change.value for change in entry.changes)]
         assert {name for text in texts for name in re.findall(r"\{(\w+)\}", text)} <= groups, entry.id
 

@@ -12,7 +12,7 @@ from workers.contract.run.episodes import ToolError
 from workers.environments import encyclopaedia, index_cache
 from workers.environments.entry import EpisodeSession, Result
 from workers.environments.library import LIBRARY
-from workers.environments.search import NOTHING, Index, snippet_of
+from workers.environments.search import NO_MATCH, Index, snippet_of
 from workers.rewards.tools import Tools, Unavailable
 
 ENTRY = LIBRARY["search"]
@@ -65,7 +65,7 @@ def test_equal_documents_come_in_their_order_each_time(tmp_path: Path) -> None:
 
 
 def test_no_hit_says_so(towns: Path) -> None:
-    assert asked(towns, "submarine") == Result(NOTHING)
+    assert asked(towns, "submarine") == Result(NO_MATCH)
 
 
 @pytest.mark.parametrize("query", ["", "  ", "?!", "who is the"])
@@ -85,7 +85,7 @@ def test_a_text_with_tokens_of_a_chat_template_is_found_as_text(towns: Path) -> 
 
 
 def test_documents_without_words_are_never_found(tmp_path: Path) -> None:
-    assert asked(corpus_file(tmp_path / "marks.parquet", [("", "?!"), ("", "the")]), "pears") == Result(NOTHING)
+    assert asked(corpus_file(tmp_path / "marks.parquet", [("", "?!"), ("", "the")]), "pears") == Result(NO_MATCH)
     path = corpus_file(tmp_path / "some.parquet", [("", "?!"), ("", "pears")])
     assert asked(path, "pears").text == "[1] pears"
 
@@ -155,7 +155,7 @@ def test_another_setting_and_another_file_have_their_own_index(towns: Path, buil
     for k1 in (0.5, 1.0):
         asked(towns, "pears", k1=k1)
     corpus_file(towns, [("", "only plums here")])
-    assert asked(towns, "pears", k1=1.0).text == NOTHING
+    assert asked(towns, "pears", k1=1.0).text == NO_MATCH
     assert len(builds) == 3
 
 

@@ -43,7 +43,7 @@ def sandbox(request, tmp_path, monkeypatch):
     inside = tmp_path / "inside"
     inside.mkdir()
     (inside / "fake.py").write_text(FAKE)
-    monkeypatch.setattr(interpreter, "INSIDE", inside)
+    monkeypatch.setattr(interpreter, "INSIDE_FOLDER", inside)
     monkeypatch.setenv("GRPO_ENVIRONMENTS_PYTHON", sys.executable)
     with interpreter.open_sandbox("fake", request.param, parallel=2) as opened:
         yield opened

@@ -16,7 +16,7 @@ from tests.workers.sandbox.test_pool import wait_for
 from workers.packages import reasoning
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Cost, Scores
-from workers.rewards.sandboxed import PRELOADED
+from workers.rewards.sandboxed import PRELOADED_MODULES
 from workers.rewards.scoring import score
 from workers.rewards.tools import Tools
 from workers.sandbox import outcomes
@@ -62,7 +62,7 @@ def test_a_sandbox_that_fails_itself_says_nothing_of_the_code(
 
 
 def test_a_zygote_that_is_killed_leaves_the_row_without_a_score_and_the_next_has_one(tools: Tools) -> None:
-    pid = zygote(tools.sandbox(*PRELOADED))
+    pid = zygote(tools.sandbox(*PRELOADED_MODULES))
     assert left_of(pid) == []
     killer = threading.Thread(target=lambda: (wait_for(lambda: forks_of(pid) != []), os.kill(pid, signal.SIGKILL)))
     killer.start()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from workers.sandbox.isolation import seccomp
-from workers.sandbox.isolation.syscall_numbers import READS, SPECIAL, WRITES
+from workers.sandbox.isolation.syscall_numbers import READ_CALLS, SPECIAL, WRITE_CALLS
 
 ARCHES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOWED, REFUSED, KILLED = 0x7FFF0000, 0x00050000 | errno.EPERM, 0x80000000
@@ -25,7 +25,7 @@ def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def answer(code: bytes, machine: str, call: str | int, *arguments: int) -> int:
     """What the filter says of one call."""
-    number = call if isinstance(call, int) else (READS | WRITES | SPECIAL)[call][machine == "aarch64"]
+    number = call if isinstance(call, int) else (READ_CALLS | WRITE_CALLS | SPECIAL)[call][machine == "aarch64"]
     assert number is not None
     padded = (*arguments, *[0] * (6 - len(arguments)))
     data = struct.pack("<IIQ6Q", number, ARCHES[machine], 0, *padded)
@@ -45,7 +45,7 @@ def answer(code: bytes, machine: str, call: str | int, *arguments: int) -> int:
 def test_what_reading_takes_is_allowed_and_what_changes_files_only_where_it_may(machine: str) -> None:
     plain, writing = seccomp.program(), seccomp.program(writes=True)
     column = machine == "aarch64"
-    for table, expected in ((READS, ALLOWED), (WRITES, REFUSED)):
+    for table, expected in ((READ_CALLS, ALLOWED), (WRITE_CALLS, REFUSED)):
         for numbers in table.values():
             if numbers[column] is not None:
                 assert answer(plain, machine, numbers[column]) == expected
@@ -53,7 +53,7 @@ def test_what_reading_takes_is_allowed_and_what_changes_files_only_where_it_may(
 
 
 def test_every_number_that_is_not_named_is_refused(machine: str) -> None:
-    named = {numbers[machine == "aarch64"] for numbers in (READS | WRITES | SPECIAL).values()}
+    named = {numbers[machine == "aarch64"] for numbers in (READ_CALLS | WRITE_CALLS | SPECIAL).values()}
     program = seccomp.program(writes=True, alone=True)
     assert {answer(program, machine, number) for number in range(700) if number not in named} == {REFUSED}
 

@@ -28,7 +28,7 @@ def _dense(
     }
 
 
-KNOWN: dict[str, dict[str, Any]] = {
+KNOWN_MODELS: dict[str, dict[str, Any]] = {
     "Qwen2.5 0.5B": _qwen2(896, 24, 14, 2, 4864, tied=True),
     "Llama 3.2 1B": _dense("llama", 2048, 16, 32, 8, 8192, 128_256, tied=True),
     "Qwen2.5 1.5B": _qwen2(1536, 28, 12, 2, 8960, tied=True),
@@ -39,16 +39,16 @@ KNOWN: dict[str, dict[str, Any]] = {
     "Mistral Small 24B": _dense("mistral", 5120, 40, 32, 8, 32_768, 131_072),
     "Qwen2.5 32B": _qwen2(5120, 64, 40, 8, 27_648),
 }
-KNOWN["Mistral Small 24B"]["config"]["head_dim"] = 128
+KNOWN_MODELS["Mistral Small 24B"]["config"]["head_dim"] = 128
 
 
 @functools.cache
 def known_shape(name: str) -> Shape:
-    """Return the shape of a model in KNOWN. Raises KeyError for any other name."""
-    shape = shape_of(KNOWN[name])
+    """Return the shape of a model in KNOWN_MODELS. Raises KeyError for any other name."""
+    shape = shape_of(KNOWN_MODELS[name])
     if shape is None:
         raise KeyError(name)
     return shape
 
 
-LADDER = tuple(sorted(KNOWN, key=lambda name: known_shape(name).total))
+LADDER = tuple(sorted(KNOWN_MODELS, key=lambda name: known_shape(name).total))

@@ -10,7 +10,7 @@ _HEAD_SIZES = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "q
 """Head sizes of families that don't derive them from the hidden size, for configs that omit it."""
 _FOUR_NORMS = ("gemma2", "gemma3_text")
 _HEAD_NORMS = ("qwen3", "qwen3_moe", "gemma3_text")
-_TIED = ("gemma", "gemma2", "gemma3_text")
+_TIED_MODEL_TYPES = ("gemma", "gemma2", "gemma3_text")
 """Families whose output layer is the embedding, although their configs don't say so."""
 _EXPERT_COUNTS = ("num_experts", "num_local_experts")
 EAGER_FAMILIES = ("gpt_oss",)
@@ -93,7 +93,7 @@ def _shape_from_config(config: Mapping[str, Any], family: str) -> Shape | None:
     head = _size(config, "head_dim") or _HEAD_SIZES.get(family) or hidden // heads
     inner = _size(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
     query, key = heads * head, kv_heads * head
-    tied = bool(config.get("tie_word_embeddings", family in _TIED))
+    tied = bool(config.get("tie_word_embeddings", family in _TIED_MODEL_TYPES))
     attention = 2 * hidden * query + 2 * hidden * key
     count = _size(config, *_EXPERT_COUNTS)
     active = _size(config, "num_experts_per_tok") if count else 0

@@ -50,7 +50,7 @@ class EpisodeEnd(StrEnum):
     """The environment broke: its step failed, its reward isn't a number, or its tools have changed."""
 
 
-UNSCORED = frozenset({EpisodeEnd.FAILED, EpisodeEnd.GONE})
+UNSCORED_ENDS = frozenset({EpisodeEnd.FAILED, EpisodeEnd.GONE})
 """Ends that aren't the model's fault, so that the episode has no reward."""
 
 
@@ -132,7 +132,7 @@ class EpisodeSpec:
 
 
 TURNS_MEAN, TURNS_MAX = "episodes/turns/mean", "episodes/turns/max"
-CUT = "episodes/cut"
+EPISODES_CUT = "episodes/cut"
 """Share of episodes ended by a limit: of turns, time or length."""
 FAILED = "episodes/failed"
 """Share of episodes whose environment broke; they have no reward."""

@@ -16,7 +16,7 @@ GROUPS = 64
 """Minimum number of prompt groups to sample, unless the spec says otherwise."""
 MIN_GENERATIONS = 3
 """Minimum number of generations: the first includes one-time work (compiling, warm-up), the others are timed."""
-_OMITTED = frozenset({"num_train_epochs", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio"})
+_OMITTED_SETTINGS = frozenset({"num_train_epochs", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio"})
 _OVERRIDES: dict[str, Any] = {
     "learning_rate": 0.0,
     "lr_scheduler_type": "constant",
@@ -33,5 +33,5 @@ def steps(batch: Batch, groups: int = GROUPS) -> int:
 
 def settings(grpo: Mapping[str, Any], batch: Batch, groups: int = GROUPS) -> dict[str, Any]:
     """Return a run's GRPO settings changed for its learnability check."""
-    remaining = {name: value for name, value in grpo.items() if name not in _OMITTED}
+    remaining = {name: value for name, value in grpo.items() if name not in _OMITTED_SETTINGS}
     return {**remaining, **_OVERRIDES, "max_steps": steps(batch, groups)}

@@ -35,9 +35,9 @@ USUAL_MODE = "token_truncate"
 which would be too many of those from an older policy."""
 
 
-def with_correction(grpo: Mapping[str, Any], ahead: bool) -> dict[str, Any]:
+def with_correction(grpo: Mapping[str, Any], is_ahead: bool) -> dict[str, Any]:
     """Return GRPO settings with the correction for batches generated ahead, unless the user chose one."""
-    return {MODE: USUAL_MODE, **grpo} if ahead else dict(grpo)
+    return {MODE: USUAL_MODE, **grpo} if is_ahead else dict(grpo)
 
 
 def ahead_problems(

@@ -19,7 +19,7 @@ DRAWN_WITHOUT, WITHOUT_SPREAD = "prompts/drawn_without_spread", "prompts/without
 EXTRA_TOKENS, EXTRA_ROUNDS, EFFECTIVE = "prompts/extra_tokens", "prompts/extra_rounds", "prompts/effective"
 MEAN_REWARD = "prompts/mean_reward"
 """Metrics of one generation each."""
-TEACH, TEACH_LITTLE, UNSEEN = "teach", "teach_little", "unseen"
+TEACHES, TEACH_LITTLE, UNSEEN = "teach", "teach_little", "unseen"
 """Kinds of prompts: known to teach, known to teach little, and never seen."""
 REPLACED = "replaced"
 """Mode in samples.jsonl of groups that were generated and scored but not trained on; the others are train and eval."""

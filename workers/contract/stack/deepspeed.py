@@ -58,17 +58,17 @@ def config_of(hardware: HardwareSpec) -> dict[str, Any]:
 
     transformers replaces "auto" with GRPOConfig's values.
     """
-    usual = usual_config(hardware)
+    usual_settings = usual_config(hardware)
     if not hardware.deepspeed:
-        return usual
+        return usual_settings
     config = copy.deepcopy(hardware.deepspeed)
     for name in ("zero_optimization", "train_batch_size", *(key for key in RUN_SETTINGS if "." not in key)):
-        config.setdefault(name, usual[name])
+        config.setdefault(name, usual_settings[name])
     for name in ("bf16", "fp16"):
         config.setdefault(name, {}).setdefault("enabled", AUTO)
-    if "optimizer" in usual:
-        config.setdefault("optimizer", usual["optimizer"])
-    config.setdefault("steps_per_print", usual["steps_per_print"])
+    if "optimizer" in usual_settings:
+        config.setdefault("optimizer", usual_settings["optimizer"])
+    config.setdefault("steps_per_print", usual_settings["steps_per_print"])
     if hardware.strategy is Strategy.ZERO3:
         config["zero_optimization"].setdefault("stage3_gather_16bit_weights_on_model_save", True)
     return config

@@ -92,7 +92,7 @@ def problems(value: Any, *, vllm: bool) -> Iterator[Problem]:
 
 
 def _problems(name: str, value: Any, vllm: bool) -> Iterator[Problem]:
-    known, program = (VLLM, "vLLM") if vllm else (TRANSFORMERS, "Transformers")
+    known_arguments, program = (VLLM, "vLLM") if vllm else (TRANSFORMERS, "Transformers")
     if name in OWN_FIELDS:
         fix = f"Remove {name}, and set {OWN_FIELDS[name]} instead."
         yield Problem(FIELD, f"{name} in generation_kwargs would override the run's {OWN_FIELDS[name]}.", fix)
@@ -103,20 +103,20 @@ def _problems(name: str, value: Any, vllm: bool) -> Iterator[Problem]:
             f"{name} doesn't work without vLLM: Transformers needs a tokenizer for stop strings, which TRL doesn't "
         )
         yield Problem(FIELD, f"{sentence}pass.", f"Remove {name}, or choose a profile with vLLM.")
-    elif name not in known:
-        yield Problem(FIELD, f"{program} has no sampling parameter {name}.", _suggestion(name, known, vllm))
-    elif value is not None and known[name] and not _is_of(value, known[name]):
-        kinds = " or ".join(_KIND_NAMES.get(kind, "an object") for kind in known[name] if kind is not float)
+    elif name not in known_arguments:
+        yield Problem(FIELD, f"{program} has no sampling parameter {name}.", _suggestion(name, known_arguments, vllm))
+    elif value is not None and known_arguments[name] and not _is_of(value, known_arguments[name]):
+        kinds = " or ".join(_KIND_NAMES.get(kind, "an object") for kind in known_arguments[name] if kind is not float)
         yield Problem(FIELD, f"{name} in generation_kwargs is {json.dumps(value)[:60]}.", f"It must be {kinds}.")
 
 
-def _suggestion(name: str, known: Mapping[str, Kinds], vllm: bool) -> str:
-    if name == "stop_strings" and vllm:
+def _suggestion(name: str, known_arguments: Mapping[str, Kinds], is_vllm: bool) -> str:
+    if name == "stop_strings" and is_vllm:
         return "Did you mean stop?"
-    other_keys, program = (TRANSFORMERS, "Transformers") if vllm else (VLLM, "vLLM")
+    other_keys, program = (TRANSFORMERS, "Transformers") if is_vllm else (VLLM, "vLLM")
     if name in other_keys:
         return f"Remove it: only {program} has it, and the chosen profile doesn't generate with {program}."
-    matches = difflib.get_close_matches(name, [*known, *OWN_FIELDS], n=1)
+    matches = difflib.get_close_matches(name, [*known_arguments, *OWN_FIELDS], n=1)
     return f"Did you mean {matches[0]}?" if matches else "Remove it."
 
 

@@ -12,7 +12,7 @@ GROUP = "environments"
 PYTHON = "GRPO_ENVIRONMENTS_PYTHON"
 """Environment variable that names another interpreter with these packages."""
 REASONING_GYM, TEXTARENA, OPENENV = "reasoning-gym", "textarena", "openenv"
-ALL = (REASONING_GYM, TEXTARENA, OPENENV)
+THIRD_PARTY_PACKAGES = (REASONING_GYM, TEXTARENA, OPENENV)
 """Names of distributions; a host announces their versions as `packages`."""
 
 

@@ -4,7 +4,7 @@ TRL finds its parser by the exact text of a template, so one changed by a single
 launch be checked where TRL isn't installed; tests/trainer compares them with the installed TRL.
 """
 
-READABLE = {
+READABLE_TEMPLATES = {
     "deepseek_r1_distill": "56a1447ad31926fdc21fb07e56e5642bd9c850c4f52d8c8af7bbe5f079a84f5f",
     "gemma4": "33204f1acb5bd0002713e16a593847f24ceeafe711ed88bda2a352dc996a3373",
     "gemma4_v2": "55572b8d3c8342044e25874c73fe5234b661fa0a57a57f6ef75b58e03d7d959a",
@@ -46,7 +46,7 @@ MARKS = tuple(_BY_MARK)
 
 def name_of(sha256: str) -> str:
     """Find TRL's name for the template with this digest; return "" if TRL has no such template."""
-    return next((name for name, digest in READABLE.items() if digest == sha256), "")
+    return next((name for name, digest in READABLE_TEMPLATES.items() if digest == sha256), "")
 
 
 def alternative(marks: tuple[str, ...], model_type: str = "") -> str:

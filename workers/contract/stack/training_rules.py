@@ -113,7 +113,7 @@ class UsualRange:
 
 _RATE_EFFECT = "Lower values learn next to nothing; higher ones usually ruin the model within a few steps."
 _CLIP_EFFECT = "Lower values clip nearly every change of the policy; higher ones clip none."
-USUAL: dict[str, UsualRange] = {
+USUAL_RANGES: dict[str, UsualRange] = {
     "learning_rate": UsualRange(1e-7, 1e-4, _RATE_EFFECT),
     "beta": UsualRange(0, 0.5, "Higher values keep the policy at the initial model, so the reward hardly matters."),
     "temperature": UsualRange(0.3, 1.5, "Lower values make the completions alike; higher ones make them random."),
@@ -164,12 +164,12 @@ def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
 
 def unusual_values(settings: Mapping[str, Any], *, lora: bool) -> Iterator[Problem]:
     """Yield valid values outside the range that runs usually have."""
-    usual = dict(USUAL)
+    ranges = dict(USUAL_RANGES)
     if lora:
-        usual["learning_rate"] = USUAL_LORA_RATE
+        ranges["learning_rate"] = USUAL_LORA_RATE
     if settings.get("loss_type") == "cispo":
-        usual["epsilon_high"] = USUAL_CISPO_HIGH
-    for name, bounds in usual.items():
+        ranges["epsilon_high"] = USUAL_CISPO_HIGH
+    for name, bounds in ranges.items():
         value = settings.get(name)
         if isinstance(value, int | float) and RANGES[name].holds(value) and not bounds.holds(value):
             fix = f"Usual values are {bounds.low:g} to {bounds.high:g}. {bounds.otherwise}"

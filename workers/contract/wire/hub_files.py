@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py")
+WANTED_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py")
 """Weights, configuration, tokenizer and template. Pickles (.bin, .pt …) are never downloaded: they can contain code."""
-UNWANTED = ("*/*.safetensors", "consolidated*.safetensors", "original/*", "onnx/*", "openvino/*", "coreml/*")
+UNWANTED_FILES = ("*/*.safetensors", "consolidated*.safetensors", "original/*", "onnx/*", "openvino/*", "coreml/*")
 """Duplicates of the weights in another format or precision."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
@@ -16,27 +16,27 @@ NEWEST = "main"
 REVISION = r"(?!.*\.\.)\w[\w./-]{0,199}"
 """Pattern of a branch, tag or commit. Git doesn't allow two consecutive dots."""
 INDEX = "model.safetensors.index.json"
-SINGLE = "model.safetensors"
+SINGLE_FILE = "model.safetensors"
 
 ONLY_PICKLES = "The weights are pickles (.bin), which can contain code. Convert them to safetensors."
 
 
 def is_needed(name: str) -> bool:
-    return _matches(name, WANTED) and not _matches(name, UNWANTED)
+    return _matches(name, WANTED_FILES) and not _matches(name, UNWANTED_FILES)
 
 
 def refusal(names: Iterable[str]) -> str:
     """Explain why a repository with these files isn't a trainable model; return "" if it is one."""
-    listed = set(names)
-    if "config.json" not in listed:
-        if "adapter_config.json" in listed:
+    listed_names = set(names)
+    if "config.json" not in listed_names:
+        if "adapter_config.json" in listed_names:
             return "The repository has a LoRA adapter, not a model. Merge it into its base model first."
         return "The repository has no config.json, so it is not a model in the Hugging Face layout."
-    if listed & {SINGLE, INDEX}:
+    if listed_names & {SINGLE_FILE, INDEX}:
         return ""
-    if any(_matches(name, PICKLES) for name in listed):
+    if any(_matches(name, PICKLES) for name in listed_names):
         return ONLY_PICKLES
-    if any(name.endswith(".gguf") for name in listed):
+    if any(name.endswith(".gguf") for name in listed_names):
         return "The repository has only GGUF files, which are made for inference. Choose the model they were made from."
     return "The repository has no weights (model.safetensors)."
 
@@ -70,7 +70,7 @@ def is_complete(folder: Path) -> bool:
     """Return whether a snapshot folder has everything a run loads: configuration, a tokenizer and all weight files."""
     if not (folder / "config.json").exists() or not any((folder / name).exists() for name in TOKENIZERS):
         return False
-    if (folder / SINGLE).exists():
+    if (folder / SINGLE_FILE).exists():
         return True
     try:
         weight_map = json.loads((folder / INDEX).read_bytes())["weight_map"]

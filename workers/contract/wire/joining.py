@@ -9,7 +9,7 @@ VERSION = "0.1.0"
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 HOST_NAME_WORDS = "letters, digits, dots, dashes and underscores, up to 64"
 JOIN = "/api/hosts/join"
-LEAVE = "/api/hosts/leave"
+LEAVE_PATH = "/api/hosts/leave"
 REVOKED = "revoked credentials"
 """The `where` of errors sent to a revoked host, whose runs then end."""
 TOLERATED_SKEW_S = 30

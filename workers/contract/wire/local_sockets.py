@@ -12,7 +12,7 @@ _SOCK_DIAG, _BY_FAMILY, _REQUEST, _DUMP = 4, 20, 0x1, 0x301
 _ERROR, _DONE, _MULTI = 2, 3, 0x2
 _SHOW_NAME_AND_UID = 0x41
 _NAME, _UID = 0, 7
-_ANY, _ESTABLISHED = 0xFFFFFFFF, 1
+_ANY_STATE, _ESTABLISHED = 0xFFFFFFFF, 1
 _HEADER = struct.Struct("=IHHII")
 _UNIX = struct.Struct("=BBHIIIII")
 _INTERNET = struct.Struct("=BBHI")
@@ -26,7 +26,7 @@ _READ_BYTES = 1 << 16
 def owner(name: bytes) -> int | None:
     """Return the uid of the process that has bound an abstract Unix socket's name, or None if there is none. Raises
     OSError if the kernel can't be asked."""
-    request = _UNIX.pack(socket.AF_UNIX, 0, 0, _ANY, 0, _SHOW_NAME_AND_UID, _ANY, _ANY)
+    request = _UNIX.pack(socket.AF_UNIX, 0, 0, _ANY_STATE, 0, _SHOW_NAME_AND_UID, _ANY_STATE, _ANY_STATE)
     entries = [_attributes(entry[_UNIX_BYTES:]) for entry in _entries(request, _DUMP)]
     owners = [entry[_UID] for entry in entries if entry.get(_NAME) == name and _UID in entry]
     return int.from_bytes(owners[0], "little") if owners else None
@@ -40,9 +40,9 @@ def client_owner(client: Address, server: Address) -> int | None:
     """
     family = socket.AF_INET6 if ":" in client[0] else socket.AF_INET
     hosts = (ipaddress.ip_address(host).packed.ljust(16, b"\0") for host, _ in (client, server))
-    ends = _ENDS.pack(client[1], server[1], *hosts) + _INTERFACE.pack(0, _ANY, _ANY)
+    ends = _ENDS.pack(client[1], server[1], *hosts) + _INTERFACE.pack(0, _ANY_STATE, _ANY_STATE)
     try:
-        [entry] = _entries(_INTERNET.pack(family, socket.IPPROTO_TCP, 0, _ANY) + ends, _REQUEST)
+        [entry] = _entries(_INTERNET.pack(family, socket.IPPROTO_TCP, 0, _ANY_STATE) + ends, _REQUEST)
     except FileNotFoundError:
         return None
     return int.from_bytes(entry[_OWNER_OFFSET : _OWNER_OFFSET + 4], "little") if entry[1] == _ESTABLISHED else None

@@ -128,7 +128,7 @@ def reward_time(name: str) -> str:
     return f"time/{StepPart.REWARDS}/{name}_s"
 
 
-UNHURRIED = frozenset({StepPart.EVALUATION, StepPart.SAVING, StepPart.AGENTS})
+UNHURRIED_PARTS = frozenset({StepPart.EVALUATION, StepPart.SAVING, StepPart.AGENTS})
 """Activities that make no step late, however long they take: the first two aren't part of a step, and the third depends
 on others."""
 

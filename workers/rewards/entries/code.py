@@ -221,8 +221,8 @@ def _range_with_wrong_score(params: PythonSyntaxParams | PythonExecutesParams) -
     return min(params.wrong_score, 1.0), 1.0
 
 
-_ADDS = "```python\ndef add(a, b):\n    return a + b\n```"
-_SUBTRACTS = "```python\ndef add(a, b):\n    return a - b\n```"
+_ADDING_ANSWER = "```python\ndef add(a, b):\n    return a + b\n```"
+_SUBTRACTING_ANSWER = "```python\ndef add(a, b):\n    return a - b\n```"
 _TESTS = {"test_cases": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"]}
 
 REWARDS = (
@@ -239,7 +239,7 @@ REWARDS = (
         use="Early in training a base model, together with a reward for what the code does. A good model soon always "
         "earns 1.",
         examples=(
-            Example(_ADDS, 1.0, why="The block is one function definition."),
+            Example(_ADDING_ANSWER, 1.0, why="The block is one function definition."),
             Example("```python\ndef add(a, b)\n    return a + b\n```", 0.0, why="The colon after the name is missing."),
         ),
     ),
@@ -274,9 +274,11 @@ REWARDS = (
         use="For tasks with tests, such as MBPP. Tests run in a separate process that calls the code's functions with "
         "plain values. A test that needs more than that is reported when the dataset is validated and never passes.",
         examples=(
-            Example(_ADDS, 1.0, _TESTS, why="Both tests pass."),
-            Example(_SUBTRACTS, 0.5, _TESTS, why="0 - 0 is 0 as well, so one of two tests passes."),
-            Example(_SUBTRACTS, 0.0, _TESTS, {"all_or_nothing": True}, why="Only one of the two tests passes."),
+            Example(_ADDING_ANSWER, 1.0, _TESTS, why="Both tests pass."),
+            Example(_SUBTRACTING_ANSWER, 0.5, _TESTS, why="0 - 0 is 0 as well, so one of two tests passes."),
+            Example(
+                _SUBTRACTING_ANSWER, 0.0, _TESTS, {"all_or_nothing": True}, why="Only one of the two tests passes."
+            ),
             Example("```python\nimport sys\nsys.exit(0)\n```", 0.0, _TESTS, why="An early exit passes nothing."),
         ),
     ),
@@ -293,7 +295,7 @@ REWARDS = (
         use="With a small weight, together with tests: short code has few findings whatever it does. Comments that "
         "turn rules off are ignored.",
         examples=(
-            Example(_ADDS, 1.0, why="Ruff finds nothing."),
+            Example(_ADDING_ANSWER, 1.0, why="Ruff finds nothing."),
             Example("```python\nimport os\nx = 1;\n```", 0.8, why="F401 and E703: two findings out of ten."),
             Example("```python\nimport os\n```", -1.0, params={"scale": "minus the count"}, why="One unused import."),
         ),

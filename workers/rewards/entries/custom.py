@@ -101,8 +101,8 @@ def _problem(source: str) -> str:
     if not functions:
         return f"it defines no function {FUNCTION_NAME}(completions, **columns)"
     if len(functions) > 1:
-        listed = ", ".join(f"{function.name} in line {function.lineno}" for function in functions)
-        return f"it has several functions with completions ({listed}): call the one to use {FUNCTION_NAME}"
+        function_names = ", ".join(f"{function.name} in line {function.lineno}" for function in functions)
+        return f"it has several functions with completions ({function_names}): call the one to use {FUNCTION_NAME}"
     return _signature_problem(functions[0]) or _unavailable(functions[0])
 
 
@@ -130,12 +130,12 @@ def _first_name(function: NamedFunction) -> str:
 def _unavailable(function: NamedFunction) -> str:
     """Name the first line that needs what TRL passes but a reward here doesn't get; "" if there is none."""
     columns = function.args.kwarg.arg if function.args.kwarg else ""
-    needed = {argument.arg: argument.lineno for argument in _required(function)}
+    needed_arguments = {argument.arg: argument.lineno for argument in _required(function)}
     for node in ast.walk(function):
         match node:
             case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(key))) if name == columns:
-                needed.setdefault(key, node.lineno)
-    for name, line in sorted(needed.items(), key=itemgetter(1)):
+                needed_arguments.setdefault(key, node.lineno)
+    for name, line in sorted(needed_arguments.items(), key=itemgetter(1)):
         if name in UNAVAILABLE:
             return f"line {line} reads {name}, which isn't passed here: {UNAVAILABLE[name]}"
     return ""
@@ -268,7 +268,7 @@ def _signature_problem(function: NamedFunction) -> str:
     return ""
 
 
-_LONGER = """def reward(completions, answer, **columns):
+_LENGTH_EXAMPLE = """def reward(completions, answer, **columns):
     return [min(1.0, len(text) / len(right)) for text, right in zip(completions, answer)]
 """
 _REWARD = Reward(
@@ -287,7 +287,7 @@ _REWARD = Reward(
     "without files, network access or packages other than the trainer's. When you try it, its output is shown.",
     examples=(
         Example("7", 1.0, {"answer": "7"}, why="The default function compares the text with the row's answer."),
-        Example("abc", 0.5, {"answer": "abcdef"}, {"source": _LONGER}, why="Three of six characters."),
+        Example("abc", 0.5, {"answer": "abcdef"}, {"source": _LENGTH_EXAMPLE}, why="Three of six characters."),
     ),
 )
 REWARDS = (_REWARD,)

@@ -21,7 +21,7 @@ from workers.rewards.parameters import Params, param
 from workers.rewards.reward import Completion, Example, Reward
 
 MAX_CALLS = 1_000
-_SEARCHED = (
+_SEARCH_TURNS = (
     {"role": "assistant", "content": "", "tool_calls": [
         {"function": {"name": "search", "arguments": {"query": "architect of the Eiffel Tower"}}}]},
     {"role": "tool", "content": "It was designed by Stephen Sauvestre."},
@@ -211,7 +211,7 @@ REWARDS = (
             Example("<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"Eiffel\"}}</tool_call>", 1.0,
                     why="It can be parsed, and has a name and arguments."),
             Example("<tool_call>search(Eiffel)</tool_call>", 0.0, why="The tag's content isn't JSON."),
-            Example("Stephen Sauvestre.", 1.0, turns=_SEARCHED, why="Its one call was parsed."),
+            Example("Stephen Sauvestre.", 1.0, turns=_SEARCH_TURNS, why="Its one call was parsed."),
         ),
     ),
     Reward(
@@ -225,7 +225,7 @@ REWARDS = (
         use="To make a model look things up (a minimum number of calls) and then finish (a target). In a run without "
         "an environment, every completion is one turn.",
         examples=(
-            Example("Stephen Sauvestre.", 1.0, turns=_SEARCHED, why="Two turns of the model; up to four score 1."),
+            Example("Stephen Sauvestre.", 1.0, turns=_SEARCH_TURNS, why="Two turns of the model; up to four score 1."),
             Example("I know it: Gustave Eiffel.", 0.0, params={"counted": "calls"}, why="It called no tool."),
         ),
     ),
@@ -242,9 +242,9 @@ REWARDS = (
         "Score each turn separately, so that the turn with the good query gets the credit. In a run without an "
         "environment there are no tool messages, so the score is 0.",
         examples=(
-            Example("Stephen Sauvestre.", 1.0, row={"answer": "Stephen Sauvestre"}, turns=_SEARCHED,
+            Example("Stephen Sauvestre.", 1.0, row={"answer": "Stephen Sauvestre"}, turns=_SEARCH_TURNS,
                     why="The search result names him."),
-            Example("Gustave Eiffel.", 0.0, row={"answer": "Gustave Eiffel"}, turns=_SEARCHED,
+            Example("Gustave Eiffel.", 0.0, row={"answer": "Gustave Eiffel"}, turns=_SEARCH_TURNS,
                     why="The model names him, but no result does."),
         ),
     ),

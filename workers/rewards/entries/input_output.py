@@ -52,10 +52,10 @@ class InputOutputParams(RunParams):
         False, "Score 1 if every test passes and 0 otherwise, instead of the share that passes."
     )
     compare: str = param(
-        outputs.TOKENS,
+        outputs.TOKEN_BY_TOKEN,
         "How to compare what a program prints. Tokens are separated by any white space; trailing white space is at the "
         "end of lines and of the output. Returned values are compared as values.",
-        choices=(outputs.TOKENS, outputs.TRIMMED, outputs.EXACTLY),
+        choices=(outputs.TOKEN_BY_TOKEN, outputs.TRIMMED_LINES, outputs.EXACT_TEXT),
     )
     tolerance: float = param(
         1e-6,
@@ -114,15 +114,15 @@ def input_output_tests(
     return Scores(values, sandboxed.without_trouble(troubled, values), notes)
 
 
-def _tests(row: Row, most: int) -> tuple[InputOutputTest, ...]:
+def _tests(row: Row, max_tests: int) -> tuple[InputOutputTest, ...]:
     tests = row.get("test_cases")
-    return _parsed(tuple(map(str, tests)), most) if isinstance(tests, list | tuple) else ()
+    return _parsed(tuple(map(str, tests)), max_tests) if isinstance(tests, list | tuple) else ()
 
 
 @functools.lru_cache(maxsize=16)
-def _parsed(texts: tuple[str, ...], most: int) -> tuple[InputOutputTest, ...]:
+def _parsed(texts: tuple[str, ...], max_tests: int) -> tuple[InputOutputTest, ...]:
     tests = [test for text in texts if (test := unpack(text))]
-    longest = sorted(range(len(tests)), key=lambda number: -_size(tests[number]))[:most]
+    longest = sorted(range(len(tests)), key=lambda number: -_size(tests[number]))[:max_tests]
     return tuple(tests[number] for number in sorted(longest))
 
 
@@ -148,10 +148,10 @@ def _problem(outcome: Outcome, tests: Sequence[InputOutputTest], number: int, pa
         return ending
     if not test.call:
         return outputs.difference(outcome.stdout, test.expected, params.compare, params.tolerance)
-    right = [test.expected]
+    expected_values = [test.expected]
     if all(isinstance(other.expected, list) and len(other.expected) == 1 for other in tests):
-        right.append(test.expected[0])  # some datasets put each returned value into a list
-    if any(outputs.is_same_value(outcome.value, value, params.tolerance) for value in right):
+        expected_values.append(test.expected[0])  # some datasets put each returned value into a list
+    if any(outputs.is_same_value(outcome.value, value, params.tolerance) for value in expected_values):
         return ""
     return f"{test.call} returns {outputs.quote(outcome.value)} instead of {outputs.quote(test.expected)}."
 

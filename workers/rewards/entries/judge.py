@@ -128,8 +128,8 @@ def _number(line: str, params: JudgeParams) -> float | None:
             score = json.loads(line)["score"]
         except (ValueError, LookupError, TypeError):
             return None
-        plain = isinstance(score, int | float) and not isinstance(score, bool)
-        return float(score) if plain and abs(score) < 1e12 and math.isfinite(score) else None
+        is_number = isinstance(score, int | float) and not isinstance(score, bool)
+        return float(score) if is_number and abs(score) < 1e12 and math.isfinite(score) else None
     match = _SCORE.fullmatch(line) if len(line) < 200 else None
     if match is None or (match[2] is not None and float(match[2]) != params.highest):
         return None

@@ -21,7 +21,7 @@ from workers.rewards.reward import Row
 from workers.rewards.tools import Endpoint, Tools
 
 MAX_AT_ONCE = 64
-TRIES = 3
+MAX_TRIES = 3
 FIRST_PAUSE_S = 0.5
 MAX_PAUSE_S = 30.0
 MAX_ANSWER_BYTES = 2**20
@@ -92,7 +92,7 @@ class JudgeClient:
         return list(replies)
 
     def _answer(self, body: bytes, deadline: float) -> JudgeReply:
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, MAX_TRIES + 1):
             pause = FIRST_PAUSE_S * 2 ** (attempt - 1)
             try:
                 return JudgeReply(self._once(body, min(self.timeout_s, deadline - time.monotonic())))
@@ -103,7 +103,7 @@ class JudgeClient:
                 pause = min(max(getattr(error, "wait_s", 0.0), pause), MAX_PAUSE_S)
             except Exception as error:  # if the thread died, nobody would learn why the row has no score
                 message, is_temporary = f"The request failed: {type(error).__name__}.", False
-            if not is_temporary or attempt == TRIES or time.monotonic() + pause >= deadline:
+            if not is_temporary or attempt == MAX_TRIES or time.monotonic() + pause >= deadline:
                 return JudgeReply(trouble=message)
             time.sleep(pause)
         raise AssertionError("the last try returns")

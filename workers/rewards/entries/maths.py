@@ -103,12 +103,12 @@ def _questions(completion: str, row: Mapping[str, Any], params: MathEquivalentPa
 
 
 def _completion_answer(completion: str, params: MathEquivalentParams) -> str:
-    everywhere = params.source == "anywhere"
-    for source in ("answer tag", "boxed", "after marker") if everywhere else (params.source,):
+    is_anywhere = params.source == "anywhere"
+    for source in ("answer tag", "boxed", "after marker") if is_anywhere else (params.source,):
         answer = answer_at(completion, source, tag=params.tag, marker=params.marker)
         if answer is not None:
             return f"\\boxed{{{answer}}}" if source == "boxed" else answer
-    return completion if everywhere else ""
+    return completion if is_anywhere else ""
 
 
 def _readings(text: str) -> tuple[str, ...]:

@@ -15,11 +15,11 @@ from workers.rewards.sandboxed import CodeParams, RunParams
 from workers.rewards.tools import Tools
 from workers.sandbox.outcomes import Job, Kind, Outcome
 
-COMPARISONS = (outputs.TRIMMED, outputs.EXACTLY, outputs.TOKENS)
+COMPARISONS = (outputs.TRIMMED_LINES, outputs.EXACT_TEXT, outputs.TOKEN_BY_TOKEN)
 TESTS_ARE_NEEDED = (
     "It defines functions, but this reward compares only printed output: add test_cases and use “Tests passed”."
 )
-_DEFINES = re.compile(r"^[ \t]*+(async\s+def|def|class)\s", re.MULTILINE)
+_DEFINITION = re.compile(r"^[ \t]*+(async\s+def|def|class)\s", re.MULTILINE)
 _REPRODUCIBLE_KINDS = (Kind.OK, Kind.ERROR, Kind.MEMORY, Kind.OUTPUT)
 """Outcomes that don't depend on how busy the machine is; only these are cached for later batches."""
 
@@ -114,13 +114,13 @@ def _reference(source: str, outcome: Outcome) -> str | Failure:
         return replace(failure, message=message[:500])
     if not outcome.stdout.strip():
         message = "The row's reference answer prints nothing, so it has no score."
-        return Failure(0, "error", f"{message} {TESTS_ARE_NEEDED}" if _DEFINES.search(source) else message)
+        return Failure(0, "error", f"{message} {TESTS_ARE_NEEDED}" if _DEFINITION.search(source) else message)
     return outcome.stdout
 
 
 _SUM = "```python\nprint(sum(range(10)))\n```"
 _ROW = {"answer": "total = 0\nfor n in range(10):\n    total += n\nprint(total)"}
-_DOUBLES = {"answer": "print(2 * int(input()))"}
+_DOUBLING_ROW = {"answer": "print(2 * int(input()))"}
 
 REWARDS = (
     Reward(
@@ -139,7 +139,7 @@ REWARDS = (
         examples=(
             Example(_SUM, 1.0, _ROW, why="Both print 45, however they compute it."),
             Example("```python\nprint(sum(range(11)))\n```", 0.0, _ROW, why="It prints 55; the reference prints 45."),
-            Example("```python\nn = int(input())\nprint(n + n)\n```", 1.0, _DOUBLES, {"standard_input": "21\n"},
+            Example("```python\nn = int(input())\nprint(n + n)\n```", 1.0, _DOUBLING_ROW, {"standard_input": "21\n"},
                     why="Both read 21 and print 42."),
             Example("```python\nprint(45, end='')\n```", 0.0, _ROW, {"compare": "exactly"},
                     why="The line break is missing."),

@@ -104,7 +104,7 @@ def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParam
     tags = names(params.tags)
     text = f"<{tags[0]}>{completion}" if params.opened_by_prompt else completion
     conditions: list[bool] = []
-    outside, previous_end = text, -1
+    outside_text, previous_end = text, -1
     for number, tag in enumerate(tags):
         open_tag, close_tag = f"<{tag}>", f"</{tag}>"
         start = text.find(open_tag)
@@ -115,9 +115,9 @@ def soft_format(completion: str, row: Mapping[str, Any], params: SoftFormatParam
             conditions.append(0 <= previous_end <= start)
         previous_end = end
         if params.nothing_outside and end >= 0:
-            outside = outside.replace(f"{open_tag}{content}{close_tag}", "", 1)
+            outside_text = outside_text.replace(f"{open_tag}{content}{close_tag}", "", 1)
     if params.nothing_outside:
-        conditions.append(not outside.strip())
+        conditions.append(not outside_text.strip())
     return _share(conditions, partial=True)
 
 

@@ -14,7 +14,7 @@ WORK = "/tmp"  # noqa: S108  # inside the sandbox: each evaluation mounts its ow
 _MAX_FILES_IN_FORK = 64
 _MAX_FILES_IN_ZYGOTE = 1 << 16
 _PRECISION_BYTES = 1 << 16
-_NOBODY = 65534
+_NOBODY_UID = 65534
 _INFINITE = 0x7FFFFFFFFFFFFFFF
 _zygote_pid = -1
 
@@ -111,8 +111,8 @@ def give_up_root(readable: list[str]) -> None:
 
 def _become_nobody() -> None:
     os.setgroups([])
-    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresgid(_NOBODY_UID, _NOBODY_UID, _NOBODY_UID)
+    os.setresuid(_NOBODY_UID, _NOBODY_UID, _NOBODY_UID)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 
 

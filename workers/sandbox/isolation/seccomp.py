@@ -10,7 +10,7 @@ import struct
 import sys
 from dataclasses import dataclass
 
-from workers.sandbox.isolation.syscall_numbers import READS, SPECIAL, WRITES
+from workers.sandbox.isolation.syscall_numbers import READ_CALLS, SPECIAL, WRITE_CALLS
 
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Column of the table, and the kernel's number for the architecture, by machine."""
@@ -102,9 +102,9 @@ def program(*, writes: bool = False, executes: bool = False, alone: bool = False
     if there is none for this machine."""
     check_supported()
     column, arch = _ARCHES[os.uname().machine]
-    allowed: dict[str, _Rule] = dict.fromkeys(READS, _Always(_ALLOW))
+    allowed: dict[str, _Rule] = dict.fromkeys(READ_CALLS, _Always(_ALLOW))
     if writes:
-        allowed |= dict.fromkeys(WRITES, _Always(_ALLOW))
+        allowed |= dict.fromkeys(WRITE_CALLS, _Always(_ALLOW))
     allowed |= {
         "fcntl": _OneOf(1, _FCNTL + (_LOCKS if writes else ())),
         "ioctl": _OneOf(1, _IOCTL),
@@ -120,7 +120,7 @@ def program(*, writes: bool = False, executes: bool = False, alone: bool = False
         allowed |= {"kill": _OneOf(0, (1,)), "tgkill": _OneOf(0, (1,))}
     if executes:
         allowed |= {"clone": _Thread(), "execve": _Always(_ALLOW)}
-    table = READS | WRITES | SPECIAL
+    table = READ_CALLS | WRITE_CALLS | SPECIAL
     rules = {number: rule for name, rule in allowed.items() if (number := table[name][column]) is not None}
     head = [
         _op(_LOAD, _ARCH),
@@ -150,10 +150,10 @@ def _search(intervals: list[tuple[int, _Rule]]) -> list[bytes]:
     if len(intervals) == 1:
         return intervals[0][1].code()
     middle = len(intervals) // 2
-    lower, upper = _search(intervals[:middle]), _search(intervals[middle:])
-    if len(lower) > 255:
+    lower_half, upper_half = _search(intervals[:middle]), _search(intervals[middle:])
+    if len(lower_half) > 255:
         raise Unsupported("The table of system calls has grown beyond what a jump can cross.")
-    return [_op(_JUMP_AT_LEAST, intervals[middle][0], len(lower)), *lower, *upper]
+    return [_op(_JUMP_AT_LEAST, intervals[middle][0], len(lower_half)), *lower_half, *upper_half]
 
 
 def _argument(index: int) -> bytes:

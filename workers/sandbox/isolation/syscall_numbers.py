@@ -1,6 +1,6 @@
 """Numbers of the system calls that matter for sandboxed code, on x86_64 and aarch64."""
 
-_READS = """
+_READ_TABLE = """
 read 0 63; write 1 64; readv 19 65; writev 20 66; pread64 17 67; pwrite64 18 68; preadv 295 69; pwritev 296 70
 open 2 -; openat 257 56; openat2 437 437; close 3 57; close_range 436 436; stat 4 -; fstat 5 80; lstat 6 -
 newfstatat 262 79; statx 332 291; statfs 137 43; fstatfs 138 44; lseek 8 62; access 21 -; faccessat 269 48
@@ -20,7 +20,7 @@ sched_yield 24 124; sched_getaffinity 204 123; getcpu 309 168; wait4 61 260; wai
 exit_group 231 94; futex 202 98; set_robust_list 273 99; set_tid_address 218 96; rseq 334 293; membarrier 324 283
 arch_prctl 158 -; restart_syscall 219 128
 """
-_WRITES = """
+_WRITE_TABLE = """
 creat 85 -; mkdir 83 -; mkdirat 258 34; rmdir 84 -; unlink 87 -; unlinkat 263 35; rename 82 -; renameat 264 38
 renameat2 316 276; link 86 -; linkat 265 37; symlink 88 -; symlinkat 266 36; chmod 90 -; fchmod 91 52
 fchmodat 268 53; utime 132 -; utimes 235 -; utimensat 280 88; futimesat 261 -; truncate 76 45; ftruncate 77 46
@@ -42,9 +42,9 @@ def _number(text: str) -> int | None:
     return None if text == "-" else int(text)
 
 
-READS = _table(_READS)
+READ_CALLS = _table(_READ_TABLE)
 """Calls for reading, computing and waiting, as name -> number on x86_64 and on aarch64, None if there is none."""
-WRITES = _table(_WRITES)
+WRITE_CALLS = _table(_WRITE_TABLE)
 """Calls that change files, for sandboxes in which all reachable files belong to the evaluation."""
 SPECIAL = _table(_SPECIAL)
 """Calls that are allowed depending on their arguments, or fail with a special error."""

@@ -46,20 +46,20 @@ class _AssertionFinder:
 
     def runs(self) -> Iterator[str]:
         """Yield the functions and classes to run after the test, and then set `problem`."""
-        ours: set[ast.AST] = set()
+        own_nodes: set[ast.AST] = set()
         for statement in self._tree.body:
             if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
                 if statement.name not in self._used and not required_count(statement) and not is_generator(statement):
-                    ours.add(statement)
+                    own_nodes.add(statement)
                     yield statement.name
             elif isinstance(statement, ast.ClassDef):
                 methods = self._methods(statement)
                 if methods:
-                    ours.update(methods)
+                    own_nodes.update(methods)
                     yield statement.name
         for node in self._parents:
             if not self.problem:
-                self._check(node, ours)
+                self._check(node, own_nodes)
 
     def asserts(self, node: ast.AST) -> bool:
         """Return whether a node itself asserts something."""
@@ -109,9 +109,9 @@ class _AssertionFinder:
             and (is_asynchronous or isinstance(item, ast.FunctionDef))
         ]
 
-    def _check(self, node: ast.AST, ours: set[ast.AST]) -> None:
+    def _check(self, node: ast.AST, own_nodes: set[ast.AST]) -> None:
         if isinstance(node, NamedFunction):
-            self._check_function(node, ours)
+            self._check_function(node, own_nodes)
         elif isinstance(node, ast.Expr):
             self._check_statement(node)
         elif isinstance(node, ast.Assert) and isinstance(node.test, (ast.GeneratorExp, ast.Lambda, ast.Tuple)):
@@ -120,8 +120,8 @@ class _AssertionFinder:
         elif isinstance(node, ast.Try) and any(map(_swallows, node.handlers)) and any(map(_asserts, node.body)):
             self.problem = f"A failed assertion is swallowed by the “except” after line {node.lineno}."
 
-    def _check_function(self, node: NamedFunction, ours: set[ast.AST]) -> None:
-        if node in ours or not self._contains_assertion(node):
+    def _check_function(self, node: NamedFunction, own_nodes: set[ast.AST]) -> None:
+        if node in own_nodes or not self._contains_assertion(node):
             return
         name = node.name
         is_method = isinstance(self._parents[node], ast.ClassDef)

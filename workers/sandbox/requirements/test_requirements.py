@@ -167,10 +167,10 @@ class _Reader:
         self._free = frozenset(free - library.keys())
         self._find_aliases()
         self._find_returned()
-        used = False
+        is_used = False
         for node, parent, scope in self._nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self._is_candidates_name(node, scope):
-                used = used or _is_used(node, parent)
+                is_used = is_used or _is_used(node, parent)
                 self._check_name(node, parent)
             self._check(node, scope)
             if self._problem:
@@ -180,7 +180,7 @@ class _Reader:
         runs: tuple[str, ...] = ()
         if not self._problem:
             self._problem = forbidden_use(nodes, names, self._bound)
-        if not self._problem and not used:
+        if not self._problem and not is_used:
             self._problem = "It doesn't call anything that the tested code defines."
         if not self._problem:
             runs, self._problem = find_runs(self._tree, nodes, names)
@@ -198,14 +198,18 @@ class _Reader:
                 self._classes.add(node.name)
 
     def _loads(self) -> Iterator[tuple[ast.Name, ast.AST]]:
-        inside: dict[Function, set[str]] = {}
+        loads_by_function: dict[Function, set[str]] = {}
         for node, parent, scope in self._nodes:
             if isinstance(node, FUNCTIONS):
-                inside[node] = syntax.local_names(node)
+                loads_by_function[node] = syntax.local_names(node)
             if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
                 continue
             name = node.id
-            if name not in self._bound and name not in _BUILTINS and not any(name in inside[part] for part in scope):
+            if (
+                name not in self._bound
+                and name not in _BUILTINS
+                and not any(name in loads_by_function[part] for part in scope)
+            ):
                 yield node, parent
 
     def _find_aliases(self) -> None:
@@ -215,8 +219,8 @@ class _Reader:
             function = self._defined.get(node.func.id)
             if function is None:
                 continue
-            taken = [part.arg for part in (*function.args.posonlyargs, *function.args.args)]
-            for parameter, value in zip(taken, node.args, strict=False):
+            argument_names = [part.arg for part in (*function.args.posonlyargs, *function.args.args)]
+            for parameter, value in zip(argument_names, node.args, strict=False):
                 if isinstance(value, ast.Name) and value.id in self._free:
                     self._aliases.setdefault(function, set()).add(parameter)
 

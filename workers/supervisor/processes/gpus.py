@@ -53,7 +53,11 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-_ABSENT = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_NO_PERMISSION)
+_ABSENT_DRIVER_CODES = (
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+)
 
 
 def read() -> list[GpuReading]:
@@ -82,7 +86,7 @@ def _initialise() -> bool:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        if error.value in _ABSENT:
+        if error.value in _ABSENT_DRIVER_CODES:
             return False
         raise
     _initialised_in = os.getpid()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workers.contract.stack.commands import HOST
 
-_LISTEN = "0A"
+_LISTEN_STATE = "0A"
 
 
 def port_is_free(port: int) -> bool:
@@ -41,7 +41,7 @@ def _sockets() -> Iterator[tuple[int, str]]:
             continue
         for row in rows:
             fields = row.split()
-            if fields[3] == _LISTEN:
+            if fields[3] == _LISTEN_STATE:
                 yield int(fields[1].rsplit(":", 1)[1], 16), f"socket:[{fields[9]}]"
 
 

@@ -61,12 +61,12 @@ def table() -> list[Process]:
     """Return all processes. The listing is repeated until it shows no new pid: otherwise a process that forks and
     exits between listing and reading would be missed together with its child."""
     rows: list[Process | None] = []
-    listed: set[str] = set()
+    listed_names: set[str] = set()
     for _ in range(_LISTINGS):
-        new_names = [name for name in os.listdir("/proc") if name.isdigit() and name not in listed]
+        new_names = [name for name in os.listdir("/proc") if name.isdigit() and name not in listed_names]
         if not new_names:
             break
-        listed.update(new_names)
+        listed_names.update(new_names)
         rows += [read(int(name)) for name in new_names]
     return [row for row in rows if row is not None]
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from workers.contract.reports.metric_names import is_finite
-from workers.contract.run.gateway import LIVE
+from workers.contract.run.gateway import LIVE_METRICS
 from workers.contract.wire.names import FileName
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.child import TRAINER
@@ -99,11 +99,11 @@ def activities(folder: AttemptFolder) -> list[RankActivity]:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             with path.open("rb") as file:
                 value = json.loads(file.read(MAX_ACTIVITY_BYTES))
-            doing = tuple(str(part) for part in value["doing"])
+            activity_names = tuple(str(part) for part in value["doing"])
             times = float(value["since"]), float(value["steps_since"])
             reported = value.get("figures", {})
-            figures = {name: float(reported[name]) for name in LIVE if is_finite(reported.get(name))}
-            ranks.append(RankActivity(int(value["rank"]), int(value["pid"]), doing, *times, figures))
+            figures = {name: float(reported[name]) for name in LIVE_METRICS if is_finite(reported.get(name))}
+            ranks.append(RankActivity(int(value["rank"]), int(value["pid"]), activity_names, *times, figures))
     return sorted(ranks)
 
 

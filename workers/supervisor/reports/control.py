@@ -18,7 +18,7 @@ import httpx
 from workers.contract.reports.lines import ClaimAnswer, SyncAnswer
 from workers.contract.wire.artifacts import StoreAnswer, StoreRequest, Storing
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
-from workers.contract.wire.joining import JOIN, LEAVE, REVOKED, Leaving
+from workers.contract.wire.joining import JOIN, LEAVE_PATH, REVOKED, Leaving
 from workers.settings import HostSettings
 
 MIN_GZIP_BYTES = 4096
@@ -174,8 +174,8 @@ class Control:
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/api/hosts/announce", body, compress=False)
 
-    def leave(self, name: str, how: Leaving) -> None:
-        self._post(LEAVE, {"name": name, "how": how}, compress=False)
+    def leave(self, name: str, reason: Leaving) -> None:
+        self._post(LEAVE_PATH, {"name": name, "how": reason}, compress=False)
 
     def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
         """Send the result of an inspection; return whether the control plane wants the tokenizer in it."""

@@ -18,7 +18,7 @@ from workers.supervisor.processes.folder import AttemptFolder
 
 log = logging.getLogger(__name__)
 
-_AT = attrgetter("at")
+_START_OF = attrgetter("at")
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class LogSections:
 
     def file_position(self, position: int) -> int:
         """Return the position in the file that corresponds to a position in the stream."""
-        section = self._sections[max(0, bisect_left(self._sections, position, key=_AT) - 1)]
+        section = self._sections[max(0, bisect_left(self._sections, position, key=_START_OF) - 1)]
         return section.start + max(0, position - section.at - len(section.note))
 
     def read(self, fd: int, position: int, limit: int) -> bytes:
         """Return the stream's bytes from a position on, within one section. Raises OSError if the log can't be read."""
-        index = bisect_right(self._sections, position, key=_AT) - 1
+        index = bisect_right(self._sections, position, key=_START_OF) - 1
         section, later_sections = self._sections[index], self._sections[index + 1 : index + 2]
         limit = min([limit, *(section_after.at - position for section_after in later_sections)])
         offset = position - section.at

@@ -83,9 +83,9 @@ class Syncer:
         return self.acked >= self._outbox.last_seq or self.given_up
 
     def tick(self, now: float) -> float:
-        due = self._due(now)
-        if now < due:
-            return due - now
+        due_at = self._due(now)
+        if now < due_at:
+            return due_at - now
         self._urgent.clear()
         self._woken.clear()
         self._last_sent = now

@@ -80,10 +80,10 @@ class Tail(Generic[T]):
         self._offset += len(data)
         return data
 
-    def _keep(self, rest: bytes) -> None:
+    def _keep(self, remainder: bytes) -> None:
         if self._skipping:
             return
-        self._partial += rest
+        self._partial += remainder
         if len(self._partial) > MAX_LINE_BYTES:
             self._partial, self._skipping = b"", True
             self.bad_lines += 1

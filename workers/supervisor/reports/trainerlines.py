@@ -25,8 +25,8 @@ class TrainerProgress:
         self.saved = self.saved or line.kind == EventKind.CHECKPOINT
         if line.kind == EventKind.TRAINED:
             self.ended = True
-            how = (line.data() or {}).get("how")
-            self.stopped, self.is_job = how == "stopped", how == "done"
+            ending = (line.data() or {}).get("how")
+            self.stopped, self.is_job = ending == "stopped", ending == "done"
 
 
 def trainer_line(text: bytes) -> Line | None:

@@ -26,8 +26,8 @@ MIN_UNUSED_S = 86_400
 def variables(settings: HostSettings, source: Mapping[str, str], gpus: Collection[str]) -> dict[str, str]:
     """Return the variables that name the cache for an attempt on GPUs of these models, and mark its folder as used;
     return {} without GPUs or a cache."""
-    unset = [name for name in FOLDERS if not source.get(name)]
-    if not (gpus and settings.compile_cache_mib and unset):
+    unset_names = [name for name in FOLDERS if not source.get(name)]
+    if not (gpus and settings.compile_cache_mib and unset_names):
         return {}
     folder = settings.compile_cache_folder / key(settings, gpus)
     try:
@@ -36,7 +36,7 @@ def variables(settings: HostSettings, source: Mapping[str, str], gpus: Collectio
     except OSError as error:
         log.warning("compiled kernels are not kept in %s: %s", folder, error)
         return {}
-    return {name: str(folder / FOLDERS[name]) for name in unset}
+    return {name: str(folder / FOLDERS[name]) for name in unset_names}
 
 
 def key(settings: HostSettings, gpus: Collection[str]) -> str:

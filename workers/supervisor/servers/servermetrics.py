@@ -19,7 +19,7 @@ _RATES = {
     "vllm:generation_tokens_total": "vllm/generated_tokens_per_s",
     "vllm:prompt_tokens_total": "vllm/prompt_tokens_per_s",
 }
-_HITS, _QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
+_CACHE_HITS, _CACHE_QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
 _PREFIX_HIT_PERCENT = "vllm/prefix_hit_percent"
 """Metric of the share of prompt tokens since the last sample that were in the server's prefix cache."""
 _MEANS = frozenset({*_SHARES.values(), _PREFIX_HIT_PERCENT})
@@ -77,7 +77,7 @@ class _MeteredServer:
         return metrics | self._rates(now, values)
 
     def _rates(self, now: float, values: dict[str, float]) -> dict[str, float]:
-        current = {key: values[key] for key in (*_RATES, _HITS, _QUERIES) if key in values}
+        current = {key: values[key] for key in (*_RATES, _CACHE_HITS, _CACHE_QUERIES) if key in values}
         previous, self._before = self._before, (now, current)
         if previous is None or now <= previous[0]:
             return {}
@@ -85,8 +85,8 @@ class _MeteredServer:
         # A counter that decreased belongs to a restarted server.
         increases = {key: max(0.0, current[key] - previous[1][key]) for key in current if key in previous[1]}
         rates = {name: increases[key] / seconds for key, name in _RATES.items() if key in increases}
-        if queries := increases.get(_QUERIES):
-            rates[_PREFIX_HIT_PERCENT] = min(100.0, 100.0 * increases.get(_HITS, 0.0) / queries)
+        if queries := increases.get(_CACHE_QUERIES):
+            rates[_PREFIX_HIT_PERCENT] = min(100.0, 100.0 * increases.get(_CACHE_HITS, 0.0) / queries)
         return rates
 
 
@@ -112,9 +112,9 @@ class ServerMetrics:
 
 
 def combine(servers: Sequence[dict[str, float]]) -> dict[str, float]:
-    shared = [name for name in servers[0] if all(name in metrics for metrics in servers)] if servers else []
-    functions = {name: fmean if name in _MEANS else sum for name in shared}
-    return {name: float(functions[name]([metrics[name] for metrics in servers])) for name in shared}
+    common_names = [name for name in servers[0] if all(name in metrics for metrics in servers)] if servers else []
+    functions = {name: fmean if name in _MEANS else sum for name in common_names}
+    return {name: float(functions[name]([metrics[name] for metrics in servers])) for name in common_names}
 
 
 def prometheus(text: str) -> tuple[dict[str, float], dict[str, int]]:
@@ -122,8 +122,8 @@ def prometheus(text: str) -> tuple[dict[str, float], dict[str, int]]:
     totals: dict[str, float] = {}
     lines: dict[str, int] = {}
     for line in text.splitlines():
-        name, _, rest = line.partition("{") if "{" in line else line.partition(" ")
-        value = rest.rpartition("}")[2] if "{" in line else rest
+        name, _, remainder = line.partition("{") if "{" in line else line.partition(" ")
+        value = remainder.rpartition("}")[2] if "{" in line else remainder
         if line.startswith("#") or not value.split():
             continue
         try:

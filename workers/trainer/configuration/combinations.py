@@ -32,7 +32,7 @@ def _package_problems(run: RunSpec) -> Iterator[str]:
     nccl = server is not None and server.weight_sync is WeightSync.NCCL
     bits = hardware.quantization is not Quantization.NONE or hardware.optimizer is Optimizer.ADAMW_8BIT
     not_found = "not installed in the trainer's interpreter."
-    for needed, package, sentence in (
+    for is_needed, package, sentence in (
         (nccl, "vllm", f"Weights are sent to the server over NCCL, which needs vllm, but it is {not_found}"),
         (
             hardware.rollout is Rollout.COLOCATE,
@@ -43,7 +43,7 @@ def _package_problems(run: RunSpec) -> Iterator[str]:
         (bits, "bitsandbytes", f"8-bit and 4-bit training needs bitsandbytes, which is {not_found}"),
         (hardware.liger_kernels, "liger_kernel", f"Liger's kernels need liger-kernel, which is {not_found}"),
     ):
-        if needed and not _is_installed(package):
+        if is_needed and not _is_installed(package):
             yield sentence
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from workers.contract.run.episodes import (
     CALLS,
-    CUT,
+    EPISODES_CUT,
     FAILED,
     FAILURES,
     SECONDS_P95,
@@ -52,7 +52,7 @@ def metrics(episodes: Sequence[EpisodeStats], tools: Sequence[str] = ()) -> dict
     values = {
         TURNS_MEAN: fmean(episode.turns for episode in episodes),
         TURNS_MAX: float(max(episode.turns for episode in episodes)),
-        CUT: _share(episode.end in _LIMIT_ENDS for episode in episodes),
+        EPISODES_CUT: _share(episode.end in _LIMIT_ENDS for episode in episodes),
         FAILED: _share(episode.end == EpisodeEnd.FAILED for episode in episodes),
         TOOL_SHARE: (tokens - sum(episode.own for episode in episodes)) / max(tokens, 1),
         SECONDS_P95: percentile([episode.seconds for episode in episodes], 95),

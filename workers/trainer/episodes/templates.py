@@ -115,7 +115,9 @@ class Chat:
             text = f"<think>{parsed_message['reasoning_content']}</think>{text}"
         message: Message = {"role": "assistant", "content": text}
         if calls := [
-            plain for call in parsed_message.get("tool_calls") or [] if (plain := _plain_call(call)) is not None
+            plain_call
+            for call in parsed_message.get("tool_calls") or []
+            if (plain_call := _plain_call(call)) is not None
         ]:
             message["tool_calls"] = calls
         return message
@@ -294,5 +296,5 @@ def _writes_calls_in_tags(tokenizer: Any) -> bool:
         rendered = tokenizer.apply_chat_template(messages, tokenize=False)
     except (TemplateError, TypeError):
         return False
-    inside = rendered.partition("<tool_call>")[2].partition("</tool_call>")[0]
-    return "<|im_start|>assistant\n" in rendered and '"name"' in inside and '"arguments"' in inside
+    tag_content = rendered.partition("<tool_call>")[2].partition("</tool_call>")[0]
+    return "<|im_start|>assistant\n" in rendered and '"name"' in tag_content and '"arguments"' in tag_content

@@ -44,7 +44,7 @@ class AgentRollouts(GatewayRollouts):
             **request_metrics(endpoint.latencies),
             gateway.WAITING: waited_s,
             gateway.GONE: float(manager.gone),
-            gateway.DROPPED: float(sum(session.branches.dropped for session in sessions)),
+            gateway.BRANCHES_DROPPED: float(sum(session.branches.dropped for session in sessions)),
             gateway.STALENESS: fmean(ages) if ages else 0.0,
         }
 

@@ -17,7 +17,7 @@ from workers.trainer.episodes.episode import Episode, Message, ModelTurn
 if TYPE_CHECKING:
     from workers.trainer.episodes.templates import Chat
 
-_PLAIN = ("role", "name", "content")
+_PLAIN_FIELDS = ("role", "name", "content")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Branches:
     ) -> tuple[Branch, int]:
         """Return the branch of a chat request before the response, and the number of the one it continues, or -1."""
         plain_messages = tuple(normalise(message) for message in messages)
-        number = self._continued(lambda branch: branch.tools == tools and _begins(plain_messages, branch.messages))
+        number = self._continued(lambda branch: branch.tools == tools and _begins_with(plain_messages, branch.messages))
         if number >= 0:
             before = self.all[number]
             new_messages = [_with_name(message, before.messages) for message in plain_messages[len(before.messages) :]]
@@ -105,7 +105,7 @@ class Branches:
     def text(self, ids: Sequence[int], content: str, decode: Any) -> tuple[Branch, int]:
         """Return the branch of a prompt of tokens without roles, and the number of the one it continues, or -1."""
         prompt = list(ids)
-        number = self._continued(lambda branch: _begins(prompt, branch.all_ids))
+        number = self._continued(lambda branch: _begins_with(prompt, branch.all_ids))
         if number >= 0:
             before = self.all[number]
             suffix = prompt[len(before.all_ids) :]
@@ -175,8 +175,12 @@ def _plain_call(call: Mapping[str, Any]) -> Message:
     return {"type": "function", "function": {"name": function.get("name", ""), "arguments": arguments}}
 
 
-def _begins(whole: Sequence[Any], part: Sequence[Any]) -> bool:
-    return bool(part) and len(whole) > len(part) and _without_ids(whole[: len(part)]) == _without_ids(part)
+def _begins_with(messages: Sequence[Any], beginning: Sequence[Any]) -> bool:
+    return (
+        bool(beginning)
+        and len(messages) > len(beginning)
+        and _without_ids(messages[: len(beginning)]) == _without_ids(beginning)
+    )
 
 
 def _without_ids(items: Sequence[Any]) -> list[Any]:
@@ -196,7 +200,7 @@ def _suffix(chat: "Chat", new_messages: Sequence[Message], *, ended: bool) -> li
 
 def _with_name(message: Message, before: Sequence[Message]) -> Message:
     """Return a message with the tool's name if it is a result, for templates, since clients send only the call's id."""
-    result = {name: message[name] for name in (*_PLAIN, "tool_calls") if name in message}
+    result = {name: message[name] for name in (*_PLAIN_FIELDS, "tool_calls") if name in message}
     if message["role"] == "tool" and "name" not in result:
         calls = [
             (call_id, call)

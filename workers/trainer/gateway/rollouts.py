@@ -106,7 +106,7 @@ class GatewayRollouts(Source):
 def wait_metrics(since: float, heard_at: float, *, is_active: bool) -> dict[str, float]:
     """Return metrics of how long the trainer has been waiting, and how long ago it last received anything."""
     now = time.monotonic()
-    return {gateway.WAITS: now - since, gateway.QUIET: 0.0 if is_active else now - max(heard_at, since)}
+    return {gateway.WAITS_S: now - since, gateway.QUIET_S: 0.0 if is_active else now - max(heard_at, since)}
 
 
 def request_metrics(latencies: Sequence[float]) -> dict[str, float]:

@@ -60,32 +60,34 @@ def _episode(group: Mapping[str, Any], index: int, row: Mapping[str, Any], conve
     conversing.check_tokens(tokens)
     start = next((position for position, value in enumerate(mask) if value != UNTRAINED_TOKEN_MASK), len(mask))
     start = max(start, 1)  # a completion needs something before it
-    ids, own = list(tokens[start:]), [int(value != UNTRAINED_TOKEN_MASK) for value in mask[start:]]
+    ids, loss_mask = list(tokens[start:]), [int(value != UNTRAINED_TOKEN_MASK) for value in mask[start:]]
     if not ids:
-        ids, own = [conversing.filler], [0]
+        ids, loss_mask = [conversing.filler], [0]
     prompt = [{"role": "user", "content": conversing.decode(tokens[:start])}]
-    episode = Episode(row, 0, prompt, list(tokens[:start]), ids, own)
-    episode.logprobs = _logprobs(group, index, start, own)
-    episode.turns = list(_turns(ids, own, conversing.decode))
+    episode = Episode(row, 0, prompt, list(tokens[:start]), ids, loss_mask)
+    episode.logprobs = _logprobs(group, index, start, loss_mask)
+    episode.turns = list(_turns(ids, loss_mask, conversing.decode))
     episode.add_reward(float(group["scores"][index]))
     episode.end = "eos" if conversing.has_ended(ids) else "stop"
     episode.advantages = _advantages(group, index, start, len(ids))
     return episode
 
 
-def _logprobs(group: Mapping[str, Any], index: int, start: int, own: Sequence[int]) -> list[float | None]:
+def _logprobs(group: Mapping[str, Any], index: int, start: int, loss_mask: Sequence[int]) -> list[float | None]:
     """Return the log-probabilities of the completion's tokens, or [] if the environment sends none. Atropos writes 1.0
     for tokens that weren't sampled."""
     logprobs = group.get("inference_logprobs")
     if not logprobs:
         return []
-    values = [*logprobs[index][start:], *[1.0] * len(own)][: len(own)]
-    return [(value if value <= 0 else None) if sampled else 0.0 for value, sampled in zip(values, own, strict=True)]
+    values = [*logprobs[index][start:], *[1.0] * len(loss_mask)][: len(loss_mask)]
+    return [
+        (value if value <= 0 else None) if sampled else 0.0 for value, sampled in zip(values, loss_mask, strict=True)
+    ]
 
 
-def _turns(ids: Sequence[int], own: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[ModelTurn]:
+def _turns(ids: Sequence[int], loss_mask: Sequence[int], decode: Callable[[Sequence[int]], str]) -> Iterator[ModelTurn]:
     turn: ModelTurn | None = None
-    for sampled, run in groupby(range(len(ids)), key=lambda index: own[index]):
+    for sampled, run in groupby(range(len(ids)), key=lambda index: loss_mask[index]):
         indexes = list(run)
         start, stop = indexes[0], indexes[-1] + 1
         text, tokens = decode(ids[start:stop]), stop - start

@@ -74,10 +74,10 @@ class ModelJob:
 
     def check_room(self, size: float, title: str) -> None:
         """Raise SpecError unless the job's disk has `size` bytes free for a file, which messages call `title`."""
-        needed, free_bytes = size + MIN_FREE_BYTES, shutil.disk_usage(self.folder).free
-        if free_bytes < needed:
+        min_size, free_bytes = size + MIN_FREE_BYTES, shutil.disk_usage(self.folder).free
+        if free_bytes < min_size:
             raise SpecError(
-                f"{title} needs {needed / 1e9:.1f} GB in {self.folder}, but only {free_bytes / 1e9:.1f} GB are free. "
+                f"{title} needs {min_size / 1e9:.1f} GB in {self.folder}, but only {free_bytes / 1e9:.1f} GB are free. "
                 "Delete models that you no longer need, or free space on the host."
             )
 
@@ -127,8 +127,8 @@ class ModelJob:
     def stop_requested(self) -> bool:
         return (self.folder / FileName.STOP).exists()
 
-    def end(self, how: str = "done") -> None:
-        self.metrics.event(EventKind.TRAINED, {"how": how}, step=self.total)
+    def end(self, outcome: str = "done") -> None:
+        self.metrics.event(EventKind.TRAINED, {"how": outcome}, step=self.total)
 
 
 def run(job: ModelJob) -> None:

@@ -25,7 +25,7 @@ def score(
     """Score prompts of token ids. Raises GenerationError once `has_ended` returns True. `extend`: whether to append the
     model's next token. `top`: how many of the most probable tokens to return at each position. `text_of`: decodes a
     token."""
-    scored: list[PromptScores] = []
+    prompt_scores: list[PromptScores] = []
     for batch in _batches(prompts):
         if has_ended():
             raise GenerationError("The request was cancelled.")
@@ -37,8 +37,10 @@ def score(
             logits = model(
                 **{key: torch.tensor(value, device=model.device) for key, value in tensors.items()}, use_cache=False
             ).logits
-        scored += [_score(ids, row[: len(ids)], extend, top, text_of) for ids, row in zip(batch, logits, strict=True)]
-    return scored
+        prompt_scores += [
+            _score(ids, row[: len(ids)], extend, top, text_of) for ids, row in zip(batch, logits, strict=True)
+        ]
+    return prompt_scores
 
 
 def _batches(prompts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
@@ -63,7 +65,7 @@ def _score(ids: list[int], logits: Any, extend: bool, top: int, text_of: Callabl
         logprobs = logits[start : start + len(targets)].float().log_softmax(-1).clamp(min=MIN_LOGPROB)
         target_logprobs = logprobs.gather(-1, targets.unsqueeze(-1)).squeeze(-1).tolist()
         most_probable = logprobs.topk(top)
-        for own, value, probabilities, tokens in zip(
+        for token_id, value, probabilities, tokens in zip(
             names[start + 1 :],
             target_logprobs,
             most_probable.values.tolist(),
@@ -75,7 +77,7 @@ def _score(ids: list[int], logits: Any, extend: bool, top: int, text_of: Callabl
                 logprob_by_text.setdefault(
                     text_of(token), logprob
                 )  # if tokens have the same text, the first is most probable
-            logprob_by_text.setdefault(own, value)
+            logprob_by_text.setdefault(token_id, value)
             values.append(value)
             tops.append(logprob_by_text)
     return PromptScores(tuple(names), tuple(values), tuple(tops), extend)

@@ -65,10 +65,10 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._waterfall.training_ends(state.global_step)
-        how = "completed"
+        outcome = "completed"
         if state.global_step < state.max_steps:  # a stop during the last step changes nothing
-            how = "stopped" if self._stop.requested else "failed" if self._stop.has_failed else how
-        self._metrics.event(EventKind.TRAINED, {"how": how}, step=state.global_step)
+            outcome = "stopped" if self._stop.requested else "failed" if self._stop.has_failed else outcome
+        self._metrics.event(EventKind.TRAINED, {"how": outcome}, step=state.global_step)
 
 
 def _size(folder: Path) -> int:

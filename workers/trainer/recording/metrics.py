@@ -58,11 +58,11 @@ class LineFile:
         # The newline ends a line that a full disk truncated, so that this one stays readable.
         data = b"\n" * self._torn + line + b"\n"
         try:
-            written = os.write(self._fd, data)
+            written_bytes = os.write(self._fd, data)
         except OSError as error:
             self._lose(error)
             return
-        self._torn = written != len(data)
+        self._torn = written_bytes != len(data)
         if self._torn:
             self._lose(OSError("truncated because the disk is full"))
 

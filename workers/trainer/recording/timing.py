@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from workers.contract.reports.waterfall import OPTIMIZER
-from workers.contract.wire.names import UNHURRIED, StepPart
+from workers.contract.wire.names import UNHURRIED_PARTS, StepPart
 
-TIMED = frozenset(StepPart) - UNHURRIED - {StepPart.PREPARING}
+TIMED_PARTS = frozenset(StepPart) - UNHURRIED_PARTS - {StepPart.PREPARING}
 
 
 class StepTimes:
@@ -77,7 +77,7 @@ class StepTimes:
     def pop(self) -> dict[str, float]:
         """Return `time/<part>_s` of the finished step, and reset the counters."""
         seconds_by_part, self._seconds = self._seconds, {}
-        return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items() if part in TIMED}
+        return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items() if part in TIMED_PARTS}
 
     @contextmanager
     def _measure(self, part: StepPart) -> Iterator[None]:

@@ -110,15 +110,15 @@ class Lanes:
         served = spec.run.hardware.rollout is Rollout.SERVER
         self._servers = SERVER_ROLES[: len(servers_of(spec))] if served else ()
         has_gateway = spec.run.episodes is not None and spec.run.episodes.gateway is not None
-        own = (TRAINER,)
+        own_lanes = (TRAINER,)
         self._lanes_of: dict[str, tuple[str, ...]] = {
-            StepPart.UPDATE: own,
-            StepPart.LOGPS: own,
-            OPTIMIZER: own,
-            StepPart.WEIGHT_SYNC: (*own, *self._servers),
+            StepPart.UPDATE: own_lanes,
+            StepPart.LOGPS: own_lanes,
+            OPTIMIZER: own_lanes,
+            StepPart.WEIGHT_SYNC: (*own_lanes, *self._servers),
             StepPart.REWARDS: (REWARDS,),
             # Requests show when a server generates, except for requests of programs that drive episodes.
-            StepPart.GENERATION: (self._servers if has_gateway else ()) if served else own,
+            StepPart.GENERATION: (self._servers if has_gateway else ()) if served else own_lanes,
         }
 
     def record(self, part: str, start: float, end: float) -> None:

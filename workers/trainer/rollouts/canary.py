@@ -80,9 +80,9 @@ class Canary:
             return
         self._step = trainer.state.global_step
         if not self._sequences:
-            chosen = [choose_sequences(batch, trainer.num_generations)]
-            broadcast_object_list(chosen, from_process=0)
-            self._sequences = chosen[0]
+            chosen_sequences = [choose_sequences(batch, trainer.num_generations)]
+            broadcast_object_list(chosen_sequences, from_process=0)
+            self._sequences = chosen_sequences[0]
         if not self._sequences:
             return
         by_trainer = self._score_by_trainer()

@@ -7,7 +7,7 @@ import torch
 
 from workers.contract.run.overlapping import TRUNCATED
 
-MASKED = "sampling/share_masked"
+SHARE_MASKED = "sampling/share_masked"
 
 
 def clipped_counts(
@@ -22,7 +22,7 @@ def clipped_counts(
     own_mask = own_token_mask(output)
     counted_mask = own_mask if ratio.shape == own_mask.shape else torch.ones_like(ratio)
     if mode.endswith("_mask"):
-        name, clipped = MASKED, ratio == 0
+        name, clipped = SHARE_MASKED, ratio == 0
     else:
         name, clipped = TRUNCATED, torch.zeros_like(ratio, dtype=torch.bool)
         if high is not None:

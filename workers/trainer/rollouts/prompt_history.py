@@ -51,8 +51,8 @@ class PromptHistory:
             keys /= self.weights()
         keys[[self._indexes[row] for row in excluded_rows]] = -np.inf
         count = min(count, len(self._rows) - len(set(excluded_rows)))
-        chosen: list[int] = np.argsort(-keys, kind="stable")[:count].tolist()
-        return chosen
+        chosen_rows: list[int] = np.argsort(-keys, kind="stable")[:count].tolist()
+        return chosen_rows
 
     def note(self, row: int, rewards: Sequence[float]) -> None:
         """Record the finite rewards of one group of completions for this row."""
@@ -68,7 +68,7 @@ class PromptHistory:
         where the bounds for prompts not known to be useful require it."""
         expected, kinds = self._expected()
         weights: NDArray[np.float64] = self._least_weight + (1 - self._least_weight) * expected / expected.max()
-        useful_weight = weights[kinds[metric.TEACH]].sum()
+        useful_weight = weights[kinds[metric.TEACHES]].sum()
         for kind, bound in ((metric.UNSEEN, MAX_UNSEEN), (metric.TEACH_LITTLE, MAX_LITTLE)):
             limit, total = bound * useful_weight, weights[kinds[kind]].sum()
             if 0 < limit < total:
@@ -87,7 +87,7 @@ class PromptHistory:
         expected: NDArray[np.float64] = assumption_weight * unseen_spread + (1 - assumption_weight) * spread
         is_useful = is_visited & (expected >= unseen_spread / 2)
         return expected, {
-            metric.TEACH: is_useful,
+            metric.TEACHES: is_useful,
             metric.TEACH_LITTLE: is_visited & ~is_useful,
             metric.UNSEEN: ~is_visited,
         }

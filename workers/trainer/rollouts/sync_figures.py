@@ -65,8 +65,8 @@ class SyncFigures:
         moved = [_moved_share(*pair) for pair in zip(previous.engines, now.engines, strict=True)]
         shares = [self._followed(engine) if share else self._stood_still(engine) for engine, share in enumerate(moved)]
         metrics[VLLM_CHANGED] = min(moved)
-        if known := [share for share in shares if share is not None]:
-            metrics[VLLM_FOLLOWED] = min(known)
+        if known_shares := [share for share in shares if share is not None]:
+            metrics[VLLM_FOLLOWED] = min(known_shares)
         return metrics
 
     def _stood_still(self, engine: int) -> float | None:
@@ -76,8 +76,8 @@ class SyncFigures:
             if earlier.engines[engine] != now.engines[engine]:
                 break
             since = earlier
-        least = max(LEAST_CHANGE**2 * len(now.trainer), LEAST_OF_ROUNDING**2 * self._rounding(engine))
-        return 0.0 if _squares(_changes(since.trainer, now.trainer)) >= least else None
+        min_change = max(LEAST_CHANGE**2 * len(now.trainer), LEAST_OF_ROUNDING**2 * self._rounding(engine))
+        return 0.0 if _squares(_changes(since.trainer, now.trainer)) >= min_change else None
 
     def _rounding(self, engine: int) -> float:
         return _squares(_changes(self._kept[0].trainer, self._kept[0].engines[engine]))
@@ -113,12 +113,18 @@ def _squares(values: Iterable[float]) -> float:
     return sum(value * value for value in values)
 
 
-def _mean_distance(first: Sequence[float], other: Sequence[float]) -> float:
-    return sum(abs(a - b) for a, b in zip(first, other, strict=True)) / len(first) if first else 0.0
+def _mean_distance(first_values: Sequence[float], other_values: Sequence[float]) -> float:
+    return (
+        sum(abs(a - b) for a, b in zip(first_values, other_values, strict=True)) / len(first_values)
+        if first_values
+        else 0.0
+    )
 
 
 def _moved_share(before: Logps, after: Logps) -> float:
-    return sum(old != new for old, new in zip(before, after, strict=True)) / max(len(after), 1)
+    return sum(logp_before != logp_after for logp_before, logp_after in zip(before, after, strict=True)) / max(
+        len(after), 1
+    )
 
 
 def joined(scores: Iterable[Iterable[float]]) -> Logps:

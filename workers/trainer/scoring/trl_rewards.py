@@ -29,12 +29,12 @@ def _scorer(make: Make, *, needs_solution: bool = False) -> Callable[..., Scores
             if solutions or not needs_solution:
                 count = len(solutions) or 1
                 try:
-                    scored = function(
+                    reward_values = function(
                         completions=[[{"role": "assistant", "content": completion.text}]] * count,
                         solution=[str(solution) for solution in solutions] or ["None"],
                         completion_ids=[getattr(completion, "ids", ())] * count,
                     )
-                    value = max((score for score in scored if score is not None), default=None)
+                    value = max((score for score in reward_values if score is not None), default=None)
                 except Exception as error:  # raised by a library that parses model output
                     failures.append(failure_of(index, error))
             values.append(value)

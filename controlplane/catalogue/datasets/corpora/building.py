@@ -84,7 +84,7 @@ def create_sample(user: User | None) -> CorpusVersion:
         return usable_version
     documents = encyclopaedia.lines(encyclopaedia.documents())
     return create_from_lines(
-        user, encyclopaedia.NAME, documents, source="the sample of this product", about=encyclopaedia.ABOUT
+        user, encyclopaedia.NAME, documents, source="the sample of this product", about=encyclopaedia.TOPIC
     )
 
 

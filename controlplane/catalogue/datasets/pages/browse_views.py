@@ -21,7 +21,7 @@ from controlplane.catalogue.datasets.queries import version_for
 from controlplane.catalogue.datasets.reader import files
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 from controlplane.platform.accounts.roles import operator_required, person
-from controlplane.platform.http.keyset import whole
+from controlplane.platform.http.keyset import whole_parameter
 from controlplane.platform.http.streams import file_response
 
 PAGE_SIZE = 20
@@ -34,7 +34,7 @@ def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     context = version_context(version)
     problem_report = context["mapped"] if _report_kind(request) == IMPORT else context["report"]
     kind = request.GET.get("kind", "")
-    page = problem_pages.page(problem_report, kind, whole(request, "page", 1, 1, 10**6)) if kind else None
+    page = problem_pages.page(problem_report, kind, whole_parameter(request, "page", 1, 1, 10**6)) if kind else None
     context |= {
         "of": _report_kind(request),
         "kind_page": page,
@@ -140,7 +140,7 @@ def tokenizer_of(form: DeriveForm) -> str:
 
 def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm) -> dict[str, Any]:
     form = FilterForm(version, request.GET)
-    after = whole(request, "after", 0, 0, 10**11)
+    after = whole_parameter(request, "after", 0, 0, 10**11)
     context = version_context(version) | {"tab": "rows", "form": form, "derive_form": derive_form, "after": after}
     if not form.is_valid():
         return context | {"problem": "This filter is invalid."}

@@ -15,7 +15,7 @@ from controlplane.platform.accounts.models import User
 from controlplane.platform.http.form_pages import wrong_fields
 
 NO_COLUMN_LABEL = "none"
-UNCHOSEN = ("", "Choose…")
+EMPTY_CHOICE = ("", "Choose…")
 NO_ANSWER = "(none)"
 """Choice for rows without answers, or with answers in their messages. No column may have this name."""
 
@@ -175,7 +175,7 @@ class MappingForm(forms.Form):
         for field in ("input", "choices", "system", "test_cases", "difficulty", "tags", *TURNS):
             self._set_choices(field, no_column + names)
         self._set_choices("prompt", [("", "Choose, or write a template…"), *names])
-        self._set_choices("answer", [UNCHOSEN, (NO_ANSWER, "no answers"), *names])
+        self._set_choices("answer", [EMPTY_CHOICE, (NO_ANSWER, "no answers"), *names])
         self._set_choices("tokenizer", [("", "no tokenizer: don't count"), *tokenizers()])
 
     def _set_choices(self, name: str, choices: list[tuple[str, str]]) -> None:

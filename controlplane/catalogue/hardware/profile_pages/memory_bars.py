@@ -17,7 +17,7 @@ COLOURS = {  # a run has a LoRA or a reference model, never both
     Part.COPIES: "c7",
     Part.VLLM: "c5",
 }
-REST = "other"
+OTHER_SEGMENT = "other"
 MIN_SHARE = 0.02
 """Minimum share of a bar; smaller parts are combined."""
 
@@ -78,7 +78,7 @@ def segments(parts: Mapping[Part, float]) -> list[dict[str, Any]]:
     large_parts = [(part, size) for part, size in parts.items() if part in COLOURS and size >= MIN_SHARE * total]
     rest_size = total - sum(size for _, size in large_parts)
     large_segments = [{"label": str(part), "value": size, "colour": COLOURS[part]} for part, size in large_parts]
-    return [*large_segments, *([{"label": REST, "value": rest_size, "colour": "c8"}] if rest_size > 0 else [])]
+    return [*large_segments, *([{"label": OTHER_SEGMENT, "value": rest_size, "colour": "c8"}] if rest_size > 0 else [])]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class MemoryView:
     def legend(self) -> list[dict[str, Any]]:
         """Distinct segments of all bars in order of first appearance, with the rest at the end."""
         by_label = {part["label"]: part for bar in self.bars for part in bar.parts}
-        return sorted(by_label.values(), key=lambda part: part["label"] == REST)
+        return sorted(by_label.values(), key=lambda part: part["label"] == OTHER_SEGMENT)
 
 
 def view(

@@ -10,7 +10,7 @@ from controlplane.catalogue.hardware.inventory import number
 from controlplane.catalogue.hardware.models import HardwareProfile, Host, ModelInspection
 from controlplane.catalogue.hardware.profile_pages.memory_bars import MemoryView, view
 from controlplane.catalogue.hardware.profiles import DIVISION_FIELDS, Profile, profile_of
-from controlplane.catalogue.hardware.shipped import SHIPPED, Shipped
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES, Shipped
 from controlplane.platform.templatetags.figures import significant
 from workers.contract.memory import Estimate, estimate
 from workers.contract.memory.known import LADDER, known_shape
@@ -39,19 +39,23 @@ class FittedModel:
 
 def shipped_with(spec: HardwareSpec) -> list[Shipped]:
     """Find the built-in profiles with these hardware settings; some of them differ only in name, LoRA or batch."""
-    return [built_in for built_in in SHIPPED if replace(built_in.spec, profile=spec.profile) == spec]
+    return [built_in for built_in in SHIPPED_PROFILES if replace(built_in.spec, profile=spec.profile) == spec]
 
 
 def shipped_as(row: HardwareProfile) -> Shipped | None:
     """Find the built-in profile that best matches a row's hardware settings, even if names differ; return None if none
     matches."""
     try:
-        own = profile_of(row)
+        own_profile = profile_of(row)
     except ContractError:
         return None
     return max(
-        shipped_with(own.spec),
-        key=lambda built_in: (built_in.name == own.name, built_in.lora == own.lora, built_in.batch == own.batch),
+        shipped_with(own_profile.spec),
+        key=lambda built_in: (
+            built_in.name == own_profile.name,
+            built_in.lora == own_profile.lora,
+            built_in.batch == own_profile.batch,
+        ),
         default=None,
     )
 

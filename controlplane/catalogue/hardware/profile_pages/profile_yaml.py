@@ -9,7 +9,7 @@ from controlplane.catalogue.hardware.profile_fields import ATTACHED
 from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, as_submitted, values_of
 from controlplane.catalogue.hardware.profiles import Profile
 from controlplane.platform import safe_yaml
-from controlplane.platform.safe_yaml import short
+from controlplane.platform.safe_yaml import short_value
 from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, Rollout, ServerSpec
 from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.documents import ContractError, from_dict
@@ -51,11 +51,11 @@ class ImportedProfile:
 
     def mapping(self, value: Any, path: str) -> dict[str, Any]:
         if value is not None and not isinstance(value, dict):
-            self.wrong.append(("", f"{path}: expected a mapping, got {short(value)}."))
+            self.wrong.append(("", f"{path}: expected a mapping, got {short_value(value)}."))
         return dict(value) if isinstance(value, dict) else {}
 
     def unknown(self, path: str, allowed: tuple[str, ...]) -> None:
-        self.wrong.append(("", f"{short(path)}: unknown field. Known fields: {', '.join(allowed)}."))
+        self.wrong.append(("", f"{short_value(path)}: unknown field. Known fields: {', '.join(allowed)}."))
 
     def read_fields(self, cls: type, values: dict[str, Any], path: str, prefix: str = "", **required: Any) -> None:
         """Read the fields of a contract's dataclass one by one, so that every error is reported."""
@@ -72,7 +72,7 @@ class ImportedProfile:
 
     def refuse(self, name: str, raw: Any, cause: str) -> None:
         self.wrong.append((name, cause[:300]))
-        self.values[name] = short(raw)
+        self.values[name] = short_value(raw)
 
 
 def read(content: bytes) -> ImportedProfile:
@@ -88,7 +88,7 @@ def read(content: bytes) -> ImportedProfile:
         value = document.get(key) or ""
         imported.values[key] = value
         if not isinstance(value, str):
-            imported.refuse(key, value, f"{key}: expected a string, got {short(value)}; put it in quotes.")
+            imported.refuse(key, value, f"{key}: expected a string, got {short_value(value)}; put it in quotes.")
     hardware = imported.mapping(document.get("hardware"), "hardware")
     server = imported.mapping(hardware.pop("server", None), "hardware.server")
     imported.read_fields(HardwareSpec, hardware, "hardware", profile="", server=None)
@@ -106,7 +106,7 @@ def _environment(imported: ImportedProfile) -> None:
     environment = imported.values["environment"]
     for name, value in environment.items() if isinstance(environment, dict) else ():
         if not isinstance(value, str):
-            cause = f"hardware.environment.{short(name)}: expected a string; put {short(value)} in quotes."
+            cause = f"hardware.environment.{short_value(name)}: expected a string; put {short_value(value)} in quotes."
             imported.wrong.append(("environment", cause))
 
 
@@ -115,7 +115,7 @@ def _batch(imported: ImportedProfile, batch: dict[str, Any]) -> None:
         if key not in BATCH_FIELDS:
             imported.unknown(f"batch.{key}", BATCH_FIELDS)
         elif value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            imported.refuse(key, value, f"batch.{key}: expected a whole number, got {short(value)}.")
+            imported.refuse(key, value, f"batch.{key}: expected a whole number, got {short_value(value)}.")
         else:
             imported.values[key] = value
 

@@ -18,7 +18,7 @@ from runs.insight.health.judging.reward_signals import (
     without_falls,
 )
 from runs.insight.health.judging.shapes import AT_ONCE, MIN_TREND, SIDE, correlation, jump, slope_errors
-from runs.insight.health.judging.signal import Of, Signal, highest, rolled
+from runs.insight.health.judging.signal import Signal, SignalReader, highest, rolled
 from workers.contract.run.prompts import sources
 
 NEWEST = 10
@@ -27,7 +27,7 @@ TOLERANCE = 0.02
 """Share of a component's range by which a score may be outside of it."""
 MIN_SCORE = 0.2
 """Share of its range that a component must have scored before it can count as broken."""
-BROKEN = 0.003
+MAX_BROKEN_SHARE = 0.003
 """Share of a component's range up to which its mean is at the lower end."""
 MIN_CORRELATION = 0.8
 MIN_RISE_ERRORS = 2.0
@@ -82,8 +82,8 @@ def _changed(history: History, part: Component, name: str, metric: str) -> Signa
             why = f"{why}, perhaps with the opposite sign" if wrong.any() else "with the opposite sign"
             wrong = since & (column.value < 0)
         elif part.low == 0 and span and metric != "reward" and not wrong.any():
-            broke = change.before > MIN_SCORE * span and change.after < BROKEN * span
-            wrong, why = since & broke & (column.value < BROKEN * span), "which no policy unlearns at once"
+            broke = change.before > MIN_SCORE * span and change.after < MAX_BROKEN_SHARE * span
+            wrong, why = since & broke & (column.value < MAX_BROKEN_SHARE * span), "which no policy unlearns at once"
     first = int(np.argmax(wrong)) if wrong.any() else 0
     fields = {
         "component": name,
@@ -294,7 +294,7 @@ def _level(history: History, reward: float) -> float | None:
     return (reward - low) / span if low is not None and span else None
 
 
-OF: dict[str, Of] = {
+SIGNALS: dict[str, SignalReader] = {
     "zero_spread": _zero_spread,
     "scorer_changed": _scorer_changed,
     "length_rewarded": _length_rewarded,

@@ -6,13 +6,13 @@ import numpy as np
 
 from controlplane.platform.templatetags.figures import significant
 from runs.insight.health.history import History, Text, rolling_mean
-from runs.insight.health.judging.signal import Of, Signal, rolled, rolled_early, run_lengths
+from runs.insight.health.judging.signal import Signal, SignalReader, rolled, rolled_early, run_lengths
 
 MIN_TEXTS = 8
 LENGTH = "completions/mean_length"
-MANY = 0.5
+MIN_IDENTICAL_SHARE = 0.5
 """Share of identical completions above which sampling itself is at fault."""
-IDENTICAL = {
+IDENTICAL_CAUSES = {
     "start": {
         "why": "it has been so from the start, so sampling is greedy (temperature 0 or top_k 1) or uses a fixed seed",
         "check": "Check the temperature, top_k and top_p, and remove a fixed seed of vLLM’s requests.",
@@ -33,7 +33,7 @@ def _length_cap(history: History) -> Signal | None:
     return Signal(lengths.at, np.where(has_grown, lengths.value / history.config.cap, 0.0), fields)
 
 
-def _texts(sign: Callable[[Text], int], *, beyond_usual: bool = True) -> Of:
+def _texts(sign: Callable[[Text], int], *, beyond_usual: bool = True) -> SignalReader:
     """Return a function for the share of the newest completions with a sign of decay, beyond the first ones' share."""
 
     def of(history: History) -> Signal | None:
@@ -55,9 +55,9 @@ def _identical(history: History) -> Signal | None:
     """Compute the share of identical completions beyond the usual one. If most are identical from the start, that is
     not usual, but due to the sampling."""
     first = history.first_texts
-    is_old = first is not None and first.read > 0 and first.identical >= MANY * first.read
+    is_old = first is not None and first.read > 0 and first.identical >= MIN_IDENTICAL_SHARE * first.read
     signal = _texts(lambda text: text.identical, beyond_usual=not is_old)(history)
-    return signal and signal.with_fields(**IDENTICAL["start" if is_old else "later"])
+    return signal and signal.with_fields(**IDENTICAL_CAUSES["start" if is_old else "later"])
 
 
 def _length_collapse(history: History) -> Signal | None:
@@ -80,7 +80,7 @@ def _truncation(history: History) -> Signal | None:
     return Signal(share.at, share.value, fields, is_certain)
 
 
-OF: dict[str, Of] = {
+SIGNALS: dict[str, SignalReader] = {
     "length_cap": _length_cap,
     "length_collapse": _length_collapse,
     "repetition": _texts(lambda text: text.repeated),

@@ -3,7 +3,7 @@
 from runs.insight.health.config import Config
 from runs.insight.health.judging.rule import DECAY, DIVERGENCE, OWN, HealthRule, share_rule
 from workers.contract.run import gateway
-from workers.contract.run.episodes import CALLS, CUT
+from workers.contract.run.episodes import CALLS, EPISODES_CUT
 
 GROUPS_MINUTES = 15.0
 """Minutes within which environments that request completions should complete a batch."""
@@ -78,7 +78,7 @@ RULES: dict[str, HealthRule] = {
         means="{value} of the episodes reach a limit before they end, so their outcome can't be correct.",
         try_="Check how episodes end. If they run out of turns, allow more, or state the limit in the prompt. If they "
         "run out of time, use faster tools. If they are too long, {longer}, or shorten results.",
-        metric=CUT,
+        metric=EPISODES_CUT,
         drawn=True,
         unless=_no_episodes,
         follows=("truncation", "tools_failing", "tool_spam", "length_cap", "repetition", "gibberish", "entropy_rise"),
@@ -95,7 +95,7 @@ RULES: dict[str, HealthRule] = {
         means="The trainer has waited {waited} for its episodes, and no agent has had an open session for {quiet}.",
         try_="Start agents with the address and the key on this page. If they are running, check the endpoint’s "
         "responses: 401 means that the key is wrong. Stopping the run saves a checkpoint of the last step.",
-        metric=gateway.WAITS,
+        metric=gateway.WAITS_S,
         unless=lambda config: "" if config.driven_by == gateway.AGENTS else "No agents drive the run.",
     ),
     "no_groups": HealthRule(
@@ -111,7 +111,7 @@ RULES: dict[str, HealthRule] = {
         means="The trainer has waited {waited} for a batch of groups. {asked}",
         try_="Check the environment’s log. If the API is unreachable, use the API’s address on this page, from the "
         "run’s host. If all scores in a group are equal, environments drop the group, so no batch fills up.",
-        metric=gateway.WAITS,
+        metric=gateway.WAITS_S,
         unless=lambda config: "" if config.driven_by == gateway.ATROPOS else "No Atropos environments feed the run.",
     ),
 }

@@ -9,10 +9,10 @@ from controlplane.platform.templatetags.figures import duration, significant
 from runs.insight.health.history import ROLL, History, MetricHistory, noise, rolling_mean
 from runs.insight.health.judging.episode_rules import GROUPS_MINUTES
 from runs.insight.health.judging.shapes import slope_errors
-from runs.insight.health.judging.signal import Of, Signal, highest, mean
+from runs.insight.health.judging.signal import Signal, SignalReader, highest, mean
 from runs.insight.metrics.episode_charts import tool_names
 from workers.contract.run import gateway
-from workers.contract.run.episodes import CALLS, CUT, TURNS_MEAN, tool_metric
+from workers.contract.run.episodes import CALLS, EPISODES_CUT, TURNS_MEAN, tool_metric
 
 WINDOW = 10
 MIN_CALLS = 20
@@ -88,7 +88,7 @@ def _no_groups(history: History) -> Signal | None:
 def _waits(history: History) -> tuple[float, float] | None:
     """Return the seconds that the trainer has waited for the programs that drive its episodes, and the seconds without
     a request from them, or None if unknown or if the trainer is no longer waiting."""
-    waits, quiet = history.get(gateway.WAITS), history.get(gateway.QUIET)
+    waits, quiet = history.get(gateway.WAITS_S), history.get(gateway.QUIET_S)
     if waits is None or quiet is None or not history.quiet_s:
         return None
     return float(waits.value[-1]), float(quiet.value[-1])
@@ -98,13 +98,13 @@ def _minutes(history: History, seconds: float, **fields: str) -> Signal:
     return Signal(np.array([history.step]), np.array([seconds / 60]), fields)
 
 
-OF: dict[str, Of] = {
+SIGNALS: dict[str, SignalReader] = {
     "tools_failing": lambda history: highest(
         _failing(history, tool) for tool in tool_names(history.reported | set(history.columns))
     ),
     "tools_unused": mean(CALLS, window=ROLL),
     "tool_spam": _tool_spam,
-    "episodes_cut": mean(CUT, window=WINDOW),
+    "episodes_cut": mean(EPISODES_CUT, window=WINDOW),
     "no_agents": _no_agents,
     "no_groups": _no_groups,
 }

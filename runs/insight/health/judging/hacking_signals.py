@@ -8,7 +8,7 @@ from controlplane.platform.templatetags.figures import significant
 from runs.insight.health.config import Component
 from runs.insight.health.evidence import LENGTH_LENGTH, LENGTH_REWARD, REWARD_REWARD
 from runs.insight.health.history import Floats, History, MetricHistory, noise
-from runs.insight.health.judging.signal import Of, Signal, highest
+from runs.insight.health.judging.signal import Signal, SignalReader, highest
 
 MIN_GENERATIONS = 60
 MIN_FLAT_GENERATIONS = 150
@@ -22,7 +22,7 @@ count."""
 MIN_RISE = 0.05
 """Share of its range by which the reward must rise."""
 MIN_FALL = 0.05
-FLAT = 0.15
+MAX_FLAT_SHARE = 0.15
 """Share of the trained reward's rise, each as a share of its range, below which a judge stays flat."""
 ROOM = 0.8
 """Share of a judge's range above which it has little room left to rise."""
@@ -118,7 +118,9 @@ def _is_flat(history: History, judge: Component, change: _Change, since: int) ->
         if column is None or part.high is None or part.low is None:
             continue
         rise = _Change(column.pick(column.step >= since).value, part.high - part.low)
-        if rise.has_risen and change.share + 2 * change.error / change.span < max(FLAT * rise.share, MIN_RISE):
+        if rise.has_risen and change.share + 2 * change.error / change.span < max(
+            MAX_FLAT_SHARE * rise.share, MIN_RISE
+        ):
             return rise.share > 3 * MIN_RISE
     return False
 
@@ -181,4 +183,4 @@ def _answers(history: History) -> Iterator[tuple[str, float]]:
             yield metric, 0.0
 
 
-OF: dict[str, Of] = {"judge_parted": _judge_parted, "length_explains": _length_explains}
+SIGNALS: dict[str, SignalReader] = {"judge_parted": _judge_parted, "length_explains": _length_explains}

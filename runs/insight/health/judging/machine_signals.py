@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from controlplane.platform.templatetags.figures import duration, significant
 from runs.insight.health.history import ROLL, Floats, History, MetricHistory, paced, rolling_median
-from runs.insight.health.judging.signal import Of, Signal, highest, rolled
+from runs.insight.health.judging.signal import Signal, SignalReader, highest, rolled
 from runs.insight.metrics.chart_catalogue import STEP_PARTS
 from workers.contract.run.prompts import EXTRA_ROUNDS, EXTRA_TOKENS
 
@@ -238,7 +238,7 @@ def _straggler(history: History) -> Signal | None:
     return Signal(next(iter(by_gpu.values())).at, gaps.max(axis=0), fields)
 
 
-OF: dict[str, Of] = {
+SIGNALS: dict[str, SignalReader] = {
     "throughput": _throughput,
     "slow_rewards": _slow_rewards,
     "stalled": _stalled,

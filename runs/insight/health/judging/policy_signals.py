@@ -6,7 +6,7 @@ from controlplane.platform.templatetags.figures import significant
 from runs.insight.health.history import GAP, ROLL, WEIGHT, Floats, History, MetricHistory, rolling_mean, rolling_median
 from runs.insight.health.judging.reward_signals import has_learned
 from runs.insight.health.judging.shapes import is_gradual, jump, without_decays
-from runs.insight.health.judging.signal import Of, Signal, highest, median, rolled, rolled_early
+from runs.insight.health.judging.signal import Signal, SignalReader, highest, median, rolled, rolled_early
 from workers.contract.run.overlapping import STALENESS
 
 MIN_ENTROPY = 0.2
@@ -86,7 +86,7 @@ def _kl(history: History) -> Signal | None:
     return kl and Signal(kl.at, without_decays(kl.value, KL_WINDOW, KL_SHARE), fields)
 
 
-def _stale(metric: str) -> Of:
+def _stale(metric: str) -> SignalReader:
     """Return a function for the mismatch, with the cause that its course over time suggests."""
 
     def of(history: History) -> Signal | None:
@@ -171,7 +171,7 @@ def _lr_zero(history: History) -> Signal | None:
     return Signal(column.step[window - 1 :], np.where(is_end, float(column.value.max()), largest))
 
 
-OF: dict[str, Of] = {
+SIGNALS: dict[str, SignalReader] = {
     "other_tokens": _other_tokens,
     "weights_apart": _weights_apart,
     "kl_flat": _kl_flat,

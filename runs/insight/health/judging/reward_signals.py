@@ -10,7 +10,7 @@ from controlplane.platform.templatetags.figures import change, significant
 from runs.insight.health.config import Component
 from runs.insight.health.history import ROLL, START, Floats, History, Mark, MetricHistory, Sums, noise, rolling_mean
 from runs.insight.health.judging.shapes import SIDE, Jump, jump, slope_errors, step_fall
-from runs.insight.health.judging.signal import Of, Signal, highest, rolled, rolled_early, run_lengths
+from runs.insight.health.judging.signal import Signal, SignalReader, highest, rolled, rolled_early, run_lengths
 from workers.contract.run.prompts import MEAN_REWARD
 
 UNCERTAIN_ERRORS = 1.0
@@ -38,7 +38,7 @@ MAX_ZERO_SPREAD = 0.9
 """Share of zero-variance groups from which noise in the other groups isn't judged."""
 MAX_FALLS = 3
 """Maximum number of sudden falls, such as a curriculum's switches to harder prompts, that are not taken for a trade."""
-STANDING = 30
+MAX_TRADE_GENERATIONS = 30
 """Number of generations after which a trade between components is over."""
 MIN_EVALUATIONS = 5
 ADAPTING_GENERATIONS = 30
@@ -53,7 +53,7 @@ FLOOR_SHARE = 0.1
 SPARSE_STEPS = 300
 """Number of steps in which a component that checks answers may begin to accept some; fewer in short runs."""
 SPARSE_EXTENSION = 1.5
-HARDLY = 0.01
+MAX_REFUSING_SHARE = 0.01
 """Share of a component's range below which its best mean shows that it hardly accepts anything."""
 MIN_ZEROS = 500
 """Number of completions with a component at 0 that are enough evidence."""
@@ -262,7 +262,7 @@ def unproven(history: History) -> list[Component]:
         if not part.checks or part.weight <= 0 or part.low != 0 or column is None:
             continue
         may_begin = history.step < limit or is_rising or bool(column.value.max() > 0)
-        if may_begin and (mark is None or mark.best < HARDLY * (part.high or 1.0)):
+        if may_begin and (mark is None or mark.best < MAX_REFUSING_SHARE * (part.high or 1.0)):
             waiting.append(part)
     return waiting
 
@@ -328,8 +328,8 @@ def _components(history: History) -> Signal | None:
 def _recently(holds: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return, for each generation, whether the condition has held in any of the newest STANDING generations, so that
     noise around a bound doesn't close a finding."""
-    last = np.maximum.accumulate(np.where(holds, np.arange(len(holds)), -STANDING - 1))
-    return np.arange(len(holds)) - last <= STANDING
+    last = np.maximum.accumulate(np.where(holds, np.arange(len(holds)), -MAX_TRADE_GENERATIONS - 1))
+    return np.arange(len(holds)) - last <= MAX_TRADE_GENERATIONS
 
 
 def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int) -> Signal:
@@ -373,7 +373,7 @@ def _moves(part: Component, value: Floats, lag: int) -> tuple[NDArray[np.bool_],
     return _recently(changes > min_change), np.where(_recently(changes < -min_change), below / max(span, 1e-12), 0.0)
 
 
-OF: dict[str, Of] = {
+SIGNALS: dict[str, SignalReader] = {
     "reward_stuck": _reward_stuck,
     "reward_falling": lambda history: highest(
         lost_gain(history, metric, history.config.low_to_high, history.config.lowest)

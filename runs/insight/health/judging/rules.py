@@ -1,7 +1,7 @@
 """The health rules, in reading order.
 
-A rule is one row of a table and one function under the same name in the signals' `OF`. Only `assess` interprets the
-rows; its FIGURES compute each rule's value. The rules' default bounds are those of the mixed preset; other presets
+A rule is one row of a table and one function under the same name in the modules' `SIGNALS`. Only `assess` interprets
+the rows; its FIGURES compute each rule's value. The rules' default bounds are those of the mixed preset; other presets
 override them. The first bound opens a finding at the level `mild`, the second a bad one.
 """
 

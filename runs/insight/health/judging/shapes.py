@@ -12,7 +12,7 @@ STEP_SIDE = 20
 """Number of values on each side of a fall at once in noise."""
 STEP_ADVANTAGE = 8.0
 """Difference between what a step and a line explain, in variances of the rest, from which it was a step."""
-AROUND = 2
+MAX_JUMP_VALUES = 2
 """Number of values within which a jump takes place."""
 MIN_TREND = 6
 """Minimum number of values of a trend."""
@@ -40,14 +40,17 @@ class Jump:
 def jump(column: MetricHistory) -> Jump | None:
     """Return the largest change of the level that took place at once, far beyond the series' noise, or None."""
     value = column.value
-    if len(value) < 2 * SIDE + AROUND:
+    if len(value) < 2 * SIDE + MAX_JUMP_VALUES:
         return None
     means = rolling_mean(value, SIDE)
     index = int(np.argmax(np.abs(means[SIDE:] - means[:-SIDE]))) + SIDE
     before, after = float(value[max(0, index - 2 * SIDE) : index].mean()), float(value[index : index + 2 * SIDE].mean())
     size = after - before
     error = max(noise(value[:index]), noise(value[index:])) / np.sqrt(SIDE)
-    nearest = value[max(0, index - AROUND) : index].mean() - before, value[index : index + AROUND].mean() - after
+    nearest = (
+        value[max(0, index - MAX_JUMP_VALUES) : index].mean() - before,
+        value[index : index + MAX_JUMP_VALUES].mean() - after,
+    )
     if abs(size) <= 4 * error or max(map(abs, nearest)) > max(abs(size) / 3, 2 * error):
         return None
     return Jump(int(column.step[index]), index, before, after)

@@ -22,16 +22,16 @@ class Signal:
         return replace(self, fields={**self.fields, **fields})
 
 
-Of = Callable[[History], Signal | None]
+SignalReader = Callable[[History], Signal | None]
 """A function that computes a rule's signal, or returns None if there is nothing to judge yet."""
 Roll = Callable[[Floats, int], Floats]
 
 
-def mean(name: str, *, window: int) -> Of:
+def mean(name: str, *, window: int) -> SignalReader:
     return lambda history: rolled(history.get(name), rolling_mean, window)
 
 
-def median(name: str, *, window: int = 10) -> Of:
+def median(name: str, *, window: int = 10) -> SignalReader:
     return lambda history: rolled(history.get(name), rolling_median, window)
 
 

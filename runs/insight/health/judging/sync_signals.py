@@ -8,10 +8,10 @@ import numpy as np
 
 from controlplane.platform.templatetags.figures import significant
 from runs.insight.health.history import Floats, History
-from runs.insight.health.judging.signal import Of, Signal
+from runs.insight.health.judging.signal import Signal, SignalReader
 from workers.contract.reports.metric_names import POLICY_CHANGE, VLLM_CHANGED, VLLM_FOLLOWED
 
-NOTHING = 0.1
+MIN_ARRIVED_SHARE = 0.1
 """Share of the change below which nothing has arrived, given the noise of a few short sequences."""
 
 
@@ -31,11 +31,11 @@ def _sync(history: History) -> Signal | None:
 
 def _what(shares: Floats) -> str:
     """Name what arrives now, and state whether more did before."""
-    if shares[-2:].max() >= NOTHING:
+    if shares[-2:].max() >= MIN_ARRIVED_SHARE:
         return "Only a part of the update reaches vLLM"
-    if shares.max() >= NOTHING:
+    if shares.max() >= MIN_ARRIVED_SHARE:
         return "The new weights don’t reach vLLM any more"
     return "The new weights don’t reach vLLM"
 
 
-OF: dict[str, Of] = {"sync": _sync}
+SIGNALS: dict[str, SignalReader] = {"sync": _sync}

@@ -39,8 +39,8 @@ class CloneField(forms.CharField):
         return Run.objects.filter(pk__in=valid_ids([super().clean(value)])).first() if value else None
 
 
-def row_fields(chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
-    """Build the fields that choose rows. Rows in `chosen`, chosen already, are offered even if archived since."""
+def row_fields(chosen_values: Mapping[str, Any]) -> dict[str, forms.Field]:
+    """Build the fields that choose rows. Rows in `chosen_values` are offered even if archived since."""
 
     def field(name: str, rows: QuerySet[Any], kind: Any = forms.ModelChoiceField) -> forms.Field:
         row = BY_FIELD[name]
@@ -49,9 +49,9 @@ def row_fields(chosen: Mapping[str, Any]) -> dict[str, forms.Field]:
         return field
 
     rewards, other_rewards = (
-        offered_versions(RewardVersion, chosen.get(name)) for name in ("reward_version", "eval_reward_version")
+        offered_versions(RewardVersion, chosen_values.get(name)) for name in ("reward_version", "eval_reward_version")
     )
-    environments = offered_versions(EnvironmentVersion, chosen.get("environment"))
+    environments = offered_versions(EnvironmentVersion, chosen_values.get("environment"))
     # Without the reports, which are large: only the chosen version's is read.
     datasets = offered_datasets().select_related("dataset").defer("report")
     return {

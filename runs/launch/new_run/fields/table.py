@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 
 from workers.contract.run.settings import BY_NAME
-from workers.contract.stack.tool_templates import READABLE
+from workers.contract.stack.tool_templates import READABLE_TEMPLATES
 
 FILE = Path(__file__).with_name("fields.toml")
 MAX_INT = 10**9
@@ -17,7 +17,7 @@ TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 JSON_TYPES: dict[type | None, str] = {
     int: "integer", float: "number", bool: "boolean", str: "string", None: "integer"
 }  # fmt: skip
-TOOL_TEMPLATES = (("", "the model’s own"), *((name, f"{name} (TRL’s)") for name in READABLE))
+TOOL_TEMPLATES = (("", "the model’s own"), *((name, f"{name} (TRL’s)") for name in READABLE_TEMPLATES))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ CARDS = {
 """Card or fold -> its fields, in the page's order."""
 BY_FIELD = {launch_field.name: launch_field for fields in CARDS.values() for launch_field in fields}
 ARGUMENTS = tuple(launch_field for launch_field in BY_FIELD.values() if launch_field.argument)
-FOLDS = tuple(card for card in CARDS if card[0].isupper())
+FOLDED_CARDS = tuple(card for card in CARDS if card[0].isupper())
 
 
 def names_of(card: str) -> tuple[str, ...]:

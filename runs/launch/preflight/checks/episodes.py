@@ -173,7 +173,7 @@ def _tools_in_the_template(draft: Draft) -> Iterator[Finding]:
         return
     if template.lacks == ("tools",) and template.readable:
         cause = "The model’s chat template shows only calls and results, and doesn’t tell the model which tools it has."
-        yield warn("tool_template", cause, *_instead(template.instead, "List the tools in a system message"))
+        yield warn("tool_template", cause, *_suggest_instead(template.instead, "List the tools in a system message"))
         return
     if template.problem:
         cause = f"The model can’t be shown tools. {template.problem}"
@@ -185,10 +185,10 @@ def _tools_in_the_template(draft: Draft) -> Iterator[Finding]:
         cause = (
             "The model’s chat template changes earlier messages when later ones are added, and TRL has no replacement."
         )
-    yield stop("tool_template", cause, *_instead(template.instead, "Use a model whose template supports tools"))
+    yield stop("tool_template", cause, *_suggest_instead(template.instead, "Use a model whose template supports tools"))
 
 
-def _instead(name: str, alternative: str) -> tuple[str, *tuple[Fix, ...]]:
+def _suggest_instead(name: str, alternative: str) -> tuple[str, *tuple[Fix, ...]]:
     if not name:
         return (f"{alternative}: TRL has no template with the same special tokens.",)
     sentence = f"TRL’s {name} uses the same special tokens and shows them."

@@ -106,8 +106,10 @@ def _component(draft: Draft, field: str, metric: str, effect: str) -> Iterator[F
     component = metric.removeprefix(f"{prefix}rewards/").partition("/")[0]
     if component in eval_names and not prefix:
         cause = f"{component} is computed only in evaluations, so {metric} is never logged and {effect}."
-        instead = EVAL_PREFIX + metric
-        yield warn(field, cause, f"Use {instead}.", Fix(f"Use {instead}", {field: instead}))
+        evaluation_metric = EVAL_PREFIX + metric
+        yield warn(
+            field, cause, f"Use {evaluation_metric}.", Fix(f"Use {evaluation_metric}", {field: evaluation_metric})
+        )
         return
     names = [*trained_names, *(eval_names if prefix else ())]
     if names and component not in names:

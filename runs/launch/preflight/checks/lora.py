@@ -44,8 +44,8 @@ def _missing_targets(draft: Draft, lora: LoraSpec) -> Iterator[Finding]:
         return
     missing_modules = [m for m in lora.target_modules if m != "lm_head" and not _matches_module(m, modules)]
     if missing_modules:
-        usual = [m for m in ("q_proj", "k_proj", "v_proj", "o_proj") if _matches_module(m, modules)]
-        offered = ", ".join(usual or [m for m in modules if m != "lm_head"][:4])
+        usual_modules = [m for m in ("q_proj", "k_proj", "v_proj", "o_proj") if _matches_module(m, modules)]
+        offered = ", ".join(usual_modules or [m for m in modules if m != "lm_head"][:4])
         yield stop(
             "lora_targets",
             f"The model has no {'module' if len(missing_modules) == 1 else 'modules'} {', '.join(missing_modules)}.",

@@ -98,8 +98,8 @@ def _download(draft: Draft, inspection: dict[str, Any]) -> Finding:
     sizes = f"{download_size(size)} to download, {download_size(free_bytes)} free on {host}."
     if size + MIN_FREE_BYTES <= free_bytes:
         return note("model", sizes, "The run starts with the download.")
-    elsewhere = not draft.host_chosen and sum(host.usable for host in draft.hosts) > 1
-    return (warn if elsewhere else stop)(
+    may_be_elsewhere = not draft.host_chosen and sum(host.usable for host in draft.hosts) > 1
+    return (warn if may_be_elsewhere else stop)(
         "model",
         f"The model doesn't fit on {host}'s disk: {sizes}",
         "Free up space in its Hugging Face cache, or choose a smaller model.",
@@ -138,7 +138,7 @@ def check_lengths(draft: Draft) -> Iterator[Finding]:
     if not isinstance(completion, int) or completion < 1:
         return
     for limit, name in _limits(draft):
-        yield from _within(draft, completion, limit, name)
+        yield from _check_length(draft, completion, limit, name)
 
 
 def _limits(draft: Draft) -> Iterator[tuple[int, str]]:
@@ -184,7 +184,7 @@ def _overlong_share(data: DataFacts, room: int) -> str:
     return f", as may about {overlong:,} of {count:,} prompts" if overlong > 1 else ""
 
 
-def _within(draft: Draft, completion: int, limit: int, name: str) -> Iterator[Finding]:
+def _check_length(draft: Draft, completion: int, limit: int, name: str) -> Iterator[Finding]:
     if completion >= limit:
         half = max(limit // 2, 1)
         yield stop(

@@ -82,7 +82,10 @@ def _required_but_missing(host: HostFacts, hardware: HardwareSpec, optim: str) -
 
 
 def _pair(host: HostFacts) -> Iterator[Finding]:
-    vllm, torch = _plain(host.versions.get("vllm", "")), _plain(host.versions.get("torch", ""))
+    vllm, torch = (
+        _without_local_part(host.versions.get("vllm", "")),
+        _without_local_part(host.versions.get("torch", "")),
+    )
     minor = tuple(int(part) for part in vllm.split(".")[:2]) if re.match(r"\d+\.\d+", vllm) else ()
     oldest, newest = TRL_VLLM_RANGE
     if minor and not oldest <= minor <= newest:
@@ -96,5 +99,5 @@ def _pair(host: HostFacts) -> Iterator[Finding]:
         yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested combination. {tested_note}")
 
 
-def _plain(version: str) -> str:
+def _without_local_part(version: str) -> str:
     return version.partition("+")[0]

@@ -54,9 +54,13 @@ def check_deviations(draft: Draft) -> Iterator[Finding]:
     findings = [*_lora(draft), *_batch(draft), *_precision(draft), *_overrides(draft)]
     if len(findings) > 1:
         values = {name: value for finding in findings for fix in finding.fixes for name, value in fix.values.items()}
-        worst = findings[0]
+        worst_finding = findings[0]
         findings[0] = note(
-            worst.field, worst.cause, worst.fix, *worst.fixes, Fix("Use all the profile's values", values)
+            worst_finding.field,
+            worst_finding.cause,
+            worst_finding.fix,
+            *worst_finding.fixes,
+            Fix("Use all the profile's values", values),
         )
     yield from findings
 
@@ -110,10 +114,12 @@ def _batch(draft: Draft) -> Iterator[Finding]:
 
 def _is_only_divided(draft: Draft) -> bool:
     """Return whether a step has as many completions as the profile intends, divided into other passes."""
-    intended, chosen = ([values.get(name) for name in PASS_SETTINGS] for values in (draft.made_for, draft.grpo))
-    if not all(str(number).isdigit() for number in (*intended, *chosen)):
+    intended_values, chosen_values = (
+        [values.get(name) for name in PASS_SETTINGS] for values in (draft.made_for, draft.grpo)
+    )
+    if not all(str(number).isdigit() for number in (*intended_values, *chosen_values)):
         return False
-    return prod(int(str(number)) for number in intended) == prod(int(str(number)) for number in chosen)
+    return prod(int(str(number)) for number in intended_values) == prod(int(str(number)) for number in chosen_values)
 
 
 def _precision(draft: Draft) -> Iterator[Finding]:

@@ -73,7 +73,7 @@ def check_ports(draft: Draft) -> Iterator[Finding]:
     problems = [_obstacle(host, ports) for host in hosts]
     if all(problems):
         yield from (finding for finding in problems if finding)
-    yield from _outside(hosts, ports)
+    yield from _outside_port_range(hosts, ports)
 
 
 def _obstacle(host: HostFacts, ports: range) -> Finding | None:
@@ -93,7 +93,7 @@ def _obstacle(host: HostFacts, ports: range) -> Finding | None:
     return None
 
 
-def _outside(hosts: list[HostFacts], ports: range) -> Iterator[Finding]:
+def _outside_port_range(hosts: list[HostFacts], ports: range) -> Iterator[Finding]:
     is_single = len(ports) == 1
     subject = f"Port {ports[0]} is" if is_single else f"The ports {ports[0]} to {ports[-1]} are"
     for host in hosts:
@@ -123,7 +123,7 @@ def check_warm(draft: Draft) -> Iterator[Finding]:
     server = draft.server
     if server is None or not server.keep_warm_minutes:
         return
-    stays = f"{server.keep_warm_minutes} minute{'' if server.keep_warm_minutes == 1 else 's'}"
+    warm_time = f"{server.keep_warm_minutes} minute{'' if server.keep_warm_minutes == 1 else 's'}"
     if draft.idle:
         yield note(
             "profile",
@@ -134,7 +134,7 @@ def check_warm(draft: Draft) -> Iterator[Finding]:
         yield note(
             "profile",
             "None of your idle warm servers has this model and these settings. The run starts one, which stays for "
-            f"{stays} after the run, or until another run needs its GPUs.",
+            f"{warm_time} after the run, or until another run needs its GPUs.",
         )
 
 
@@ -142,12 +142,13 @@ def check_attached(draft: Draft) -> Iterator[Finding]:
     server = draft.server
     if server is None or not server.attached:
         return
-    many = len(server.attached) > 1
+    has_several = len(server.attached) > 1
     yield warn(
         "profile",
-        f"Nothing can be proved about {'servers' if many else 'a server'} that somebody else runs "
-        f"({', '.join(server.attached)}): neither that {'they serve' if many else 'it serves'} this model unchanged "
-        "and only to this run, nor that the GPU memory there is freed at the end. The receipt covers only the trainer.",
+        f"Nothing can be proved about {'servers' if has_several else 'a server'} that somebody else runs "
+        f"({', '.join(server.attached)}): neither that {'they serve' if has_several else 'it serves'} this model "
+        "unchanged and only to this run, nor that the GPU memory there is freed at the end. The receipt covers only "
+        "the trainer.",
         "Use it only if you run the server yourself and nobody else trains with it.",
     )
     if server.weight_sync == WeightSync.LORA:

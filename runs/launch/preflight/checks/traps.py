@@ -40,14 +40,14 @@ def _masked_sequences(draft: Draft) -> Iterator[Finding]:
         return
     if not isinstance(cap, int | float) or not isinstance(length, int) or isinstance(cap, bool):
         return
-    usual, high = (share_masked(length, float(cap), noise) for noise in NOISE)
-    if usual < MIN_NOTED_SHARE:
+    usual_share, high_share = (share_masked(length, float(cap), noise) for noise in NOISE)
+    if usual_share < MIN_NOTED_SHARE:
         return
-    finding = warn if usual >= MIN_WARNED_SHARE else note
+    finding = warn if usual_share >= MIN_WARNED_SHARE else note
     yield finding(
         "vllm_importance_sampling_mode",
         f"sequence_mask drops completions whose ratio is above {cap:g}: of those with {length:,} tokens, about "
-        f"{usual:.0%}, or up to {high:.0%} if vLLM and the trainer differ more.",
+        f"{usual_share:.0%}, or up to {high_share:.0%} if vLLM and the trainer differ more.",
         "token_truncate weights each token and drops no completion. A chart of the run shows the actual share.",
         Fix("Use token_truncate", {"vllm_importance_sampling_mode": "token_truncate"}),
     )

@@ -209,7 +209,7 @@ def test_one_row_in_full(version: DatasetVersion) -> None:
 
 
 def test_rows_whose_file_is_gone_are_an_error_in_words(version: DatasetVersion) -> None:
-    for name in (files.ROWS, files.SHOWN, files.SHOWN_INDEX):
+    for name in (files.ROWS, files.SHOWN_ROWS_FILE, files.SHOWN_INDEX):
         (version.folder / name).unlink()
     for part in ("rows/", "rows/?text=x", "rows/3/"):
         assert "banner bad" in viewer().get(at(version, part)).content.decode()

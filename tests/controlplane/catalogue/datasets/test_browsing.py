@@ -197,7 +197,7 @@ def test_some_rows_become_a_version_of_their_own(mixed: Path, tmp_path: Path) ->
     new.mkdir()
     mapped = derive_rows.run(new, {"parent": str(mixed), "filter": {"row_ids": [1, 3, 4]}})
     assert (mapped["usable"], mapped["rows"], mapped["validation_rows"]) == (True, 3, 1)
-    assert json.loads((new / files.MAPPED).read_text()) == json.loads(json.dumps(mapped))
+    assert json.loads((new / files.MAPPED_FILE).read_text()) == json.loads(json.dumps(mapped))
     table = pq.read_table(new / files.ROWS)
     assert table.column("row_id").to_pylist() == [1, 3, 4]
     assert table.column("split").to_pylist() == ["validation", "train", "train"]
@@ -211,7 +211,7 @@ def test_a_filter_that_no_row_passes_makes_no_version(mixed: Path, tmp_path: Pat
     mapped = derive_rows.run(new, {"parent": str(mixed), "filter": {"text": "nowhere"}})
     assert (mapped["usable"], mapped["file_error"]["message"]) == (False, "No row passes this filter.")
     assert sorted(path.name for path in new.iterdir() if path.name != files.PROGRESS) == [
-        files.MAPPED,
+        files.MAPPED_FILE,
         files.MAPPED_PROBLEMS,
     ]
 
@@ -296,7 +296,7 @@ def test_the_choice_of_the_first_or_of_random_rows_is_said_and_checked(mixed: Pa
 def derived(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
     (folder / "new").mkdir()
     mapped = derive_rows.run(folder / "new", given)
-    assert json.loads((folder / "new" / files.MAPPED).read_text()) == json.loads(json.dumps(mapped))
+    assert json.loads((folder / "new" / files.MAPPED_FILE).read_text()) == json.loads(json.dumps(mapped))
     return mapped
 
 

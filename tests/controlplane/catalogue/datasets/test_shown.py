@@ -54,7 +54,7 @@ def test_what_is_long_or_hostile_is_short_and_harmless(tmp_path: Path) -> None:
 def test_what_is_not_finished_is_not_there(tmp_path: Path) -> None:
     writer = shown.ShortRowWriter(tmp_path)
     writer.add(a_row(0))
-    assert not (tmp_path / files.SHOWN).exists()
+    assert not (tmp_path / files.SHOWN_ROWS_FILE).exists()
     writer.close()
     assert list(tmp_path.iterdir()) == []
 

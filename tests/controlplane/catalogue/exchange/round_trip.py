@@ -8,7 +8,7 @@ from typing import Any
 
 from controlplane.catalogue.exchange import documents, own, trl
 from controlplane.catalogue.exchange.writing import accelerate_yaml, axolotl_yaml, deepspeed_json, trl_yaml
-from controlplane.catalogue.hardware.shipped import SHIPPED
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec, PartSpec
 from workers.contract.run.hardware import ZERO, HardwareSpec, Offload
 from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec
@@ -56,7 +56,7 @@ def losses(spec: RunSpec) -> list[str]:
     }
     lost = []
     for name, text in texts.items():
-        back = documents.read(text.encode(), trl.BASIC).values
+        back = documents.read(text.encode(), trl.BASIC_SETTINGS).values
         lost += [f"{name}: {path}" for path in {*values, *back} if values.get(path) != back.get(path)]
     if spec.hardware.strategy in ZERO:
         lost += [f"DeepSpeed: {path}" for path in _sharding_lost(spec.hardware)]
@@ -72,7 +72,7 @@ SINKS = (SinkSpec("wandb", "sums", "mine", "wb"), SinkSpec("tensorboard", "sums"
 
 
 def shipped_specs() -> Iterator[RunSpec]:
-    for profile in SHIPPED:
+    for profile in SHIPPED_PROFILES:
         for grpo, attention in SETTINGS:
             spec = RunSpec(
                 run_id="round-trip",
@@ -111,7 +111,7 @@ def _tuned(hardware: HardwareSpec) -> dict[str, Any]:
 
 def _sharding_lost(hardware: HardwareSpec) -> list[str]:
     """List what a DeepSpeed JSON loses of the sharding and the tuned config that a launch would use."""
-    back = documents.read(deepspeed_json(hardware).encode(), trl.BASIC).values
+    back = documents.read(deepspeed_json(hardware).encode(), trl.BASIC_SETTINGS).values
     offload = back.get("hardware.offload", Offload.NONE)
     if (back.get("hardware.strategy"), offload) != (hardware.strategy, hardware.offload):
         return ["hardware.strategy"]

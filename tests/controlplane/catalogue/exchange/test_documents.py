@@ -83,7 +83,7 @@ report_to: wandb
 
 
 def read(text: str, fields: dict[str, str] | None = None) -> Reading:
-    return documents.read(text.encode(), trl.BASIC if fields is None else fields)
+    return documents.read(text.encode(), trl.BASIC_SETTINGS if fields is None else fields)
 
 
 def notes(reading: Reading, verdict: KeyVerdict) -> dict[str, str]:

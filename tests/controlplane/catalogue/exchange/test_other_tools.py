@@ -56,7 +56,7 @@ args = GRPOConfig(max_completion_length=longest - 200, num_generations=4, seed=p
 
 
 def read(text: str) -> Reading:
-    return documents.parse(text.encode(), trl.BASIC)
+    return documents.parse(text.encode(), trl.BASIC_SETTINGS)
 
 
 TAKEN: list[tuple[str, DocumentKind, dict[str, Any]]] = [
@@ -116,7 +116,7 @@ def test_every_leaf_of_every_kind_of_document_is_taken_or_named(subtests: pytest
             with subtests.test(kind=kind, key=key):
                 tree: dict[str, Any] = {}
                 documents.put(tree, key.removesuffix(".*"), 1)
-                reading = documents.TableReader(form, trl.BASIC).read(tree)
+                reading = documents.TableReader(form, trl.BASIC_SETTINGS).read(tree)
                 told = [*reading.taken, *(note.key for note in reading.notes)]
                 for leaf in leaves(tree):
                     assert any(leaf == word or leaf.startswith(f"{word}.") for word in told), told
@@ -169,7 +169,7 @@ def test_every_default_of_a_tool_is_a_setting_that_its_table_takes(subtests: pyt
     for kind, form in documents.FORMATS.items():
         for key in form.defaults:
             with subtests.test(kind=kind, key=key):
-                assert isinstance(form.table.get(key) or form.otherwise(key, trl.BASIC), Take)
+                assert isinstance(form.table.get(key) or form.otherwise(key, trl.BASIC_SETTINGS), Take)
 
 
 def test_a_document_that_leaves_its_algorithm_to_a_tool_with_ppo_is_told_so() -> None:

@@ -33,7 +33,7 @@ def test_texts_of_any_kind_survive_in_comments() -> None:
 
 def test_an_edited_export_keeps_the_edit() -> None:
     text = writing.trl_yaml(SPECS[1]).replace("learning_rate: 1.0e-06", "learning_rate: 2.0e-06\nmade_up: 1")
-    reading = documents.read(text.encode(), trl.BASIC)
+    reading = documents.read(text.encode(), trl.BASIC_SETTINGS)
     assert reading.values["grpo.learning_rate"] == 2e-6
     assert [note.key for note in reading.notes] == ["made_up"]
     assert {**reading.values, "grpo.learning_rate": 1e-6} == own.values_of(SPECS[1])

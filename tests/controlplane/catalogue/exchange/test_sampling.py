@@ -26,17 +26,17 @@ VERL = "algorithm:\n  filter_groups:\n    enable: true\n    metric: {}\n    max_
     ],
 )
 def test_a_config_switches_dynamic_sampling_on(text: str, rounds: int | None) -> None:
-    reading = documents.read(text.encode(), trl.BASIC)
+    reading = documents.read(text.encode(), trl.BASIC_SETTINGS)
     assert reading.values.get("prompts.extra_rounds") == rounds
     assert not [note for note in reading.notes if note.verdict in (KeyVerdict.UNKNOWN, KeyVerdict.WRONG)]
 
 
 def test_a_metric_that_is_one_component_is_left_to_the_person() -> None:
-    reading = documents.read((MODEL + VERL.format("acc", 2)).encode(), trl.BASIC)
+    reading = documents.read((MODEL + VERL.format("acc", 2)).encode(), trl.BASIC_SETTINGS)
     [note] = [note for note in reading.notes if note.path == "spread_in"]
     assert (note.key, note.verdict) == ("algorithm.filter_groups.metric", KeyVerdict.LEFT_OUT)
 
 
 def test_a_bound_that_is_assumed_is_told() -> None:
-    reading = documents.read((MODEL + "dynamic_sample: true\n").encode(), trl.BASIC)
+    reading = documents.read((MODEL + "dynamic_sample: true\n").encode(), trl.BASIC_SETTINGS)
     assert [note.key for note in reading.notes if note.verdict == KeyVerdict.ASSUMED] == ["dynamic_sample"]

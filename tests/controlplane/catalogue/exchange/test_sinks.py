@@ -42,14 +42,14 @@ AXOLOTL_TRACKIO = "base_model: org/small\nrl: grpo\nuse_trackio: true\ntrackio_p
     ],
 )
 def test_a_config_names_its_sinks(text: str, expected: dict[str, object]) -> None:
-    values = documents.read(text.encode(), trl.BASIC).values
+    values = documents.read(text.encode(), trl.BASIC_SETTINGS).values
     found = {path.removeprefix("sinks."): value for path, value in values.items() if path.startswith("sinks.")}
     assert found == expected
 
 
 def test_keys_and_addresses_are_left_to_the_secrets() -> None:
     command = "WANDB_API_KEY=k3y WANDB_BASE_URL=https://wb.example trl grpo --model_name_or_path org/small"
-    reading = documents.read(command.encode(), trl.BASIC)
+    reading = documents.read(command.encode(), trl.BASIC_SETTINGS)
     notes = {note.key: note.text for note in reading.notes}
     assert "in the secrets" in notes["WANDB_API_KEY"]
     assert "Also send to" in notes["WANDB_BASE_URL"]
@@ -58,7 +58,7 @@ def test_keys_and_addresses_are_left_to_the_secrets() -> None:
 
 def test_two_projects_are_a_contradiction() -> None:
     config = "base_model: org/small\nrl: grpo\nwandb_project: sums\nmlflow_experiment_name: differences\n"
-    reading = documents.read(config.encode(), trl.BASIC)
+    reading = documents.read(config.encode(), trl.BASIC_SETTINGS)
     assert reading.values["sinks.project"] == "sums"
     assert [note.key for note in reading.notes if note.verdict == KeyVerdict.CONTRADICTION] == [
         "mlflow_experiment_name"

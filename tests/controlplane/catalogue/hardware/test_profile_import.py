@@ -8,7 +8,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from controlplane.catalogue.exchange.writing import accelerate_yaml, deepspeed_json, trl_yaml
-from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES, by_slug
 from tests.controlplane.people import operator
 from workers.contract.run.hardware import ZERO
 from workers.contract.run.spec import DataSpec, ModelSpec, RewardSpec, RunSpec
@@ -47,7 +47,7 @@ def test_a_tuned_deepspeed_json_becomes_a_profile_that_keeps_it():
 
 
 def test_an_exported_run_gives_its_profile_back(subtests):
-    for slug in [profile.slug for profile in SHIPPED]:
+    for slug in [profile.slug for profile in SHIPPED_PROFILES]:
         with subtests.test(slug=slug):
             shipped = by_slug(slug)
             run = RunSpec(
@@ -61,7 +61,7 @@ def test_an_exported_run_gives_its_profile_back(subtests):
                 assert (form.result.lora, form.result.batch) == (shipped.lora, shipped.batch)
 
 
-@pytest.mark.parametrize("slug", [profile.slug for profile in SHIPPED if profile.spec.strategy in ZERO])
+@pytest.mark.parametrize("slug", [profile.slug for profile in SHIPPED_PROFILES if profile.spec.strategy in ZERO])
 def test_an_exported_deepspeed_json_is_the_strategy_again(slug):
     shipped = by_slug(slug)
     spec = imported(deepspeed_json(shipped.spec)).context["form"].result.spec

@@ -21,7 +21,7 @@ from controlplane.catalogue.hardware.profile_pages.profile_memory import (
     sentence,
     shipped_as,
 )
-from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES, by_slug
 from controlplane.platform.activity.models import Act
 from tests.controlplane.people import operator
 from tests.gpu.estimates import shape_named
@@ -30,7 +30,7 @@ from tests.gpu.units import Setup
 from tests.runs.builders import a_host
 from workers.contract.memory.known import LADDER, known_shape
 
-ON_GPUS = [profile for profile in SHIPPED if profile.card_gib]
+ON_GPUS = [profile for profile in SHIPPED_PROFILES if profile.card_gib]
 
 
 def test_each_built_in_profile_holds_a_model_on_the_hardware_it_names_and_says_which(subtests: pytest.Subtests) -> None:
@@ -43,7 +43,7 @@ def test_each_built_in_profile_holds_a_model_on_the_hardware_it_names_and_says_w
 
 
 def test_no_description_has_words_about_memory_written_by_hand(subtests: pytest.Subtests) -> None:
-    for profile in SHIPPED:
+    for profile in SHIPPED_PROFILES:
         with subtests.test(profile.slug):
             for words in (" GiB", "bytes per parameter", "measured", "took "):
                 assert words not in profile.description
@@ -151,7 +151,7 @@ def test_the_cpu_profile_and_a_broken_one_have_no_bars() -> None:
 
 
 def test_built_in_batches_are_the_guides_divided_by_the_memory_model(subtests: pytest.Subtests) -> None:
-    for profile in [one for one in SHIPPED if one.guide]:
+    for profile in [one for one in SHIPPED_PROFILES if one.guide]:
         with subtests.test(profile.slug):
             guides = replace(profile, batch={**profile.batch, **profile.guide})
             now, then, gain = division(guides, known_shape(profile.model), profile.card_gib, any_share=False)

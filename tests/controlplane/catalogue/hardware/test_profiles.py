@@ -11,7 +11,7 @@ from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_fields import HELP, LABELS, SECTIONS
 from controlplane.catalogue.hardware.profile_pages.forms import ProfileForm, as_submitted, spec_fields, values_of
 from controlplane.catalogue.hardware.profiles import launch_values, profile_of, profile_problems
-from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES, by_slug
 from runs.launch.new_run.fields.choice_fields import offered_profiles
 from tests.controlplane.catalogue.hardware.profile_form import (
     ATTACHED,
@@ -31,7 +31,7 @@ from workers.contract.wire.documents import from_dict
 
 pytestmark = pytest.mark.django_db
 
-SLUGS = [profile.slug for profile in SHIPPED]
+SLUGS = [profile.slug for profile in SHIPPED_PROFILES]
 
 
 def spec_of(profile: HardwareProfile) -> HardwareSpec:
@@ -74,16 +74,16 @@ def test_what_the_page_of_a_shipped_profile_shows_is_what_it_saves(subtests):
 
 
 def test_slugs_and_names_are_unique():
-    assert len(set(SLUGS)) == len({profile.name.lower() for profile in SHIPPED}) == len(SHIPPED)
-    assert all(profile.spec.profile == profile.name for profile in SHIPPED)
+    assert len(set(SLUGS)) == len({profile.name.lower() for profile in SHIPPED_PROFILES}) == len(SHIPPED_PROFILES)
+    assert all(profile.spec.profile == profile.name for profile in SHIPPED_PROFILES)
 
 
 @pytest.mark.django_db
 def test_a_new_database_has_the_shipped_profiles() -> None:
     """Its first migration has a copy of them: change a profile there, too, or in a migration that follows."""
     rows = {row.name: row for row in HardwareProfile.objects.all()}
-    assert set(rows) == {profile.name for profile in SHIPPED}
-    for profile in SHIPPED:
+    assert set(rows) == {profile.name for profile in SHIPPED_PROFILES}
+    for profile in SHIPPED_PROFILES:
         stored = {name: getattr(rows[profile.name], name) for name in profile.columns()}
         assert stored == json.loads(json.dumps(profile.columns()))
 
@@ -202,7 +202,7 @@ def test_a_profile_that_the_contract_has_outgrown_can_be_opened_and_saved_anew()
 def test_the_list_says_what_a_profile_does():
     HardwareProfile.objects.create(name="odd", spec={"gears": 5})
     page = viewer().get("/hardware/").content.decode()
-    assert all(profile.name in page for profile in SHIPPED)
+    assert all(profile.name in page for profile in SHIPPED_PROFILES)
 
 
 def test_a_deleted_profile_leaves_its_runs():

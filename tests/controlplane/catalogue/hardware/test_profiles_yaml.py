@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from controlplane.catalogue.hardware.models import HardwareProfile
 from controlplane.catalogue.hardware.profile_pages import profile_yaml
 from controlplane.catalogue.hardware.profiles import profile_of
-from controlplane.catalogue.hardware.shipped import SHIPPED, by_slug
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES, by_slug
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import YamlRefused
 from tests.controlplane.people import operator
@@ -21,7 +21,7 @@ from workers.contract.run.hardware import BATCH_FIELDS, HardwareSpec, ServerSpec
 pytestmark = pytest.mark.django_db
 
 IMPORT = "/hardware/profiles/import/"
-SLUGS = [profile.slug for profile in SHIPPED]
+SLUGS = [profile.slug for profile in SHIPPED_PROFILES]
 
 
 def imported(text: str | bytes, status: int = 422) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.catalogue.hardware.models import Host
-from controlplane.catalogue.hardware.sandboxes import BARE, problem, sandbox_of
+from controlplane.catalogue.hardware.sandboxes import NO_SANDBOX_WARNING, problem, sandbox_of
 from runs.engine.hosts import announcements
 from runs.engine.models import Attempt
 from runs.engine.scheduling import dispatching
@@ -81,7 +81,7 @@ def test_an_admin_allows_code_all_the_same_and_the_page_says_who() -> None:
     assert Attempt.objects.get().status == "starting"
     shown = page()
     assert f"Code that models write runs on {host.name} without a sandbox." in shown
-    assert BARE in shown
+    assert NO_SANDBOX_WARNING in shown
     assert f"{Host.objects.get().unsandboxed_by.username} allowed it" in shown
     client.post(f"/hardware/hosts/{host.pk}/unsandboxed/", {"allowed": "0"})
     assert not Host.objects.get().unsandboxed_allowed

@@ -197,7 +197,7 @@ def test_a_cancellation_that_comes_too_late_is_not_read_as_the_next_message(own:
 
 def test_a_child_has_no_secrets(own: ChildPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgres://secret")
-    assert set(ConfinedTask(variables, "Looking", pool=own)()) <= {*pools.INHERITED, "LANG", "LC_CTYPE"}
+    assert set(ConfinedTask(variables, "Looking", pool=own)()) <= {*pools.INHERITED_VARIABLES, "LANG", "LC_CTYPE"}
 
 
 def test_a_child_that_is_full_is_replaced(own: ChildPool) -> None:
@@ -289,7 +289,7 @@ def test_an_environment_that_does_not_answer_leaves_children_to_others() -> None
 
 
 def test_every_task_of_the_product_can_be_imported_without_the_database() -> None:
-    for pool in (QUICK, scored.SCORING, scored.ASKING, EPISODES):
+    for pool in (QUICK, scored.SCORING, scored.ASKING_POOL, EPISODES):
         assert pool.modules
         code = f"import importlib, sys; [importlib.import_module(name) for name in {sorted(pool.modules)}]\n"
         code += "print('torch' in sys.modules, 'django.apps' in sys.modules and __import__('django').apps.apps.ready)"

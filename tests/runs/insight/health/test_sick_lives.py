@@ -283,7 +283,7 @@ def test_no_step_for_long_is_told_by_the_control_planes_clock() -> None:
 def waiting(driven_by: str, waits_s: float, quiet_s: float) -> dict[str, Any]:
     """The finding of a run before its first step, whose trainer waits."""
     life = Life(config=replace(EPISODES, driven_by=driven_by))
-    life.system.append((None, life.t, {gateway.WAITS: waits_s, gateway.QUIET: quiet_s}))
+    life.system.append((None, life.t, {gateway.WAITS_S: waits_s, gateway.QUIET_S: quiet_s}))
     life.look(quiet_s=waits_s)
     return next(iter(life.health["findings"]), {"rule": "", "level": "", "sentence": ""})
 

@@ -292,7 +292,7 @@ def test_a_round_looks_for_what_is_due_without_reading_any_run() -> None:
             told = {"at": (now - timedelta(seconds=age)).isoformat(), "memory": {"seq": 0}}
             Run.objects.filter(pk=ids[name]).update(health=told)
     with CaptureQueriesContext(connection) as asked:
-        assert health._due(now) == [ids["never"], ids["longest"], ids["later"]]
+        assert health._due_runs(now) == [ids["never"], ids["longest"], ids["later"]]
     assert len(asked) == 1
     columns = asked[0]["sql"].partition(" FROM ")[0]
     assert not any(f'"runs_run"."{wide}" AS' in columns for wide in ("spec", "health", "last_metrics", "trend"))

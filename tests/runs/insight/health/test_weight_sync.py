@@ -57,7 +57,7 @@ def synced(
 
 def shares(rows: list[Row]) -> dict[int, float]:
     """What has arrived, as judged at each step."""
-    signal = sync_signals.OF["sync"](History(ON_POLICY, columns_of(rows), step=len(rows)))
+    signal = sync_signals.SIGNALS["sync"](History(ON_POLICY, columns_of(rows), step=len(rows)))
     return {} if signal is None else dict(zip(signal.at.tolist(), signal.value.tolist(), strict=True))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.catalogue.hardware.shipped import SHIPPED
+from controlplane.catalogue.hardware.shipped import SHIPPED_PROFILES
 from runs.launch import preflight
 from runs.launch.preflight.draft import DataFacts, Draft, GpuFacts, OtherProfile
 from runs.launch.preflight.estimating import best_estimate
@@ -63,7 +63,7 @@ def after(draft: Draft, fix: Fix) -> Draft:
 
 PROFILES = tuple(
     OtherProfile(str(number), profile.spec, profile.lora, dict(profile.batch), {})
-    for number, profile in enumerate(SHIPPED)
+    for number, profile in enumerate(SHIPPED_PROFILES)
 )
 
 OVER: list[tuple[str, Draft, str]] = [

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def ticked(tmp_path: Path, settings: Any) -> Path:
     settings.DATA_DIR = tmp_path
-    file = tmp_path / readiness.TICKED
+    file = tmp_path / readiness.TICK_FILE
     file.touch()
     return file
 

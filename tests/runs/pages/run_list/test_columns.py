@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runs.engine.models import Run
-from runs.pages.run_list.columns import USUAL
+from runs.pages.run_list.columns import USUAL_COLUMNS
 from runs.pages.run_list.query import RunListQuery
 from tests.controlplane.people import viewer
 from tests.runs.builders import a_run, an_attempt
@@ -68,7 +68,7 @@ def test_settings_and_metrics_are_columns_and_sort_as_numbers(sweep: dict[str, R
 def test_an_address_keeps_columns_that_can_be_and_no_others() -> None:
     asked = RunListQuery.of({"columns": f"reward,odd,{RATE},reward,metric.,setting.", "group": "odd", "having": "a=b"})
     assert (asked.columns, asked.group, asked.having) == (f"reward,{RATE}", "", "")
-    assert RunListQuery.of({"columns": ",".join(USUAL)}).columns == ""
+    assert RunListQuery.of({"columns": ",".join(USUAL_COLUMNS)}).columns == ""
 
 
 def test_a_setting_filters_and_a_missing_one_too(sweep: dict[str, Run]) -> None:

@@ -188,8 +188,8 @@ def test_a_failed_reward_leads_to_its_editor_and_a_resume_that_would_fail_again_
     assert re.search(
         rf'class="button small primary" href="/rewards/{run.reward_version.config_id}/\?replay={run.pk}"', page
     )
-    assert {EndReason.REWARD_FAILED, EndReason.OOM} <= header._REPEATING
-    assert not header._REPEATING & recovery.REASONS
+    assert {EndReason.REWARD_FAILED, EndReason.OOM} <= header._REPEATING_REASONS
+    assert not header._REPEATING_REASONS & recovery.REASONS
 
 
 def test_what_can_not_be_halved_any_more_stays(client: Client) -> None:

@@ -135,7 +135,7 @@ def test_whoever_has_seen_the_others_notes_may_replace_them(run: Run) -> None:
 def test_notes_sent_twice_make_one_event(run: Run) -> None:
     for _ in range(2):
         notes.write(run, "the same", notes.edition(""), a_user())
-    assert RunEvent.objects.filter(kind=notes.NOTED).count() == 1
+    assert RunEvent.objects.filter(kind=notes.NOTED_EVENT).count() == 1
 
 
 def test_a_zero_byte_or_a_novel_are_cut_to_what_can_be_kept(run: Run) -> None:

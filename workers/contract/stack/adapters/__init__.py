@@ -13,9 +13,9 @@ from pathlib import Path
 
 from workers.contract.wire.documents import from_dict
 
-HERE = Path(__file__).parent
-KERNELS = HERE / "kernels"
-SPEED = HERE / "speed.json"
+ADAPTERS_FOLDER = Path(__file__).parent
+KERNELS = ADAPTERS_FOLDER / "kernels"
+SPEED = ADAPTERS_FOLDER / "speed.json"
 MAX_DISTANCE = 0.5
 """Largest distance to a measured model, in doublings of the number of parameters."""
 

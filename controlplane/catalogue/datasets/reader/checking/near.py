@@ -43,7 +43,7 @@ _HASHES = BANDS * ROWS
 _rng = np.random.default_rng(20_220)  # a fixed seed, so that the same prompts match on every machine
 _BYTES = _rng.integers(1, 2**64, 256, dtype=np.uint64)
 _BASE = np.uint64(0xD1342543DE82EF95)
-_INVERSE = np.uint64(pow(0xD1342543DE82EF95, -1, 2**64))
+_INVERSE_MULTIPLIER = np.uint64(pow(0xD1342543DE82EF95, -1, 2**64))
 _FACTORS = (_rng.integers(1, 2**32, _HASHES, dtype=np.uint64) | np.uint64(1)).astype(np.uint32)
 _OFFSETS = _rng.integers(1, 2**32, _HASHES, dtype=np.uint64).astype(np.uint32)
 _BAND_FACTORS = _rng.integers(1, 2**64, (BANDS, ROWS), dtype=np.uint64) | np.uint64(1)
@@ -248,7 +248,7 @@ def _hashed_words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers
 def _powers(count: int) -> tuple[Numbers, Numbers]:
     """Return the powers of an odd number, and of its inverse modulo 2^64. Multiplying a word's sum by the inverse power
     at its position removes the dependence on that position."""
-    up, down = np.full(count, _BASE), np.full(count, _INVERSE)
+    up, down = np.full(count, _BASE), np.full(count, _INVERSE_MULTIPLIER)
     up[0] = down[0] = 1
     return np.multiply.accumulate(up), np.multiply.accumulate(down)
 

@@ -21,7 +21,7 @@ _LATEX = re.compile(
 """Pattern of a control character and the rest of a LaTeX command, unless the rest is a word, such as “to” or “nu”."""
 _CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f]")
 _NAMES = {"\x08": "\\b", "\x0c": "\\f", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_GIVEN = re.compile(r"(?:answer|solution|result|output|####|boxed\{)\W{0,10}$", re.IGNORECASE)
+_ANSWER_LEAD_IN = re.compile(r"(?:answer|solution|result|output|####|boxed\{)\W{0,10}$", re.IGNORECASE)
 _END = " \t\n.!)}]$*"
 
 
@@ -43,7 +43,11 @@ def problems(row: Mapping[str, Any], mapping: ColumnMapping, line: int) -> Itera
         message = f"“{mapping.prompt}” contains “{match[0]}”, and the model's chat template is put around it."
         yield _problem(line, "chat_tokens", message, prompt, match.start(), mapping.prompt)
     stem = prompt.rstrip(_END)
-    if answer and stem.endswith(answer.rstrip(_END)) and _GIVEN.search(stem[: len(stem) - len(answer.rstrip(_END))]):
+    if (
+        answer
+        and stem.endswith(answer.rstrip(_END))
+        and _ANSWER_LEAD_IN.search(stem[: len(stem) - len(answer.rstrip(_END))])
+    ):
         yield _problem(line, "answer_in_prompt", "The prompt ends with its answer.", prompt, len(stem), mapping.prompt)
     if "<" in prompt and (mark := next((mark for mark in IMAGE_MARKS if mark in prompt), "")):
         message = f"The prompt has the place of an image, a video or a sound, “{mark}”, which stays as text."

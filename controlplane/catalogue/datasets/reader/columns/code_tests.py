@@ -28,12 +28,12 @@ INPUTS = ("inputs", "input", "stdin", "args", "test_input")
 OUTPUTS = ("outputs", "output", "stdout", "returns", "expected_output", "expected_outputs", "expected", "test_output")
 FUNCTIONS = ("fn_name", "func_name", "call", "function_name", "entry_point", "method_name")
 KINDS = ("type", "testtype", "test_type")
-INSIDE = ("test_cases", "tests", "input_output", "io")
+TEST_KEYS = ("test_cases", "tests", "input_output", "io")
 _METADATA, _STARTER = "metadata", "starter_code"
 _MAX_LEVELS = 4
 """Maximum number of encodings of a value: JSON in a string, twice, and compressed."""
 _COMPRESSED = re.compile(r"eJ[A-Za-z0-9+/\s]{8,}={0,2}\s*")
-_DEFINED = re.compile(r"\bdef\s+([A-Za-z_]\w*)\s*\(")
+_DEFINED_FUNCTION = re.compile(r"\bdef\s+([A-Za-z_]\w*)\s*\(")
 _TEXT_OPCODES = frozenset(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"))
 _PICKLED_TEXT = _TEXT_OPCODES | {"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP"}
 
@@ -228,7 +228,7 @@ def _input_output_tests(value: Any, row: Row, function: str = "") -> Iterator[In
             yield _test(item, row, function, f"test {number}")
         return
     function = _named(value, FUNCTIONS) or function
-    inside = next((value[key] for key in INSIDE if value.get(key)), None)
+    inside = next((value[key] for key in TEST_KEYS if value.get(key)), None)
     if inside is not None and not any(key in value for key in OUTPUTS):
         inside = _opened(inside)
         if not isinstance(inside, Mapping | list):
@@ -307,6 +307,6 @@ def _function_of(row: Row) -> str:
     metadata = row.get(_METADATA)
     metadata = _parsed(metadata) if isinstance(metadata, str) else metadata
     starter = row.get(_STARTER)
-    in_code = _DEFINED.findall(starter) if isinstance(starter, str) else []
+    in_code = _DEFINED_FUNCTION.findall(starter) if isinstance(starter, str) else []
     named = _named(row, FUNCTIONS) or (_named(metadata, FUNCTIONS) if isinstance(metadata, Mapping) else "")
     return named or next((name for name in reversed(in_code) if name != "__init__"), "")

@@ -41,5 +41,12 @@ TAGS = ("tags", "topics", "categories", "labels", "concepts")
 FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_response"))
 INSTRUCTION_COLUMN = "instruction"
 CHOICES = ("choices", "options", "endings", "answer_choices")
-LETTERED = (("{}", "a"), ("option_{}", "a"), ("choice_{}", "a"), ("op{}", "a"), ("option_{}", "1"), ("ending_{}", "0"))
+CHOICE_COLUMN_PATTERNS = (
+    ("{}", "a"),
+    ("option_{}", "a"),
+    ("choice_{}", "a"),
+    ("op{}", "a"),
+    ("option_{}", "1"),
+    ("ending_{}", "0"),
+)
 """Names of columns with one choice each, as (pattern with a placeholder for the letter or number, its first value)."""

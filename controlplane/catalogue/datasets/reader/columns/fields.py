@@ -11,9 +11,9 @@ from controlplane.catalogue.datasets.reader.columns.paths import value_of
 Row = Mapping[str, Any]
 ANSWER_KEYS = ("value", "text", "target", "answer", "answers", "ground_truth", "final_answer")
 """Keys of an object that is an answer, most reliable first; its “aliases” are right as well."""
-_WHOLE = 1e15
+_MAX_WHOLE_NUMBER = 1e15
 """Bound below which whole floats are written without their “.0”."""
-_SEVERAL = ("answers", "aliases", "targets", "golds", "references", "solutions")
+_ANSWER_LIST_NAMES = ("answers", "aliases", "targets", "golds", "references", "solutions")
 """Ends of names of columns in which every item of a list is a right answer."""
 _ORDERED_NAME = re.compile(
     r"(?:^|[._ -])(?:steps?|rank(?:ing|ed)?|order(?:ing|ed)?|sequence|path|route|moves|actions|plan|trajectory|sorted"
@@ -100,7 +100,7 @@ def answers(row: Row, name: str) -> list[str]:
 
 def means_several(name: str) -> bool:
     """Return whether a column's name says that each item of a list is a right answer."""
-    return name.lower().endswith(_SEVERAL)
+    return name.lower().endswith(_ANSWER_LIST_NAMES)
 
 
 def is_ordered(name: str, values: Iterable[Any]) -> bool:
@@ -119,7 +119,7 @@ def answer_texts(value: Any) -> list[str] | None:
     """Return the texts of an answer in any shape, or None if it has another one."""
     if isinstance(value, bool):
         return ["true" if value else "false"]
-    if isinstance(value, float) and value.is_integer() and abs(value) < _WHOLE:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE_NUMBER:
         return [str(int(value))]
     if isinstance(value, str | int | float):
         return [str(value)]

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.columns.choices import FROM_0, FROM_1, LETTERS, choices_of, right_letters
-from controlplane.catalogue.datasets.reader.columns.column_names import CHOICES, LETTERED
+from controlplane.catalogue.datasets.reader.columns.column_names import CHOICE_COLUMN_PATTERNS, CHOICES
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
 from controlplane.catalogue.datasets.reader.columns.paths import value_of
@@ -20,7 +20,9 @@ _CHOICE_LINE = re.compile(r"^[A-Z]\) \{", re.MULTILINE)
 def with_choices(mapping: ColumnMapping, rows: Rows, names: Mapping[str, str]) -> ColumnMapping | None:
     """Return the mapping with the choices below the question, or None if the rows aren't multiple choice."""
     column = next((names[n] for n in CHOICES if n in names), "")
-    singles = next((found for pattern, first in LETTERED if (found := _single_choices(names, pattern, first))), [])
+    singles = next(
+        (found for pattern, first in CHOICE_COLUMN_PATTERNS if (found := _single_choices(names, pattern, first))), []
+    )
     are_texts = all(isinstance(row.get(name), str) for row in rows for name in singles)  # numbers are a task's own
     if not mapping.answer or not rows or not (column or (len(singles) > 1 and are_texts)):
         return None

@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder().decode
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-_UNSOUND = re.compile(rb"\\u0000|\d{19}")
+_NUL_OR_LONG_NUMBER = re.compile(rb"\\u0000|\d{19}")
 """Pattern that matches every NUL and every integer beyond 64 bits, and possibly others."""
 _TYPES = {list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -100,7 +100,7 @@ def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, l
 
 def _has_sound_values(raw: bytes) -> bool:
     """Return whether the bytes alone rule out NULs, large integers and deep nesting, as they do in most rows."""
-    return not _UNSOUND.search(raw) and raw.count(b"{") + raw.count(b"[") <= contents.MAX_LEVELS
+    return not _NUL_OR_LONG_NUMBER.search(raw) and raw.count(b"{") + raw.count(b"[") <= contents.MAX_LEVELS
 
 
 def _diagnose(raw: bytes, line: int, offset: int, error: Exception) -> DataProblem:

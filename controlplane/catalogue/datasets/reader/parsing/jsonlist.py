@@ -22,7 +22,7 @@ MAX_BROKEN = 50
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _NEXT_ROW = re.compile(rb"\}\s*,?\s*(?=\{)|\}\s*(?=\]\s*\Z)")
 _SCALAR = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,\]\[{}"\s]++)')
-_CLOSES = {b"[": b"]", b"{": b"}"}
+_CLOSING_BRACKETS = {b"[": b"]", b"{": b"}"}
 _SPACE = re.compile(rb"[\s,]*+")
 
 
@@ -124,7 +124,7 @@ class _Splitter:
         for token in _TOKEN.finditer(self._buffer, self._position):
             bracket = token.group()[:1]
             if bracket in b"[{":
-                closing_brackets.append(_CLOSES[bracket])
+                closing_brackets.append(_CLOSING_BRACKETS[bracket])
             elif bracket in b"]}":
                 if closing_brackets.pop() != bracket:
                     raise _Mismatch

@@ -47,7 +47,9 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
                 renderer = ChatRenderer.with_tokenizer(tokenizer)
             except TemplateProblem as problem:
                 file_error = FileProblem("not_counted", str(problem), "Choose another tokenizer.").as_dict()
-                return files.write_result(folder, files.MAPPED, {"rows": 0, "usable": False, "file_error": file_error})
+                return files.write_result(
+                    folder, files.MAPPED_FILE, {"rows": 0, "usable": False, "file_error": file_error}
+                )
             rows = _within_limit(rows, renderer, row_filter.max_prompt_tokens, chat, collector)
         if row_filter.first is not None:
             rows = islice(rows, row_filter.first)
@@ -59,9 +61,9 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     mapped["usable"] = bool(mapped["rows"])
     if not mapped["usable"]:
         mapped["file_error"] = {"kind": "empty_file", "message": _no_rows_sentence(collector), "advice": ""}
-        for name in (files.ROWS, files.SHOWN, files.SHOWN_INDEX):
+        for name in (files.ROWS, files.SHOWN_ROWS_FILE, files.SHOWN_INDEX):
             (folder / name).unlink()
-    return files.write_result(folder, files.MAPPED, mapped)
+    return files.write_result(folder, files.MAPPED_FILE, mapped)
 
 
 def _matching_rows(parent: Any, row_filter: RowFilter, progress: ProgressFile) -> Iterator[dict[str, Any]]:

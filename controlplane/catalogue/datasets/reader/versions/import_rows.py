@@ -58,7 +58,7 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         elif not (file_error or len(spill)):
             file_error = {"kind": "empty_file", "message": "No row fits this mapping.", "advice": ""}
         mapped |= {"usable": usable, "file_error": file_error, **collector.as_dict()}
-    return files.write_result(folder, files.MAPPED, mapped)
+    return files.write_result(folder, files.MAPPED_FILE, mapped)
 
 
 def _read(

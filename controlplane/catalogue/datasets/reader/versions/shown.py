@@ -22,7 +22,7 @@ class ShortRowWriter(Closing):
     """Writer of the rows and their index, which exist only after `finish`."""
 
     def __init__(self, folder: Path) -> None:
-        self._lines, self._index = DraftFile(folder / files.SHOWN), DraftFile(folder / files.SHOWN_INDEX)
+        self._lines, self._index = DraftFile(folder / files.SHOWN_ROWS_FILE), DraftFile(folder / files.SHOWN_INDEX)
         self._starts = array("Q")
         self._offset = 0
         self._encode = msgspec.json.Encoder().encode
@@ -60,7 +60,7 @@ def page(folder: Path, start: int, limit: int) -> list[dict[str, Any]]:
         starts = _little_endian(array("Q", index_file.read((limit + 1) * _NUMBER_BYTES)))
     if not starts:
         return []
-    with (folder / files.SHOWN).open("rb") as row_file:
+    with (folder / files.SHOWN_ROWS_FILE).open("rb") as row_file:
         row_file.seek(starts[0])
         content = row_file.read(starts[-1] - starts[0]) if len(starts) > limit else row_file.read()
     return [msgspec.json.decode(line) for line in content.splitlines()[:limit]]

@@ -21,7 +21,7 @@ from controlplane.catalogue.datasets.reader.versions.splitting import Split, Str
 from workers.contract.run.dataset import TRAIN, VALIDATION
 
 _PAIR = struct.Struct("<QQ")
-_VALIDATES, _REPEATS = 1, 2
+_IN_VALIDATION, _REPEATED_PROMPT = 1, 2
 """Flags of a row: it is in the validation split, or an earlier row has the same prompt."""
 _WITH_PREVIOUS = 2**16 - 1
 """Placeholder for the stratum of a row that goes into the same split as the previous one."""
@@ -60,8 +60,8 @@ class SplitSpill(Closing):
         self._waiting.seek(0)
         decode = msgspec.json.Decoder().decode
         for flag, line in zip(flags, self._waiting, strict=True):
-            if not (flag & _REPEATS and drop_duplicates):
-                yield {**decode(line), "split": _SPLITS[flag & _VALIDATES]}
+            if not (flag & _REPEATED_PROMPT and drop_duplicates):
+                yield {**decode(line), "split": _SPLITS[flag & _IN_VALIDATION]}
 
     def close(self) -> None:
         self._files.close()
@@ -72,7 +72,7 @@ class SplitSpill(Closing):
         counts = Counter(self._stratum)
         for row, first_row in self._prompts.repeats():
             self._pairs.write(_PAIR.pack(row, first_row))
-            flags[row] = _REPEATS
+            flags[row] = _REPEATED_PROMPT
             counts[self._stratum[row]] -= 1
         del counts[_WITH_PREVIOUS]
         draw = ValidationDraw({names[stratum]: count for stratum, count in counts.items()}, split)
@@ -80,9 +80,9 @@ class SplitSpill(Closing):
         for row, stratum in enumerate(self._stratum):
             first_row = next(first_rows) if flags[row] else row
             if stratum == _WITH_PREVIOUS:
-                flags[row] |= flags[row - 1] & _VALIDATES
+                flags[row] |= flags[row - 1] & _IN_VALIDATION
             elif first_row < row:
-                flags[row] |= flags[first_row] & _VALIDATES
+                flags[row] |= flags[first_row] & _IN_VALIDATION
             else:
                 flags[row] |= draw.is_validation(names[stratum])
         return flags
