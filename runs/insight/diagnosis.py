@@ -8,6 +8,7 @@ from runs.engine.models import Attempt
 from runs.engine.records import RunEvent
 from workers.contract.wire.names import EventKind
 from workers.diagnosis.catalogue import CatalogueEntry, Confidence, entries
+from workers.diagnosis.matching import UNEXPLAINED
 from workers.diagnosis.scanning import LogLine
 
 
@@ -30,6 +31,11 @@ class DiagnosisReport:
     causes: list[ShownCause]
     first_errors: list[LogLine]
     """The first error of each process, and the first since its last progress if that is another."""
+
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether the causes only say that the failure is unexplained, so that its detail says more."""
+        return all(cause.id == UNEXPLAINED for cause in self.causes)
 
     @property
     def other_errors(self) -> list[LogLine]:

@@ -62,7 +62,7 @@ class CatalogueEntry:
     confidence: Confidence = Confidence.CERTAIN
     follows: tuple[str, ...] = ()
     """Entries of which this cause is a consequence. If one of them matches, this cause isn't shown; `*` means any other
-    entry."""
+    entry, `tls_*` any other of that family."""
     reasons: tuple[str, ...] = ()
     """End reasons that prove this cause; if `exits` is not empty, one of its codes must occur as well."""
     exits: tuple[int, ...] = ()
@@ -111,7 +111,8 @@ def catalogue() -> Catalogue:
     """Read and check the catalogue, once per process, and return it. Raises BadCatalogue if its entries contradict the
     rules, such as two with the same id."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    all_entries = tuple(_entry(row) for row in table["entry"])
+    rows = table["entry"]
+    all_entries = tuple(_entry({**row, "follows": _with_families(row, rows)}) for row in rows)
     by_id = {entry.id: entry for entry in all_entries}
     if len(by_id) < len(all_entries):
         raise BadCatalogue("two entries have the same id")
@@ -122,6 +123,14 @@ def catalogue() -> Catalogue:
     noise, fallbacks = (tuple(re.compile(pattern) for pattern in table[key]) for key in ("noise", "fallbacks"))
     prefixes, stems = tuple(table["prefixes"]), tuple(table["stems"])
     return Catalogue(all_entries, noise, fallbacks, prefixes, stems, dict(table["layers"]), by_id)
+
+
+def _with_families(row: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+    """Return the ids that an entry follows, with the other members of a family in place of its pattern, `tls_*`."""
+    ids = [other["id"] for other in rows if other["id"] != row.get("id")]
+    follows = row.get("follows", ())
+    families = {id_: [other for other in ids if other.startswith(id_[:-1])] for id_ in follows if id_.endswith("_*")}
+    return [member for id_ in follows for member in families.get(id_, [id_])]
 
 
 def entries() -> dict[str, CatalogueEntry]:

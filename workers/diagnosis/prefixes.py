@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from workers.diagnosis.catalogue import catalogue
 
@@ -15,11 +16,19 @@ _BAR = re.compile(r"([^|\n]{0,100}?)\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]
 _ERROR_WORD = re.compile(r"rror|xception|illed|raceback")
 _TRACEBACK = "Traceback (most recent call last)"
 _DIGITS = re.compile(r"(?:\\?\d)+")
-_MESSAGES = ("msg", "message", "log", "event", "body", "error", "text")
-_TRACEBACKS = ("exc_info", "exception", "traceback", "stack_trace", "stacktrace", "stack")
-_LEVELS = ("level", "severity", "levelname", "lvl")
-_RECORD_KEYS = frozenset((*_LEVELS, "time", "ts", "timestamp", "@timestamp", "asctime", "stream", "logger"))
+_MESSAGES = ("msg", "message", "log", "event", "body", "textpayload", "error", "err", "text")
+_TRACEBACKS = ("exc_info", "exc_text", "exception", "traceback", "stack_trace", "stacktrace", "stack")
+_LEVELS = ("level", "severity", "levelname", "lvl", "log.level", "severity_text", "levelno", "priority")
+_ENVELOPES = ("record", "jsonpayload")
+"""Keys of objects that hold the record itself, as loguru and Google Cloud write it."""
+_RECORD_KEYS = frozenset(
+    (*_LEVELS, *_ENVELOPES, "time", "ts", "timestamp", "@timestamp", "asctime", "stream", "logger")
+)
 """Keys, one of which a record of a log has, unlike a line of metrics."""
+_NUMBERS = {"level": (50, 40), "severity": (50, 40), "levelno": (40, 30), "priority": (-3, -4)}
+"""Numbers of an error and a warning by key: of pino, Python, and the system's journal, which counts down."""
+MAX_WRAPPERS = 3
+"""Number of records within records that are unwrapped, such as a program's in that of its container."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +53,18 @@ class Cleaner:
     def clean(self, raw: bytes) -> Cleaned:
         """Return a line's text without colours, prefixes and progress bars, with its level and source."""
         cleaned = self._clean(raw.decode("utf-8", "replace").replace("\0", ""))
-        record = _record(cleaned.text)
-        if record is None:
+        inner, is_error, context = cleaned, cleaned.is_error, ""
+        for _ in range(MAX_WRAPPERS):
+            record = _record(inner.text)
+            if record is None:
+                break
+            message, level = record
+            context = message if "\n" in message else context
+            inner = self._clean(_conclusion(message))
+            is_error = next((known for known in (inner.is_error, level, is_error) if known is not None), None)
+        if inner is cleaned:
             return cleaned
-        message, is_error = record
-        inner = self._clean(_conclusion(message))
-        is_error = next(
-            (verdict for verdict in (inner.is_error, is_error, cleaned.is_error) if verdict is not None), None
-        )
-        return Cleaned(inner.text, is_error, inner.source or cleaned.source, message if "\n" in message else "")
+        return Cleaned(inner.text, is_error, inner.source or cleaned.source, context)
 
     def _clean(self, text: str) -> Cleaned:
         text = _ANSI.sub("", text) if "\x1b" in text else text
@@ -103,17 +115,52 @@ def _record(text: str) -> tuple[str, bool | None] | None:
     if not text.startswith(('{"', '{ "')):
         return None
     try:
-        fields = json.loads(text)
+        fields = _lowered(json.loads(text))
     except (ValueError, RecursionError):
         return None
-    messages = [
-        value for key in (*_MESSAGES, *_TRACEBACKS) if isinstance(value := fields.get(key), str) and value.strip()
-    ]
-    if not messages or not (len(fields) == 1 or _RECORD_KEYS & set(fields)):
-        return None
-    level = str(next((fields[key] for key in _LEVELS if key in fields), "")).lower()
-    is_error = True if level.startswith(("err", "crit", "fatal")) else False if level.startswith("warn") else None
-    return "\n".join(messages).strip("\n"), is_error
+    is_record = len(fields) == 1 or bool(_RECORD_KEYS & set(fields))
+    for key in _ENVELOPES:
+        fields = {**_lowered(fields[key]), **fields} if isinstance(fields.get(key), dict) else fields
+    said = [part for key in (*_MESSAGES, *_TRACEBACKS) if (part := _spoken(fields.get(key))).strip()]
+    return ("\n".join(said).strip("\n"), _level_of(fields)) if said and is_record else None
+
+
+def _lowered(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key.lower(): value for key, value in fields.items()}
+
+
+def _spoken(value: object) -> str:
+    """Return what a value says: a text, or an error's type and message, as structlog, loguru and pino write them."""
+    if isinstance(value, list):
+        return "\n".join(_spoken(part) for part in value[:1] if isinstance(part, dict))
+    if not isinstance(value, dict):
+        return value if isinstance(value, str) else ""
+    stack = next((text for key in _TRACEBACKS if isinstance(text := value.get(key), str)), "")
+    kind, message = (
+        next((text for key in keys if isinstance(text := value.get(key), str)), "")
+        for keys in (("type", "exc_type"), ("message", "value", "exc_value"))
+    )
+    return "\n".join(part for part in (stack, f"{kind}: {message}" if kind and message else message) if part)
+
+
+def _level_of(fields: dict[str, Any]) -> bool | None:
+    """Return whether a record is logged as an error, False for a warning, and None for any other level."""
+    key = next((key for key in _LEVELS if key in fields), "")
+    level = fields.get(key)
+    if isinstance(level, dict):
+        level = level.get("name")
+    text = str(level).lower()
+    if key in _NUMBERS and text.isdecimal():
+        error, warning = _NUMBERS[key]
+        number = -int(text[:9]) if error < 0 else int(text[:9])
+        return True if number >= error else False if number >= warning else None
+    return (
+        True
+        if text.startswith(("err", "crit", "fatal", "alert", "emerg"))
+        else False
+        if text.startswith("warn")
+        else None
+    )
 
 
 def _conclusion(text: str) -> str:

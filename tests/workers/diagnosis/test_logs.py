@@ -160,6 +160,27 @@ def test_a_traceback_in_a_record_of_json_is_read_like_any_other(tmp_path: Path) 
     assert ids(of(tmp_path, json.dumps({"error": "CUDA out of memory", "loss": 0.1}) + "\n")) == []
 
 
+TRACE = f"Traceback (most recent call last):\n  File 'a.py', line 1, in f\n{NO_SPACE}"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"asctime": "2026-11-20", "levelname": "ERROR", "message": "save failed", "exc_text": TRACE},
+        {"text": f"save failed\n{TRACE}\n", "record": {"level": {"name": "ERROR", "no": 40}, "message": "save failed"}},
+        {"log": json.dumps({"level": "error", "msg": "save failed", "error": NO_SPACE}) + "\n", "stream": "stderr"},
+        {"severity": "ERROR", "jsonPayload": {"message": NO_SPACE}},
+        {"level": 50, "time": 1, "msg": "save failed", "err": {"type": "OSError", "message": NO_SPACE[9:]}},
+        {"event": "save failed", "level": "error", "exception": [{"exc_type": "OSError", "exc_value": NO_SPACE[9:]}]},
+        {"MESSAGE": NO_SPACE, "PRIORITY": "3", "_PID": "9"},
+    ],
+    ids=["Ray", "loguru", "a record in Docker's", "Google Cloud", "pino", "structlog", "journal"],
+)
+def test_each_program_s_records_of_json_are_unwrapped(record: dict[str, Any], tmp_path: Path) -> None:
+    [first, *_] = (report := of(tmp_path, json.dumps(record) + "\n")).diagnoses
+    assert (first.id, [line.text for line in report.first_errors]) == ("disk_full", [NO_SPACE])
+
+
 def test_the_process_that_ended_first_has_the_cause(tmp_path: Path) -> None:
     server = "ValueError: No available memory for the cache blocks.\nRuntimeError: Engine core initialization failed.\n"
     trainer = "ConnectionError: The vLLM server can't be reached at http://127.0.0.1:8000 after 5 seconds.\n"

@@ -106,6 +106,13 @@ def test_an_unknown_failure_shows_the_first_errors(client: Client) -> None:
     assert "ZorgError: &lt;b&gt;7&lt;/b&gt;" in page
 
 
+def test_an_unexplained_failure_shows_the_detail_of_its_end(client: Client) -> None:
+    a_ready_host()
+    unexplained = {**POSSIBLE, "id": "unexplained", "lines": [["trainer.log", 7, "ZorgError: 7"]]}
+    assert "<p>torch.OutOfMemoryError</p>" in page_of(client, failed(unexplained))
+    assert "<p>torch.OutOfMemoryError</p>" not in page_of(client, failed(BACKWARD))
+
+
 def test_the_first_errors_are_shown_beside_the_causes(client: Client) -> None:
     a_ready_host()
     errors = [["trainer.log", 7, "ZorgError: 7"], *BACKWARD["lines"]]

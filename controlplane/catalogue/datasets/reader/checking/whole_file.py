@@ -29,17 +29,21 @@ def facts(row: Mapping[str, Any], source_row: Mapping[str, Any], mapping: Column
     elif not mapping.choices and len(answer) > 1 and mapping.prompt:
         yield ANSWERS
         prompt = prompt_text(row["prompt"])
-        if prompt.rstrip(_EDGE).endswith(answer):
+        text = prompt.rstrip(_EDGE)
+        if text.endswith(answer) and _is_word(text, len(text) - len(answer), len(text)):
             yield ENDING
         start = prompt.find(answer)
-        end = start + len(answer)
-        if start >= 0 and not (prompt[start - 1 : start].isalnum() or prompt[end : end + 1].isalnum()):
+        if start >= 0 and _is_word(prompt, start, start + len(answer)):
             yield CONTAINED
     is_list = OTHER_ANSWERS in row["metadata"] and isinstance(value_of(source_row, mapping.answer), list)
     if is_list and not means_several(mapping.answer):
         yield SEVERAL
     if (row["answer"] or "")[:1] == "[" and parse_list(row["answer"]):
         yield IN_BRACKETS
+
+
+def _is_word(text: str, start: int, end: int) -> bool:
+    return not (text[max(0, start - 1) : start].isalnum() or text[end : end + 1].isalnum())
 
 
 def problems(counts: Mapping[int, int], mapping: ColumnMapping) -> Iterator[DataProblem]:
