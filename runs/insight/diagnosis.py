@@ -8,7 +8,7 @@ from runs.engine.models import Attempt
 from runs.engine.records import RunEvent
 from workers.contract.wire.names import EventKind
 from workers.diagnosis.catalogue import CatalogueEntry, Confidence, entries
-from workers.diagnosis.matching import UNEXPLAINED
+from workers.diagnosis.matching import UNEXPLAINED_ID
 from workers.diagnosis.scanning import LogLine
 
 
@@ -35,7 +35,7 @@ class DiagnosisReport:
     @property
     def is_unexplained(self) -> bool:
         """Whether the causes only say that the failure is unexplained, so that its detail says more."""
-        return all(cause.id == UNEXPLAINED for cause in self.causes)
+        return all(cause.id == UNEXPLAINED_ID for cause in self.causes)
 
     @property
     def other_errors(self) -> list[LogLine]:
