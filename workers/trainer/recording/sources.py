@@ -1,4 +1,4 @@
-"""The mean reward of the prompts from each source, such as a dataset, a family of tasks or a tag."""
+"""Figures of the prompts from each source, such as a dataset, a family of tasks or a tag."""
 
 import json
 from collections import defaultdict
@@ -31,13 +31,16 @@ class Sources:
     def _of(self, row: int) -> str:
         return _source(self._rows.by_id[row], self._column)
 
-    def means(self, rewards: Iterable[tuple[int, float | None]]) -> dict[str, float]:
-        """Return the mean reward of each source from pairs of a row and the total reward of a completion."""
-        totals: dict[str, list[float]] = defaultdict(list)
-        for row, reward in rewards if self._column else ():
-            if reward is not None and (source := self.of(row)):
-                totals[source].append(reward)
-        return {source: sum(values) / len(values) for source, values in totals.items()}
+    def __bool__(self) -> bool:
+        return bool(self._column)
+
+    def means(self, values: Iterable[tuple[int, float | None]]) -> dict[str, float]:
+        """Return each source's mean value from pairs of a row and a value of one of its completions or groups."""
+        by_source: dict[str, list[float]] = defaultdict(list)
+        for row, value in values if self._column else ():
+            if value is not None and (source := self.of(row)):
+                by_source[source].append(value)
+        return {source: sum(members) / len(members) for source, members in by_source.items()}
 
 
 def _count(examples: list[Mapping[str, Any]], column: str) -> int:
