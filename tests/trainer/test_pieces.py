@@ -264,12 +264,17 @@ def test_the_demos_rewards_are_in_the_library() -> None:
 
 
 def _logged_sources(tmp_path: Path, metadata: list[dict[str, Any]]) -> dict[str, list[float]]:
-    """What is logged of one completion of each row, whose reward is the row's number."""
+    """What is logged of two completions of each row, whose rewards are the row's number and, in odd rows, one more."""
     dataset = [{**row, **extra} for row, extra in zip(builders.rows(len(metadata)), metadata, strict=True)]
     rows = rows_of(tmp_path, dataset=dataset)
     file = SampleFile(tmp_path / "s.jsonl", rows=rows, names=["a"], weights=[1.0], writes=True)
     metrics: dict[str, list[float]] = defaultdict(list)
-    file.log_sources([Sample(row, "x", 1, "eos", [float(row)], 0.0) for row in rows.train], metrics)
+    samples = [
+        Sample(row, "x", 10 * row + 2 * member, "eos", [float(row + member * (row % 2))], 0.0)
+        for row in rows.train
+        for member in range(2)
+    ]
+    file.log_sources(samples, metrics, 2, "sum_then_normalize")
     return metrics
 
 
@@ -282,11 +287,15 @@ def _logged_sources(tmp_path: Path, metadata: list[dict[str, Any]]) -> dict[str,
         [{"source": "one", "family": name} for name in ("algebra", "geometry", "algebra", "geometry")],
     ],
 )
-def test_rewards_are_logged_by_the_source_of_their_prompts(metadata: list[dict[str, Any]], tmp_path: Path) -> None:
-    logged = _logged_sources(tmp_path, metadata)
-    first, *_ = sorted(logged)
-    assert set(logged) == {"sources/algebra/reward", "sources/geometry/reward"}
-    assert logged["sources/geometry/reward"][0] - logged[first][0] == 1.0
+def test_figures_are_logged_by_the_source_of_their_prompts(metadata: list[dict[str, Any]], tmp_path: Path) -> None:
+    assert _logged_sources(tmp_path, metadata) == {
+        "sources/algebra/reward": [1.0],
+        "sources/geometry/reward": [2.5],
+        "sources/algebra/length": [11.0],
+        "sources/geometry/length": [21.0],
+        "sources/algebra/zero_spread": [1.0],
+        "sources/geometry/zero_spread": [0.0],
+    }
 
 
 def test_a_row_counts_for_each_of_its_frequent_tags(tmp_path: Path) -> None:
@@ -313,5 +322,5 @@ def test_tags_are_logged_beside_a_column_of_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metadata", [[{}] * 3, [{"source": "one"}] * 3, [{"source": str(n)} for n in range(30)]])
-def test_rows_without_few_sources_have_no_rewards_by_source(metadata: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_rows_without_few_sources_have_no_figures_by_source(metadata: list[dict[str, Any]], tmp_path: Path) -> None:
     assert _logged_sources(tmp_path, metadata) == {}

@@ -282,7 +282,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         step = self.state.global_step + is_training  # global_step is incremented only when the step ends
         mode = "train" if is_training else "eval"
         self._samples.write(samples, group=group, step=step, mode=mode)
-        self._samples.log_sources(samples, self._metrics[mode])
+        self._samples.log_sources(samples, self._metrics[mode], group, self.multi_objective_aggregation)
 
     def _as_sample(
         self,

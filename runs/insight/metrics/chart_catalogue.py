@@ -107,9 +107,16 @@ def _reward(spec: RunSpec) -> Iterator[Chart]:
 
 
 def _sources(names: Collection[str]) -> Iterator[Chart]:
-    if lines := lines_of(sorted(prompts.sources(names).items()), names):
-        hint = "Mean total reward of the prompts from each source or with each first tag, by the dataset’s metadata"
+    """Plan a chart of each figure of the prompts from each source or with each first tag."""
+    hint = "Mean total reward of the prompts from each source or with each first tag, by the dataset’s metadata"
+    if lines := lines_of(sorted(prompts.sources(names).items())):
         yield Chart("reward-sources", "Reward by source", lines, help=hint)
+    if lines := lines_of(sorted(prompts.sources(names, prompts.SOURCE_ZERO_SPREAD).items())):
+        hint = "Share of each source’s prompt groups in which all completions got the same reward"
+        yield Chart("zero-sources", "Zero variance by source", lines, format="percent", zero=True, help=hint)
+    if lines := lines_of(sorted(prompts.sources(names, prompts.SOURCE_LENGTH).items())):
+        hint = "Mean tokens per completion of each source’s prompts"
+        yield Chart("length-sources", "Length by source", lines, format="tokens", zero=True, help=hint)
 
 
 def _other_rewards(spec: RunSpec) -> Iterator[Chart]:

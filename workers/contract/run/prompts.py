@@ -25,17 +25,19 @@ REPLACED = "replaced"
 """Mode in samples.jsonl of groups that were generated and scored but not trained on; the others are train and eval."""
 
 
-_SOURCE = re.compile(r"sources/(.+)/reward")
+SOURCE_REWARD, SOURCE_LENGTH, SOURCE_ZERO_SPREAD = "reward", "length", "zero_spread"
+"""Figures of the prompts from one source: the mean total reward, the mean tokens per completion, and the share of
+groups in which all completions got the same reward."""
+_SOURCE = re.compile(r"sources/(.+)/([a-z_]+)")
 
 
-def source_reward(source: str) -> str:
-    """Return the metric of the mean reward of the prompts from one source."""
-    return f"sources/{source}/reward"
+def source_metric(source: str, figure: str) -> str:
+    return f"sources/{source}/{figure}"
 
 
-def sources(names: Iterable[str]) -> dict[str, str]:
-    """Return, among names of metrics, those of a source's mean reward, each with its source."""
-    return {name: match[1] for name in names if (match := _SOURCE.fullmatch(name))}
+def sources(names: Iterable[str], figure: str = SOURCE_REWARD) -> dict[str, str]:
+    """Return, among names of metrics, those of this figure of a source's prompts, each with its source."""
+    return {name: match[1] for name in names if (match := _SOURCE.fullmatch(name)) and match[2] == figure}
 
 
 def share_of_prompts(kind: str) -> str:

@@ -2,13 +2,14 @@
 
 import math
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workers.contract.run.episodes import EpisodeEnd
-from workers.contract.run.prompts import source_reward
+from workers.contract.run.prompts import SOURCE_LENGTH, SOURCE_REWARD, SOURCE_ZERO_SPREAD, source_metric
+from workers.rewards.advantages import advantages
 from workers.trainer.data import Rows, prompt_text, turns
 from workers.trainer.recording.metrics import LineFile
 from workers.trainer.recording.sources import Sources
@@ -78,11 +79,22 @@ class SampleFile:
             prompt_turns = turns(prompt)
             self._file.write(line if prompt_turns is None else {**line, "turns": prompt_turns})
 
-    def log_sources(self, samples: list[Sample], metrics: dict[str, list[float]]) -> None:
-        """Log the mean reward of the samples from each source. `samples`: those of all ranks."""
-        means = self._sources.means((sample.row, self._total(sample)) for sample in samples)
-        for source, mean in means.items():
-            metrics[source_reward(source)].append(mean)
+    def log_sources(self, samples: list[Sample], metrics: dict[str, list[float]], group: int, aggregation: str) -> None:
+        """Log figures of the samples from each source. `samples`: those of all ranks, in groups of size `group`."""
+        if not self._sources:
+            return
+        columns = zip(*(sample.rewards[: len(self._weights)] for sample in samples), strict=True)
+        scores = [[None if math.isnan(reward) else reward for reward in column] for column in columns]
+        scored = advantages(scores, self._weights, group, aggregation)
+        rows = [sample.row for sample in samples]
+        figures: dict[str, Iterable[float | None]] = {
+            SOURCE_REWARD: scored.totals,
+            SOURCE_LENGTH: [sample.tokens for sample in samples],
+            SOURCE_ZERO_SPREAD: [float(is_zero) for is_zero in scored.zero_spread for _ in range(group)],
+        }
+        for figure, values in figures.items():
+            for source, mean in self._sources.means(zip(rows, values, strict=True)).items():
+                metrics[source_metric(source, figure)].append(mean)
 
     def _total(self, sample: Sample) -> float | None:
         pairs = zip(self._weights, sample.rewards, strict=False)

@@ -1,4 +1,4 @@
-"""The mean reward of the prompts from each source, such as a dataset, a family of tasks or a tag."""
+"""Figures of the prompts from each source, such as a dataset, a family of tasks or a tag."""
 
 import json
 from collections import Counter, defaultdict
@@ -40,14 +40,17 @@ class Sources:
         metadata, followed = self._rows.by_id[row], self._followed.items()
         return {source for column, names in followed for source in names.intersection(_sources(metadata, column))}
 
-    def means(self, rewards: Iterable[tuple[int, float | None]]) -> dict[str, float]:
-        """Return the mean reward of each source from pairs of a row and the total reward of a completion."""
-        totals: dict[str, list[float]] = defaultdict(list)
-        for row, reward in rewards if self._followed else ():
-            if reward is not None:
+    def __bool__(self) -> bool:
+        return bool(self._followed)
+
+    def means(self, values: Iterable[tuple[int, float | None]]) -> dict[str, float]:
+        """Return each source's mean value from pairs of a row and a value of one of its completions or groups."""
+        by_source: dict[str, list[float]] = defaultdict(list)
+        for row, value in values if self._followed else ():
+            if value is not None:
                 for source in self.of(row):
-                    totals[source].append(reward)
-        return {source: sum(values) / len(values) for source, values in totals.items()}
+                    by_source[source].append(value)
+        return {source: sum(members) / len(members) for source, members in by_source.items()}
 
 
 def _followed(rows: Sequence[Collection[str]]) -> frozenset[str]:

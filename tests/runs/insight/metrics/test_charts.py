@@ -235,3 +235,15 @@ def test_the_gateway_has_charts_where_programs_drive_the_episodes() -> None:
     driven = dataclasses.replace(a_spec(), episodes=EpisodeSpec(gateway=GatewaySpec()))
     assert "gateway-staleness" in found(run_charts.plan(driven))
     assert "gateway-staleness" not in found(run_charts.plan(dataclasses.replace(driven, episodes=EpisodeSpec())))
+
+
+def test_each_figure_of_the_sources_has_a_chart_of_its_own() -> None:
+    names = {
+        f"sources/{source}/{figure}" for source in ("algebra", "a/b") for figure in ("reward", "length", "zero_spread")
+    }
+    plan = run_charts.plan(a_spec(), names=names)
+    charts = {chart.id: chart for group in plan for chart in group.charts}
+    for chart, figure in (("reward", "reward"), ("length", "length"), ("zero", "zero_spread")):
+        lines = [(line.metric, line.label) for line in charts[f"{chart}-sources"].lines]
+        assert lines == [(f"sources/{source}/{figure}", source) for source in ("a/b", "algebra")]
+    assert run_charts.unplanned_charts(names, plan) == []
