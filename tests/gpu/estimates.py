@@ -3,7 +3,7 @@ tests/gpu/results.json.
 
 Figures are GiB per GPU without vLLM's share. Two things are left out of a comparison, as they are no need of the run:
 the memory that vLLM 0.22 left in the allocator of the process that sends the weights, 2 GiB for each update until
-torch wants them back, and the driver's own reserve, which the reading of that day counted.
+torch wants them back, and the driver's own reserve, which NVML's first memory call counts: what an idle GPU had in use before the run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from workers.contract.wire.documents import from_dict
 
 CARD_GIB = 139.8
 """Of the H200s that all of it ran on."""
-DRIVER_GIB = 0.6
-"""NVML's first memory call counts what the driver keeps for itself."""
 PROMPT_TOKENS = 60
 """Of the prompts of the whole runs."""
 
@@ -133,8 +131,13 @@ def runs(entries: list[results.Entry]) -> Iterator[Compared]:
                 own = peak(shape_named(setup.shape), spec, settings)
                 yield Compared(entry["name"], number, parts["trainer_torch"], own.total - own.parts[Part.CONTEXT])
             else:
-                measured = parts["trainer_torch"] + parts["contexts_and_rest"] - DRIVER_GIB
+                measured = parts["trainer_torch"] + parts["contexts_and_rest"] - _before_gib(entry, number)
                 yield Compared(entry["name"], number, measured, gpu.trainer)
+
+
+def _before_gib(entry: results.Entry, number: int) -> float:
+    receipts = [kill["receipt"]["gpus"] for kill in entry.get("kills") or () if kill.get("receipt")]
+    return receipts[0][number]["before_mib"] / 1024 if receipts else 0.0
 
 
 def with_estimates(entry: results.Entry) -> results.Entry:

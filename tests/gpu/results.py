@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -239,7 +240,8 @@ def _section(entry: Entry) -> list[str]:
         lines.append(f"- Median step {entry['step_median_s']:.2f} s, {entry.get('batch', '')}")
     lines += [_way(name, way) for name, way in (entry.get("ways") or {}).items()]
     lines += [f"- {words}: **{entry[name]:g}**" for name, words in COMPARED.items() if entry.get(name)]
-    lines += ["", f"{entry.get('date', '')}: `{entry.get('command', '')}`"]
+    stack = ", ".join(re.findall(r"\b(?:torch|vllm) [\d.]+", entry.get("versions") or ""))
+    lines += ["", f"{entry.get('date', '')}{stack and f', {stack}'}: `{entry.get('command', '')}`"]
     if entry.get("ratio_command"):
         lines += ["", f"Ratio: `{entry['ratio_command']}` on {entry.get('ratio_machine', 'the same machine')}"]
     lines.append("")

@@ -14,6 +14,7 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.gpu import prove, results
 from tests.gpu.setups import PLANS
 from tests.gpu.units import Setup
+from workers.contract.stack.packages import GPU, GPU_TORCH_2_11, SETS
 
 COMMITTED = json.loads(results.COMMITTED.read_text())
 PROVED = [one for one in COMMITTED if one["steps"] and "first_steps" not in one]
@@ -24,6 +25,21 @@ FIGURE |= {"start-colocate": "first_step_s_warm"}
 PLANNED = {
     unit.name for plan, units in PLANS.items() if plan != "cpu-rehearsal" for unit in units if isinstance(unit, Setup)
 }
+
+
+def test_each_set_of_versions_that_preflight_calls_tested_was_run_that_day_on_that_card() -> None:
+    tested = [versions for versions in SETS.values() if versions.proved]
+    assert {versions.torch for versions in tested} == {GPU.torch, GPU_TORCH_2_11.torch}
+    for versions in tested:
+        day, card = versions.proved.split(" on ")
+        ran = [
+            entry["date"]
+            for entry in PROVED
+            if f"torch {versions.torch}," in entry["versions"]
+            and f"vllm {versions.vllm}," in entry["versions"]
+            and card in entry["machine"]
+        ]
+        assert max(ran) == day
 
 
 def test_sittings_add_up_by_name_and_a_failure_leaves_what_was_proved() -> None:

@@ -8,16 +8,15 @@ from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
 from runs.launch.preflight.hosts import fitting_hosts
 from workers.contract.run import sinks
 from workers.contract.run.hardware import ZERO, HardwareSpec, Optimizer, Quantization, Rollout
-from workers.contract.stack.packages import GPU_TORCH_2_11, SETS
+from workers.contract.stack.packages import SETS
 
 BITSANDBYTES = re.compile(r"(paged_)?(adamw(_bnb)?|ademamix|lion)_(8|32)bit|ademamix|rmsprop_bnb(_8bit|_32bit)?")
 """Pattern of TRL's optimizers that come from bitsandbytes (transformers/trainer_optimizer.py)."""
 
 TRL_VLLM_RANGE = ((0, 22), (0, 31))
 """First and last minor version of vLLM that TRL 1.16 supports; TRL only warns of others."""
-KNOWN_SETS = frozenset((versions.torch, versions.vllm) for versions in SETS.values() if versions.vllm)
-GPU_TESTED_PAIR = (GPU_TORCH_2_11.torch, GPU_TORCH_2_11.vllm)
-"""The (torch, vLLM) versions of tests/gpu/RESULTS.md."""
+KNOWN_SETS = {(versions.torch, versions.vllm): versions.proved for versions in SETS.values() if versions.proved}
+"""Day and card on which each pair of torch and vLLM trained, as tests/gpu/RESULTS.md describes."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -95,8 +94,11 @@ def _pair(host: HostFacts) -> Iterator[Finding]:
             "Weight updates may fail. Install a version in that range there.",
         )
     elif minor and torch and (torch, vllm) not in KNOWN_SETS:
-        tested_note = f"Only vLLM {GPU_TESTED_PAIR[1]} with torch {GPU_TESTED_PAIR[0]} was tested on GPUs."
-        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested combination. {tested_note}")
+        tested = "; ".join(f"vLLM {pair[1]} with torch {pair[0]} ({proved})" for pair, proved in KNOWN_SETS.items())
+        yield note(
+            "host",
+            f"{host.name} has vLLM {vllm} with torch {torch}, an untested combination. Tested on GPUs: {tested}.",
+        )
 
 
 def _without_local_part(version: str) -> str:
