@@ -3,7 +3,8 @@ tests/gpu/results.json.
 
 Figures are GiB per GPU without vLLM's share. Two things are left out of a comparison, as they are no need of the run:
 the memory that vLLM 0.22 left in the allocator of the process that sends the weights, 2 GiB for each update until
-torch wants them back, and the driver's own reserve, which NVML's first memory call counts: what an idle GPU had in use before the run.
+torch wants them back, and the driver's own reserve, which NVML's first memory call counts: what an idle GPU had in use
+before the run.
 """
 
 from __future__ import annotations
