@@ -21,7 +21,7 @@ from pathlib import Path
 import httpx
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
-from tests.fakes.running_vllm import until
+from tests.waiting import wait_until
 
 AGENTS, EACH, ANSWER_S = 256, 5, 2.0
 PROGRAM = Path(__file__).with_name("_gateway_load.py")
@@ -66,7 +66,7 @@ def _percentile(ordered: list[float], percent: int) -> float:
 def _running(what: str, *arguments: object, port: int) -> Iterator[None]:
     process = subprocess.Popen(_command(what, *arguments), cwd=ROOT, env=_env(), stdout=subprocess.DEVNULL)
     try:
-        until(lambda: process.poll() is not None or _answers(port), seconds=120)
+        wait_until(lambda: process.poll() is not None or _answers(port), seconds=120)
         yield
     finally:
         process.kill()

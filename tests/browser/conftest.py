@@ -14,7 +14,7 @@ from tests.benchmarks._chromium import FLAGS
 from tests.browser import real_runs
 from tests.browser.tiny_folder import write_model
 from tests.stack import FAKE_TRAINER, Stack, command_of
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import LIMIT_MS, wait_until
 
 
 @dataclass
@@ -40,7 +40,7 @@ def sign_in(stack: Stack, context: BrowserContext, role: str = "operator") -> No
 @pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
     """Gone with the last browser test: while Playwright runs, no other test of the process may run an event loop."""
-    expect.set_options(timeout=60_000)
+    expect.set_options(timeout=LIMIT_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         yield browser
@@ -98,13 +98,13 @@ def nothing_trains_on(request: pytest.FixtureRequest) -> Iterator[None]:
     site = request.getfixturevalue("site") if "site" in request.fixturenames else None
     yield
     if site is not None:
-        wait_until(lambda: not site.django(LEFT), lambda: f"{site.django(LEFT)} don't end", 60)
+        wait_until(lambda: not site.django(LEFT), lambda: f"{site.django(LEFT)} don't end")
 
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(LIMIT_MS)
     yield context
     context.close()
 

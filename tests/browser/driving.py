@@ -11,6 +11,8 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.waiting import LIMIT_S
+
 # A curve's places are the very array that new points are added to, and may be ahead of what is drawn.
 LINES = """id => (document.querySelector(`[data-chart='${id}'] [data-plot]`)?.data ?? [])
   .filter(trace => trace.customdata)
@@ -35,7 +37,6 @@ found = Run.objects.get(pk=run)
 look_at(found, Presets().of(found), timezone.now())
 """
 """A run has its first verdict: on an open page it would come some time, and move what lies below."""
-WAIT_S = 60
 
 
 def chart(page: Page, id_: str) -> Locator:
@@ -131,9 +132,9 @@ def seconds(duration: Locator) -> int:
 
 def until(page: Page, seen: Callable[[], object], problem: str = "it did not come") -> None:
     """The browser's own waiting would need eval, which pages refuse."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + LIMIT_S
     while not seen():
-        assert time.monotonic() < deadline, f"{problem} within {WAIT_S} s"
+        assert time.monotonic() < deadline, f"{problem} within {LIMIT_S:g} s"
         page.wait_for_timeout(100)
 
 

@@ -12,12 +12,11 @@ import pytest
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.stack import Stack
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 from workers.contract.wire.names import FileName
 from workers.trainer import demo
 
-MARKS = (pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600))
-JOB_MS = 240_000
+MARKS = (pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer)
 """How long a page may wait for a job that imports torch, on a busy machine."""
 WARM_UP = 60
 """Steps: enough for some right answers among many wrong ones, so that prompts are solved, unsolved and in between."""
@@ -95,7 +94,6 @@ from runs.engine.models import Attempt
 attempt = Attempt.objects.select_related("run").get(run_id=run)
 result = [attempt.status, attempt.run.step, attempt.reason, attempt.detail]
 """
-START_S, TRAIN_S = 180.0, 240.0
 
 
 @dataclass(frozen=True)
@@ -132,10 +130,10 @@ class RealRun:
         return found
 
     def wait_for_step(self, step: int) -> None:
-        wait_until(lambda: self.state()[1] >= step, lambda: str(self.state()), START_S)
+        wait_until(lambda: self.state()[1] >= step, lambda: str(self.state()))
 
     def wait_for_end(self, status: str) -> None:
-        wait_until(lambda: self.state()[0] in ("succeeded", "failed", "stopped"), lambda: str(self.state()), TRAIN_S)
+        wait_until(lambda: self.state()[0] in ("succeeded", "failed", "stopped"), lambda: str(self.state()))
         assert self.state()[0] == status, self.state()
 
 
@@ -148,7 +146,7 @@ def prepare(stack: Stack, python: Path) -> None:
     folder = stack.installation.models_dir / "tiny"
     subprocess.run([python, "-c", MAKE_MODEL, folder, str(WARM_UP)], cwd=ROOT, check=True)
     stack.django(CATALOGUE, rows=rows, components=COMPONENTS, hardware=demo.CONFIG["hardware"])
-    wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready", START_S)
+    wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready")
 
 
 def launch(stack: Stack, name: str, **grpo: Any) -> RealRun:

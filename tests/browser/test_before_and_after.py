@@ -23,13 +23,13 @@ def test_a_check_gives_a_verdict_and_the_dataset_is_filtered_by_it(
         page.get_by_role("button", name="Check learnability first").click()
     check = opened.value
     expect(check.get_by_role("heading", name="Learnability of short-2")).to_be_visible()
-    expect(check.get_by_text("Groups with spread", exact=True)).to_be_visible(timeout=real_runs.JOB_MS)
+    expect(check.get_by_text("Groups with spread", exact=True)).to_be_visible()
     expect(check.get_by_text("64 groups, 512 completions")).to_be_visible()
     expect(check.get_by_text("All resources are released.")).to_be_visible()
     expect(page.get_by_role("heading", name="Clone of short")).to_be_visible()  # its form stays as it was
     check.get_by_label("Keep prompts solved").fill("1")
     check.get_by_role("button", name="Create a dataset version").click()
-    expect(check.get_by_text("ready to train on")).to_be_visible(timeout=real_runs.JOB_MS)
+    expect(check.get_by_text("ready to train on")).to_be_visible()
     expect(check.get_by_text("solved 1 to 80 % in run")).to_be_visible()
     assert complaints.heard == []
 
@@ -45,8 +45,8 @@ def test_a_checkpoint_is_compared_with_the_model_before_training(
     page.get_by_label("Completions per prompt").fill("8")
     page.get_by_role("button", name="Evaluate").click()
     row = page.get_by_role("row", name="Step 20")
-    expect(row).to_contain_text("8 × 8", timeout=real_runs.JOB_MS)
-    expect(row.get_by_text(" to ")).to_be_visible(timeout=real_runs.JOB_MS)  # the interval, once both have ended
+    expect(row).to_contain_text("8 × 8")
+    expect(row.get_by_text(" to ")).to_be_visible()  # the interval, once both have ended
     row.get_by_role("link", name="Step 20").click()
     expect(page.get_by_text("64 completions")).to_be_visible()
     page.go_back()

@@ -13,7 +13,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import ASSESSED, chart, choose, downloaded, drag, plot, until
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 # Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisor would.
 A_RUN = """

@@ -14,7 +14,6 @@ from workers.sandbox import selftest
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.processes,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(selftest.probe().backend is None, reason="no sandbox holds on this machine"),
 ]
 

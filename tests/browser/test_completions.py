@@ -12,7 +12,7 @@ from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 A_RUN = """
 from tests.browser import completions_data as data

@@ -14,7 +14,7 @@ from controlplane.setup.serving import body_sizes
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 TOKENIZER = """
 from controlplane.catalogue.datasets.models import Tokenizer

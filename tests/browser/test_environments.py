@@ -12,7 +12,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.controlplane.catalogue.environments.chat_server import ChatServer, calling
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 SUM = calling("calculator", {"expression": "6 * 7"})
 FORGET = """

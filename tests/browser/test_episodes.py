@@ -11,7 +11,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.test_completions import WIDER_TAB, opened
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 A_RUN = """
 from runs.engine.records import SampleRow

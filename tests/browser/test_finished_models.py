@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.benchmarks._finished_models import TRAIN
 from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
-from tests.browser.real_runs import GRPO, JOB_MS, RealRun
+from tests.browser.real_runs import GRPO, RealRun
 from tests.stack import Stack
 
 pytestmark = [*real_runs.MARKS]
@@ -54,9 +54,7 @@ def more(page: Page, act: str) -> None:
 def merge(page: Page) -> None:
     more(page, "Merge into its base")
     page.get_by_role("dialog").get_by_role("button", name="Merge", exact=True).click()
-    expect(page.get_by_text("the same greedy tokens as base and adapter for 20 of 20 prompts")).to_be_visible(
-        timeout=JOB_MS
-    )
+    expect(page.get_by_text("the same greedy tokens as base and adapter for 20 of 20 prompts")).to_be_visible()
     page.get_by_role("link", name="Open the merged model").click()
     expect(page.get_by_text("Merged model", exact=True)).to_be_visible()
 
@@ -65,7 +63,7 @@ def download(page: Page, folder: Path) -> bytes:
     """The weights in the archive, whose checksum is that on the page."""
     more(page, "Download")
     save = page.get_by_role("link", name="Save")
-    expect(save).to_be_visible(timeout=JOB_MS)
+    expect(save).to_be_visible()
     checksum = page.get_by_text("sha256", exact=False).locator("code").last.get_attribute("title")
     with page.expect_download() as saving:
         save.click()

@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
-from tests.browser.real_runs import JOB_MS, RealRun
+from tests.browser.real_runs import RealRun
 from tests.browser.test_finished_models import download, merge
 from tests.stack import Stack
 
@@ -19,7 +19,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.processes,
     pytest.mark.trainer,
-    pytest.mark.timeout(900),
 ]
 
 
@@ -50,10 +49,10 @@ def check_and_filter(page: Page, context: BrowserContext, settings: str) -> str:
     with context.expect_page() as opened:
         page.get_by_role("button", name="Check learnability first").click()
     check = opened.value
-    expect(check.get_by_text("Groups with spread", exact=True)).to_be_visible(timeout=JOB_MS)
+    expect(check.get_by_text("Groups with spread", exact=True)).to_be_visible()
     check.get_by_label("Keep prompts solved").fill("1")
     check.get_by_role("button", name="Create a dataset version").click()
-    expect(check.get_by_text("ready to train on")).to_be_visible(timeout=JOB_MS)
+    expect(check.get_by_text("ready to train on")).to_be_visible()
     check.close()
     return "Arithmetic v2"
 
@@ -82,7 +81,7 @@ def evaluate(page: Page, run: RealRun) -> None:
     page.get_by_role("link", name="Evaluate on held-out prompts").click()
     page.get_by_role("button", name="Evaluate").click()
     row = page.get_by_role("row", name="Step 20")
-    expect(row.get_by_text(" to ")).to_be_visible(timeout=JOB_MS)  # the interval, once both have ended
+    expect(row.get_by_text(" to ")).to_be_visible()  # the interval, once both have ended
 
 
 def chat(page: Page, run: RealRun) -> None:
@@ -92,6 +91,6 @@ def chat(page: Page, run: RealRun) -> None:
     expect(page.get_by_label("Message")).not_to_have_value("")
     page.get_by_role("button", name="Send").click()
     for model in ("Trained", "Before training"):
-        expect(page.get_by_role("region", name=model)).to_contain_text("tokens", timeout=JOB_MS)
+        expect(page.get_by_role("region", name=model)).to_contain_text("tokens")
     page.get_by_role("button", name="Unload").click()
     expect(page.get_by_role("button", name="Load it")).to_be_visible()

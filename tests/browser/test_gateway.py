@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.browser.conftest import sign_in
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 A_RUN = """
 from runs.engine.models import Attempt

@@ -12,7 +12,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import stop_training
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 ROWS = """
 from controlplane.catalogue.datasets.models import DatasetVersion

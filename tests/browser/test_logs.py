@@ -9,7 +9,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import until
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 A_LOG = """
 from runs.engine.records import LogChunk

@@ -15,7 +15,7 @@ from tests.browser.driving import ASSESSED, until
 from tests.browser.test_run_page import A_RUN, SIZE
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 TRAINED = """
 from runs.intake.host_api.ingest import accept

@@ -11,7 +11,7 @@ from tests.browser import seeing
 from tests.browser.conftest import sign_in
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 A_RUN = """
 from tests.runs import builders

@@ -14,7 +14,7 @@ from tests.browser.driving import ASSESSED, until
 from tests.browser.test_run_head import A_RUN, JUDGED
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 TAGGED = """
 from runs.engine import tags

@@ -13,7 +13,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import downloaded
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 UNBROKEN = """
 import time

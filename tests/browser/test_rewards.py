@@ -13,7 +13,7 @@ from controlplane.platform.templatetags.figures import sig
 from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 
 pytestmark = [*real_runs.MARKS]
 
@@ -143,7 +143,7 @@ def save(page: Page) -> None:
 
 def train(stack: Stack, page: Page, before: str) -> str:
     """As the run of before, but with this config and on what the host has."""
-    wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready", 120)
+    wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready")
     page.goto(f"{stack.url}/runs/{before}/")
     page.get_by_role("link", name="Clone").click()
     rewards = page.locator("[name=reward_version]")
@@ -156,7 +156,7 @@ def train(stack: Stack, page: Page, before: str) -> str:
     def state() -> Any:
         return stack.django(RUN, name="with double well")
 
-    wait_until(lambda: state()[0] in ("succeeded", "failed", "stopped"), lambda: str(state()), 240)
+    wait_until(lambda: state()[0] in ("succeeded", "failed", "stopped"), lambda: str(state()))
     assert state()[0] == "succeeded", state()
     return str(state()[2])
 

@@ -11,7 +11,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.test_run_page import A_RUN, MORE
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 # Rows beside each other, ended: enough for a second page.
 MANY = """

@@ -13,7 +13,7 @@ from tests.browser.driving import until
 from tests.browser.test_completions import a_run
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 END_SEEN = "(end) => end.getBoundingClientRect().right <= end.closest('h1').getBoundingClientRect().right"
 LONG = "a-name-that-somebody-made-of-every-setting-there-is-" * 3

@@ -15,10 +15,10 @@ from tests.browser.conftest import sign_in
 from tests.browser.driving import stop_training
 from tests.stack import Stack
 from tests.trainer.preloaded import Preloaded
+from tests.waiting import wait_until
 from tests.workers.host.test_host_on_the_stack import HOST, until
-from tests.workers.supervisor.attempts import wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer]
 
 SETTINGS = "hyperparameters = {'trainer': 'mt_grpo', 'turn_advantage_coef': 1, 'num_generations': 4, 'max_steps': 2}"
 SIZES = {"per_device_train_batch_size": "4", "max_completion_length": "900", "temperature": "0.05"}
@@ -70,7 +70,7 @@ def test_the_example_runs_from_the_browser_and_a_stop_in_a_search_leaves_nothing
     page.get_by_role("link", name="Clone").first.click()
     page.locator("[name=name]").fill("stopped in a search")
     page.get_by_role("button", name="Launch now").click()
-    wait_until(lambda: bool(programs(slow)), lambda: "no search is under way", 180)
+    wait_until(lambda: bool(programs(slow)), lambda: "no search is under way")
     stop_training(page)
     assert programs(slow) == []
 

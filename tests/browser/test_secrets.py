@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 FORGET = "from controlplane.platform.accounts.models import Secret\nSecret.objects.all().delete()"
 KEY_OF = "from controlplane.platform.accounts.models import Secret\nresult = Secret.objects.get(name='JUDGE').key()"

@@ -13,7 +13,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import curves, downloaded, until
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 A_RUN = """
 from runs.intake.host_api.ingest import accept

@@ -17,7 +17,7 @@ from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import compared, curves, until, zoom
 from tests.stack import FAKE_TRAINER, Stack, command_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 NAME = "a long one"
 STEPS = 100_000

@@ -13,11 +13,11 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Complaints
 from tests.browser.driving import stop_training
 from tests.stack import Stack
+from tests.waiting import LIMIT_S
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 DRAWN = "Math.max(0, ...(document.querySelector('[data-chart=reward] [data-plot]')?.data ?? []).map(t => t.x.length))"
-WAIT_S = 60
 
 
 @pytest.mark.telling
@@ -93,8 +93,8 @@ def watch(page: Page) -> None:
 
 def wait_for_points(page: Page, more_than: int) -> int:
     """Until the reward's chart has drawn so many. (The browser's own waiting would need eval, which pages refuse.)"""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + LIMIT_S
     while (points := int(page.evaluate(DRAWN))) <= more_than:
-        assert time.monotonic() < deadline, f"{points} points are drawn after {WAIT_S} s"
+        assert time.monotonic() < deadline, f"{points} points are drawn after {LIMIT_S:g} s"
         page.wait_for_timeout(100)
     return points

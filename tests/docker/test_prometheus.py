@@ -20,11 +20,10 @@ import yaml
 
 from tests.docker.files import DOCKER, dashboard_expressions
 from tests.stack import Stack
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.processes,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(
         not (shutil.which("prometheus") and shutil.which("promtool")),
         reason="no prometheus and promtool (Debian: prometheus)",
@@ -67,7 +66,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         with running(folder, stack.url) as address:
             found = Prometheus(address, stack)
             log = folder / "log"
-            wait_until(lambda: found.values("count_over_time(up[5m]) >= 2"), log.read_text, 120)
+            wait_until(lambda: found.values("count_over_time(up[5m]) >= 2"), log.read_text)
             yield found
     finally:
         stack.stop()
@@ -87,7 +86,7 @@ def running(folder: Path, url: str) -> Iterator[str]:
     with open(folder / "log", "wb") as log:
         process = subprocess.Popen([*argv, f"--web.listen-address={address}"], stdout=log, stderr=log)
     try:
-        wait_until(lambda: process.poll() is not None or _ready(address), (folder / "log").read_text, 120)
+        wait_until(lambda: process.poll() is not None or _ready(address), (folder / "log").read_text)
         yield f"http://{address}"
     finally:
         process.terminate()
@@ -124,14 +123,14 @@ def test_the_dashboards_expressions_are_answered(prometheus: Prometheus) -> None
         return [one for one in asked if not prometheus.ask("query", query=one)["result"]]
 
     # A rate needs two readings of a figure that is there only since the first tick.
-    wait_until(lambda: not unanswered(), lambda: str(unanswered()), 120)
+    wait_until(lambda: not unanswered(), lambda: str(unanswered()))
 
 
 def test_alerts_are_evaluated_and_a_fine_installation_has_none(prometheus: Prometheus) -> None:
     def rules() -> list[dict[str, Any]]:
         return [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
 
-    wait_until(lambda: all(rule["health"] != "unknown" for rule in rules()), lambda: json.dumps(rules()), 120)
+    wait_until(lambda: all(rule["health"] != "unknown" for rule in rules()), lambda: json.dumps(rules()))
     assert {rule["health"] for rule in rules()} == {"ok"}
     assert prometheus.values('ALERTS{alertstate="firing"}') == []
 

@@ -16,7 +16,7 @@ import pytest
 
 from runs.engine.machines import slurm
 from tests.docker.files import DOCKER
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 from tests.workers.supervisor.servers import free_port
 from workers.host import shutdown
 from workers.settings import HostSettings

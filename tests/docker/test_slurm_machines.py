@@ -17,8 +17,8 @@ from tests.controlplane.catalogue.joining import shared_redis
 from tests.docker.test_slurm import NODES, said
 from tests.docker.test_slurm import cluster as cluster
 from tests.stack import FAKE_TRAINER, Stack, command_of
+from tests.waiting import wait_until
 from tests.workers.host.test_host_on_the_stack import LOOK, STOP, SUBMIT, a_model
-from tests.workers.supervisor.attempts import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -140,7 +140,7 @@ def test_a_run_gets_machines_is_preempted_goes_on_and_the_machine_leaves(stack: 
     assert "/1/checkpoints/checkpoint-" in second["from"], made.why()
     wait_until(lambda: [each["state"] for each in made.machines] == ["left", "joined"], made.why)
     stack.django(STOP, run=made.run, mode="now")
-    wait_until(lambda: made.machines[1]["state"] == "left", made.why, 120)
+    wait_until(lambda: made.machines[1]["state"] == "left", made.why)
     wait_until(lambda: "COMPLETED" in said("scontrol", "show", "job", made.machines[1]["job"]), made.why)
     assert stack.django(HOSTS, name=made.machines[1]["name"]) == [False, True]
 
@@ -159,7 +159,6 @@ def test_slurm_preempts_a_machine_for_another_job_and_the_run_goes_on_on_another
     assert made.machines[0]["state"] == "left"
 
 
-@pytest.mark.timeout(600)
 def test_a_machine_whose_time_is_up_lets_its_run_save_and_the_run_goes_on_on_the_next(
     stack: Stack, cluster: Path
 ) -> None:

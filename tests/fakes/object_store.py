@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import boto3
 
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 from tests.workers.supervisor.servers import free_port
 from workers.contract.wire.artifacts import Store
 

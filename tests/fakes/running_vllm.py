@@ -8,8 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +15,7 @@ import httpx
 import psutil
 
 from tests.trainer.preloaded import Forked, Preloaded
+from tests.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("fake_vllm.py")
 
@@ -42,7 +41,7 @@ class RunningVllm:
             if preloaded
             else subprocess.Popen([sys.executable, *argv], env=env, stdout=log, stderr=log)
         )
-        until(lambda: self.front.poll() is not None or self._engines(), self.log)
+        wait_until(lambda: self.front.poll() is not None or self._engines(), self.log)
         self.children = self._engines()
 
     def _engines(self) -> list[psutil.Process]:
@@ -63,8 +62,8 @@ class RunningVllm:
                 child.kill()
         self._log.close()
 
-    def ready(self, seconds: float = 10) -> RunningVllm:
-        until(lambda: self.get("/health") == httpx.codes.OK, self.log, seconds)
+    def ready(self) -> RunningVllm:
+        wait_until(lambda: self.get("/health") == httpx.codes.OK, self.log)
         return self
 
     def log(self) -> str:
@@ -82,10 +81,3 @@ class RunningVllm:
 
     def models(self) -> list[str]:
         return [model["id"] for model in httpx.get(self.url + "/v1/models", timeout=5).json()["data"]]
-
-
-def until(condition: Callable[[], object], why: Callable[[], str] = str, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not true within {seconds:g} s\n{why()}"
-        time.sleep(0.02)

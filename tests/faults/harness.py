@@ -24,10 +24,10 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from controlplane.setup.serving.processes import Fleet
 from tests.fakes.fake_gpus import Gpus
 from tests.stack import Stack, command_of
+from tests.waiting import LIMIT_S
 from workers.supervisor.processes import procfs
 
 FAKES = ROOT / "tests" / "fakes"
-LIMIT_S = 60.0
 SCALED = {
     "CONTROLPLANE_TICK_S": "1",
     "CONTROLPLANE_HOST_STALE_AFTER_S": "3",

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from controlplane.setup.serving.processes import ServedProgram
-from tests.faults.harness import LIMIT_S, ARun, Product
+from tests.faults.harness import ARun, Product
+from tests.waiting import LIMIT_S
 from workers.supervisor.processes import procfs
 
 

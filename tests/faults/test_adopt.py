@@ -18,7 +18,7 @@ from runs.engine import hints as runs_hints
 from tests.faults import invariants
 from tests.faults.harness import CPU, ARun, Product, on_gpus
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 
 OUTAGE_S = 4.0
 """Longer than every deadline of harness.SCALED after which somebody counts as silent, stale or lost."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     import mcp

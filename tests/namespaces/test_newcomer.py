@@ -23,9 +23,9 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.namespaces import machines, network
 from tests.namespaces.clients import Client, Person, by_curl, by_grpoctl, by_mcp
 from tests.namespaces.machines import Machine
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.trainer]
 
 PACKAGES = ("nginx-light", "libnginx-mod-stream", "postgresql", "redis-server", "openssl", "iptables")
 NAME = "grpo.example.org"
@@ -161,7 +161,7 @@ def first_run(team: Team) -> str:
     fields = {"dataset_version": 1, "reward_version": 1, "profile": profile, "model": model, "max_steps": 500}
     chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
     run_id = person.types(*GRPOCTL, "launch", "--name", "first", *chosen).strip()
-    wait_until(lambda: (team.api(f"runs/{run_id}")["step"] or 0) > 1, team.logs, 120)
+    wait_until(lambda: (team.api(f"runs/{run_id}")["step"] or 0) > 1, team.logs)
     person.types(*GRPOCTL, "stop", run_id, "--wait")
     return run_id
 

@@ -219,7 +219,7 @@ def checked(site: Site, trainer_python: Path) -> None:
     machine.trainer_python = str(trainer_python)
     site.restart("one")
     ready = partial(site.product.stack.django, TRAINER, host="one")
-    site.product.until(ready, (machine.folder / "join.log").read_text, limit_s=120)
+    site.product.until(ready, (machine.folder / "join.log").read_text)
 
 
 @pytest.mark.trainer

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from controlplane.setup.serving.processes import BASE_DIR
+from tests.waiting import LIMIT_S, wait_until
 
 Start = Callable[..., "Command"]
 
@@ -35,7 +36,9 @@ class Command:
         return self.said.read_text()
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        until(lambda: re.search(pattern, self.text) is not None or self.process.poll() is not None)
+        wait_until(
+            lambda: re.search(pattern, self.text) is not None or self.process.poll() is not None, lambda: self.text
+        )
         found = re.search(pattern, self.text)
         assert found is not None, f"it never said {pattern!r}:\n{self.text}"
         return found
@@ -43,17 +46,10 @@ class Command:
     def interrupt(self) -> int:
         # To the whole group, as a terminal does.
         os.killpg(self.process.pid, signal.SIGINT)
-        return self.process.wait(60)
+        return self.process.wait(LIMIT_S)
 
     def url(self) -> str:
         return self.wait_for(r"http://127\.0\.0\.1:\d+")[0]
-
-
-def until(condition: Callable[[], bool], deadline_s: float = 90) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
 
 
 def processes_of(data: Path) -> list[psutil.Process]:
@@ -66,7 +62,7 @@ def none_left(data: Path) -> None:
     AssertionError: Something of this data folder went on living; with what it is.
     """
     try:
-        until(lambda: processes_of(data) == [])
+        wait_until(lambda: processes_of(data) == [])
     except AssertionError:
         alive = [f"{p.pid} (child of {p.ppid()}, {p.status()}): {' '.join(p.cmdline())}" for p in processes_of(data)]
         raise AssertionError("left behind:\n" + "\n".join(alive)) from None

@@ -14,10 +14,11 @@ import pytest
 
 from controlplane.setup.serving import valkey
 from controlplane.setup.serving.processes import BASE_DIR, Fleet
-from tests.serving.command import Start, until
+from tests.serving.command import Start
+from tests.waiting import wait_until
 from tests.workers.supervisor.servers import free_port
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ def test_each_program_runs_alone_and_ends_when_told(data: Path, manage: Start, r
     web = manage("serve", "web", "--bind", "0.0.0.0", "--port", port, REDIS_URL=redis_url)
     worker = manage("serve", "worker", REDIS_URL=redis_url)
     assert not healthy("worker", data)
-    until(lambda: answers(f"http://127.0.0.1:{port}/healthz") or web.process.poll() is not None)
+    wait_until(lambda: answers(f"http://127.0.0.1:{port}/healthz") or web.process.poll() is not None)
     assert web.process.poll() is None, web.text
-    until(lambda: healthy("worker", data))
+    wait_until(lambda: healthy("worker", data))
     assert answers(f"http://127.0.0.1:{port}/readyz")
     assert "sign-in/once" not in web.text
     link = manage("link", REDIS_URL=redis_url, CONTROLPLANE_URL="https://grpo.example.org")

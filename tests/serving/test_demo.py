@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.command import Start, none_left, processes_of, until
+from tests.serving.command import Start, none_left, processes_of
 from tests.stack import FAKE_TRAINER, command_of
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.processes, pytest.mark.trainer]
 
 
 @pytest.mark.telling
@@ -40,7 +41,7 @@ def test_ctrl_c_stops_the_run_and_leaves_no_process_and_a_second_demo_is_told(
     assert second.process.wait(90) == 1
     assert "`manage.py demo`" in second.text
     assert "already serves" in second.text
-    until(lambda: any(str(FAKE_TRAINER) in p.cmdline() for p in processes_of(data)))
+    wait_until(lambda: any(str(FAKE_TRAINER) in p.cmdline() for p in processes_of(data)))
     assert demo.interrupt() == 0
     assert "Stopping 1 run" in demo.text
     none_left(data)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.serving.command import Command, Start, none_left, processes_of, until
+from tests.serving.command import Command, Start, none_left, processes_of
 from tests.stack import FAKE_TRAINER, Stack, command_of
+from tests.waiting import wait_until
 from tests.workers.host.test_host_on_the_stack import HOST, LOOK, SUBMIT, a_model
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.processes
 
 SETTINGS = {
     "GRPO_HOST_NAME": "testhost",
@@ -33,12 +34,12 @@ stopping.request_stop(Attempt.objects.get(run_id=run), StopMode.SAVE, builders.a
 def test_runs_outlive_a_ctrl_c_and_a_kill_and_stop_runs_ends_them(data: Path, manage: Start, shell: Stack) -> None:
     first = manage("up", "--port", "0", **SETTINGS)
     first.wait_for("Ctrl-C stops")
-    until(lambda: shell.django(HOST))
+    wait_until(lambda: shell.django(HOST))
     model = str(a_model(shell.installation.models_dir / "small"))
     trains = shell.django(SUBMIT, model=model, steps=100_000)
-    until(lambda: shell.django(LOOK, run=trains)["rows"] > 0)
+    wait_until(lambda: shell.django(LOOK, run=trains)["rows"] > 0)
     waits = shell.django(SUBMIT, model=model, steps=100_000)
-    until(lambda: "CPU slot" in shell.django(LOOK, run=waits)["waits"])
+    wait_until(lambda: "CPU slot" in shell.django(LOOK, run=waits)["waits"])
 
     first.interrupt()
     assert "Left training: 1 run." in first.text
@@ -54,7 +55,7 @@ def test_runs_outlive_a_ctrl_c_and_a_kill_and_stop_runs_ends_them(data: Path, ma
     goes_on(shell, third, trains, before)
     assert shell.django(LOOK, run=waits)["status"] == "queued"
     shell.django(STOP, run=trains)
-    until(lambda: shell.django(LOOK, run=waits)["rows"] > 0)
+    wait_until(lambda: shell.django(LOOK, run=waits)["rows"] > 0)
     assert shell.django(LOOK, run=trains)["reason"] == "stopped_by_user"
     assert steps_stored(shell, trains) == steps_written(data, trains)
 
@@ -67,7 +68,7 @@ def test_runs_outlive_a_ctrl_c_and_a_kill_and_stop_runs_ends_them(data: Path, ma
 
 def goes_on(shell: Stack, up: Command, run: str, before: dict[str, Any]) -> None:
     up.wait_for("Still training from an earlier start: 1 run")
-    until(lambda: shell.django(LOOK, run=run)["rows"] > before["rows"])
+    wait_until(lambda: shell.django(LOOK, run=run)["rows"] > before["rows"])
 
 
 def steps_stored(shell: Stack, run: str) -> list[Any]:

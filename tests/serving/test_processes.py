@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from controlplane.setup.serving.processes import Fleet, NotReady, ServedProgram
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 
@@ -16,25 +16,18 @@ def python(name: str, code: str, folder: Path, **fields: object) -> ServedProgra
     return ServedProgram(name=name, argv=[sys.executable, "-c", code], env=None, log=folder / f"{name}.log", **fields)  # type: ignore[arg-type]
 
 
-def until(condition: object, deadline_s: float = 60) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.02)
-
-
 def test_a_child_that_dies_is_reported_and_started_again(tmp_path: Path) -> None:
     said: list[str] = []
     now = [0.0]
     fleet = Fleet(report=said.append, clock=lambda: now[0])
     fleet.start(python("one", "raise SystemExit(7)", tmp_path))
-    until(lambda: fleet.tick() or said)
+    wait_until(lambda: fleet.tick() or said)
     assert "one exited with code 7" in said[0]
     assert "in 1 s" in said[0]
     now[0] = 1.5
     fleet.tick()
     assert said[1] == "one restarted"
-    until(lambda: fleet.tick() or len(said) == 3)
+    wait_until(lambda: fleet.tick() or len(said) == 3)
     assert "in 2 s" in said[2]
     fleet.stop()
 
@@ -43,7 +36,7 @@ def test_a_child_that_dies_again_and_again_shows_why(tmp_path: Path) -> None:
     said: list[str] = []
     fleet = Fleet(report=said.append, first_backoff_s=0)
     fleet.start(python("one", "raise SystemExit('the database is of a newer version')", tmp_path))
-    until(lambda: fleet.tick() or any("3 times in a row" in text for text in said))
+    wait_until(lambda: fleet.tick() or any("3 times in a row" in text for text in said))
     assert "the database is of a newer version" in said[-1]
     fleet.stop()
 
@@ -69,7 +62,7 @@ def test_stopping_kills_a_child_that_ignores_sigterm_and_what_it_left(tmp_path: 
     fleet.wait_ready(["one"])
     pids = [int(log.read_text()), *fleet.pids().values()]
     fleet.stop()
-    until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
 def test_all_are_stopped_at_once_and_then_what_they_need(tmp_path: Path) -> None:
@@ -103,9 +96,9 @@ def test_stopping_kills_what_a_child_left_that_has_just_died(tmp_path: Path) -> 
     left = int(log.read_text())
     child = psutil.Process(fleet.pids()["one"])
     child.kill()
-    until(lambda: child.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: child.status() == psutil.STATUS_ZOMBIE)
     fleet.stop()
-    until(lambda: not psutil.pid_exists(left))
+    wait_until(lambda: not psutil.pid_exists(left))
 
 
 def test_children_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
@@ -122,5 +115,5 @@ def test_children_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     fleet.wait_ready(["parent"])
     child = int(log.read_text())
     psutil.Process(fleet.pids()["parent"]).kill()
-    until(lambda: not psutil.pid_exists(child))
+    wait_until(lambda: not psutil.pid_exists(child))
     fleet.stop()

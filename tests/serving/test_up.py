@@ -8,9 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.serving.command import Start, none_left, processes_of, until
+from tests.serving.command import Start, none_left, processes_of
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.processes
 
 
 @pytest.mark.telling
@@ -62,7 +63,7 @@ def test_killed_outright_it_takes_its_children_along(data: Path, manage: Start) 
 
 def test_ctrl_c_while_it_starts_leaves_nothing(data: Path, manage: Start) -> None:
     up = manage("up", "--port", "0")
-    until(lambda: any("celery" in " ".join(p.cmdline()) or "uvicorn" in p.cmdline() for p in processes_of(data)))
+    wait_until(lambda: any("celery" in " ".join(p.cmdline()) or "uvicorn" in p.cmdline() for p in processes_of(data)))
     up.interrupt()
     none_left(data)
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.running_vllm import RunningVllm, until
+from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer.conftest import Start, Train
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_lora_swap import AGREE, ALLOWED, ATTEMPT, LORA, sampling
 from tests.trainer.test_prompt_selection import dataset
+from tests.waiting import wait_until
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
 from workers.contract.run.overlapping import AHEAD_SECONDS, STALENESS, TRUNCATED
 from workers.contract.run.prompts import EXTRA_ROUNDS, PromptsSpec
@@ -24,7 +25,7 @@ from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import TrainerError
 from workers.trainer.rollouts.async_generation import AsyncGeneration, BatchOrder, NextBatches
 
-processes = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+processes = [pytest.mark.trainer, pytest.mark.processes]
 GRPO: dict[str, Any] = {"learning_rate": 1e-2, "max_steps": 5, "num_iterations": 1}
 GAP = "sampling/sampling_logp_difference/max"
 
@@ -61,7 +62,7 @@ class TestOfATraining:
         self, preloaded: Preloaded, tiny_model: Path, tmp_path: Path, train: Train
     ) -> None:
         with sampling(preloaded, tiny_model) as server:
-            server.ready(seconds=120)
+            server.ready()
             grpo = {"eval_strategy": "steps", "eval_steps": 3, "save_steps": 3}
             folder = attempt(tmp_path / "whole", tiny_model, server, grpo=grpo, eval_rows=2)
             done = train(folder)
@@ -122,7 +123,7 @@ class TestOfATraining:
         with RunningVllm(*LORA, name=ATTEMPT, **ALLOWED, FAKE_VLLM="hangs_at:3") as server:
             folder = attempt(tmp_path / "a", tiny_model, server.ready(), grpo={"max_steps": 9, "save_strategy": "no"})
             trainer = start("-m", "workers.trainer", folder)
-            until(lambda: len(builders.logs(folder)) == 2 or trainer.poll() is not None, server.log, seconds=120)
+            wait_until(lambda: len(builders.logs(folder)) == 2 or trainer.poll() is not None, server.log)
             server.children[0].kill()
             _, stderr = trainer.communicate(timeout=60)
         assert trainer.returncode == 5, stderr
@@ -146,7 +147,7 @@ class TestOfATraining:
         self, preloaded: Preloaded, tiny_model: Path, tmp_path: Path, train: Train
     ) -> None:
         with sampling(preloaded, tiny_model) as server:
-            server.ready(seconds=120)
+            server.ready()
             asked = {"dataset": dataset(7), "rewards": (RewardSpec("overlap", "token_f1"),)}
             run = {"prompts": PromptsSpec(extra_rounds=6)}
             folder = attempt(tmp_path / "a", tiny_model, server, run=run, grpo={"max_steps": 4}, **asked)

@@ -23,7 +23,7 @@ from workers.supervisor import commands
 from workers.trainer.configuration import spec as specs
 from workers.trainer.jobs import benchmarking
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 CHOICES = ["2", "3", "4"]
 ROWS = [{"question": f"{n}+1=", "answer": str(n + 1)} for n in (1, 2, 3)]

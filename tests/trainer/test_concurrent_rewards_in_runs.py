@@ -19,7 +19,7 @@ from workers.contract.run.overlapping import AHEAD_SECONDS
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.wire.names import EventKind, FileName
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 JUDGE = RewardSpec("judge", "judge", params={"endpoint": "JUDGE", "model": "m", "rubric": "{completion}"})
 CODE = RewardSpec("code", "python_syntax", params={"needs_block": False})

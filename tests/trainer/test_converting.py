@@ -18,7 +18,8 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.disk import mounted
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
-from tests.workers.supervisor.attempts import attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import attempt
 from workers.contract.run.jobs import GGUF, GGUF_SCRIPT
 from workers.contract.stack import commands as stack
 from workers.contract.wire.names import FileName, StopMode

@@ -20,7 +20,7 @@ from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.wire.names import FileName
 from workers.environments.calculator import ENTRY as CALCULATOR
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 REWARDS = (RewardSpec("variety", "unique_chars"), RewardSpec("given", "environment_reward"))
 GRPO: dict[str, Any] = {"max_steps": 2, "max_completion_length": 160, "save_strategy": "no"}
@@ -254,7 +254,7 @@ def test_a_server_samples_every_turn_from_the_policy(
     lora = ("--enable-lora", "--max-lora-rank", "8", "--max-loras", "3", "--logprobs-mode", "processed_logprobs")
     env = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280", "FAKE_VLLM_ENGINE": "torch"}
     with RunningVllm(*lora, preloaded=preloaded, model=str(calling_model), name="r1-1", **env) as server:
-        server.ready(seconds=120)
+        server.ready()
         profile = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.LORA, request_timeout_s=60)}
         profile |= {"processes": processes, "strategy": "ddp"} if processes > 1 else {}
         folder = attempt(

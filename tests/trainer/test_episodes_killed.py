@@ -10,13 +10,14 @@ from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.datasets import parquet
 from tests.fakes.fake_control import FakeControl
 from tests.trainer.test_episodes import GRPO, chats
-from tests.workers.supervisor.attempts import RUN, Attempt, build_settings, of_process, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import RUN, Attempt, build_settings, of_process
 from workers.contract.run.episodes import EpisodeLimits, EpisodeSpec, PartSpec
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import AttemptSpec, DataSpec, ModelSpec, Placement, RewardSpec, RunSpec
 from workers.contract.wire.names import StopMode
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 
 def blocked_attempt(tmp_path: Path, *, python: Path, model: Path) -> Attempt:
@@ -51,7 +52,7 @@ def test_a_stop_in_the_middle_of_a_call_leaves_no_process_of_the_tool(
     made = blocked_attempt(tmp_path, python=trainer_python, model=calling_model)
     try:
         made.launch()
-        wait_until(lambda: len(programs(made)) == 4 or made.control.ended, made.why, seconds=120)
+        wait_until(lambda: len(programs(made)) == 4 or made.control.ended, made.why)
         made.ask_to_stop(StopMode.NOW)
         ended = made.wait_for_end()
         assert ended["reason"] == "stopped_by_user"

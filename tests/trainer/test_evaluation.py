@@ -17,7 +17,7 @@ from workers.contract.run.evaluation import EVALUATION, OTHER_REWARD
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.names import FileName
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 
 def evaluated(train: Train, folder: Path, model: Path, **run: Any) -> list[dict[str, Any]]:

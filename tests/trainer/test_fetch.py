@@ -16,7 +16,7 @@ import pytest
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.fake_hub import FakeHub
 from tests.trainer import builders
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 from workers.contract.wire import hub_files
 
 pytestmark = pytest.mark.processes

@@ -13,9 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.fakes.running_vllm import RunningVllm, until
+from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import agent, builders
 from tests.trainer.preloaded import Preloaded, Process
+from tests.waiting import wait_until
 from tests.workers.supervisor.servers import free_port
 from workers.contract.run import gateway
 from workers.contract.run.episodes import EpisodeSpec, GatewaySpec
@@ -23,7 +24,7 @@ from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.wire.names import FileName
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 KEY = "sk-test"
 GRPO: dict[str, Any] = {"max_steps": 2, "max_completion_length": 60, "save_strategy": "no"}
@@ -55,7 +56,7 @@ def training(preloaded: Preloaded, folder: Path, *, port: int = -1) -> Iterator[
     url = f"http://127.0.0.1:{builders.spec_of(folder).placement.ports[port]}"
     client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
     try:
-        until(lambda: process.poll() is not None or listens(client), seconds=120)
+        wait_until(lambda: process.poll() is not None or listens(client))
         yield process, client
     finally:
         client.close()
@@ -108,7 +109,7 @@ def test_agents_train_on_a_servers_answers(preloaded: Preloaded, tiny_model: Pat
     with RunningVllm(
         *LORA, preloaded=preloaded, model=str(tiny_model), name="r1-1", OMP_NUM_THREADS="1", **env
     ) as vllm:
-        vllm.ready(seconds=120)
+        vllm.ready()
         server = ServerSpec(count=1, weight_sync=WeightSync.LORA, request_timeout_s=60)
         run = {"lora": LoraSpec(r=8, alpha=16)}
         hardware = {"rollout": Rollout.SERVER, "server": server}
@@ -138,7 +139,7 @@ def waits_alone(folder: Path, seconds: float = 1.0) -> bool:
 
 def stopped_at(folder: Path, process: Process) -> int:
     """Stop a trainer that waits; the step whose checkpoint is there."""
-    until(lambda: waits_alone(folder), seconds=100)
+    wait_until(lambda: waits_alone(folder))
     (folder / FileName.STOP).touch()
     ended(process)
     trained = [line for line in builders.lines(folder / FileName.METRICS) if line["kind"] == "trained"]
@@ -157,7 +158,7 @@ def test_a_stop_while_nobody_takes_tasks_saves_the_last_step(
     folder = attempt(tmp_path / "attempt", tiny_model, hardware=profile, grpo=grpo)
     with training(preloaded, folder) as (process, client):
         work_one_step(client, 8)
-        until(lambda: builders.logs(folder), seconds=60)
+        wait_until(lambda: builders.logs(folder))
         assert stopped_at(folder, process) == 1
     assert sorted(builders.logs(folder)) == [1]
 

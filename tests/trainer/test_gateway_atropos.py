@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
-from tests.fakes.running_vllm import RunningVllm, until
+from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_gateway import KEY, LORA, attempt, ended, stopped_at, training
+from tests.waiting import wait_until
 from tests.workers.supervisor.servers import free_port
 from workers.contract.run import gateway
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
@@ -28,7 +29,6 @@ ENVIRONMENT = Path(__file__).with_name("atropos_environment.py")
 pytestmark = [
     pytest.mark.trainer,
     pytest.mark.processes,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not PYTHON.exists(), reason=f"{gateway.ENVIRONMENT} (atroposlib) isn't built here"),
 ]
 SETTINGS = {"kind": gateway.ATROPOS, "max_token_len": 128}
@@ -86,7 +86,7 @@ def test_it_trains_on_what_a_server_sampled(preloaded: Preloaded, tiny_model: Pa
     with RunningVllm(
         *LORA, preloaded=preloaded, model=str(tiny_model), name="r1-1", OMP_NUM_THREADS="1", **env
     ) as vllm:
-        vllm.ready(seconds=120)
+        vllm.ready()
         server = ServerSpec(count=1, weight_sync=WeightSync.LORA, request_timeout_s=60)
         options = {"run": {"lora": LoraSpec(r=8, alpha=16)}, "hardware": {"rollout": Rollout.SERVER, "server": server}}
         logs = trained(preloaded, fed(tmp_path / "attempt", tiny_model, ports=(vllm.port,), **options), tiny_model)
@@ -100,7 +100,7 @@ def test_a_stop_while_no_environment_sends_groups_saves_the_last_step(
     folder, log = fed(tmp_path / "attempt", tiny_model, grpo={"max_steps": 999}), tmp_path / "environment.log"
     with training(preloaded, folder, port=-2) as (process, _):
         with environment(folder, tiny_model, log):
-            until(lambda: builders.logs(folder), seconds=150)
+            wait_until(lambda: builders.logs(folder))
         step = stopped_at(folder, process)
     assert step == max(builders.logs(folder))
 
@@ -119,7 +119,7 @@ def test_a_run_api_that_dies_ends_the_run_with_a_reason_of_its_own(
     folder = fed(tmp_path / "attempt", tiny_model)
     port = str(builders.spec_of(folder).placement.ports[-1])
     with training(preloaded, folder, port=-2) as (process, _):
-        until(lambda: run_apis(port), seconds=60)
+        wait_until(lambda: run_apis(port))
         for each in run_apis(port):
             each.kill()
         _, err = process.communicate(timeout=100)

@@ -14,12 +14,12 @@ from tests.fakes.object_store import BUCKET, object_store
 from tests.stack import Stack
 from tests.trainer import builders
 from tests.trainer.conftest import Train
+from tests.waiting import wait_until
 from tests.workers.host.test_host_on_the_stack import HOST, until
-from tests.workers.supervisor.attempts import wait_until
 from workers.artifactstore import ArtifactStore
 from workers.contract.run.spec import LoraSpec
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 PATH = "checkpoints/checkpoint-2"
 SAVED = """
@@ -116,7 +116,7 @@ def test_a_host_with_an_empty_disk_fetches_evaluates_merges_and_serves_a_stored_
                 found["answers"].values()
             )
 
-        wait_until(done, lambda: str(shown()), 400)
+        wait_until(done, lambda: str(shown()))
         found = stack.django(FOUND, run=run)
         assert (found["prompts"], found["merged"], sorted(found["answers"])) == ([4], 1, ["base", "trained"])
         assert {host for _, host, *_ in shown().values()} == {"testhost"}

@@ -30,7 +30,6 @@ from workers.contract.wire.names import EndReason, FileName
 pytestmark = [
     pytest.mark.trainer,
     pytest.mark.processes,
-    pytest.mark.timeout(600),
     pytest.mark.django_db,
     pytest.mark.usefixtures("sent"),
 ]

@@ -13,7 +13,7 @@ from tests.trainer.test_training import of_kind
 from workers.contract.run.learnability import CHECK
 from workers.contract.wire.names import FileName
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 GRPO = {"per_device_train_batch_size": 32, "num_generations": 2, "num_iterations": 2, "max_steps": 1000}
 

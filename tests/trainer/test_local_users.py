@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 from tests.workers.supervisor.servers import free_port
 from workers.contract.wire import local_sockets
 from workers.trainer import local_users

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.running_vllm import RunningVllm, until
+from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
+from tests.waiting import wait_until
 from workers.contract.reports.metric_names import LOGP_GAP, POLICY_CHANGE, VLLM_CHANGED, VLLM_FOLLOWED
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.stack.commands import AWAIT_SERVERS
 from workers.contract.wire.names import FileName
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 ATTEMPT = "r1-1"
 LORA = ("--enable-lora", "--max-lora-rank", "8", "--max-loras", "3", "--logprobs-mode", "processed_logprobs")
@@ -70,7 +71,7 @@ def attempt(
 def test_the_server_samples_from_the_policy_as_it_is_trained(
     start: Start, tiny_model: Path, sampling_server: RunningVllm, tmp_path: Path
 ) -> None:
-    sampling_server.ready(seconds=120)
+    sampling_server.ready()
     folder = attempt(tmp_path / "attempt", tiny_model, sampling_server, max_steps=6)
     trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
@@ -106,7 +107,7 @@ def test_a_server_that_keeps_the_base_model_is_seen_at_the_second_batch(
     start: Start, preloaded: Preloaded, tiny_model: Path, tmp_path: Path
 ) -> None:
     with sampling(preloaded, tiny_model, FAKE_VLLM="ignores_adapters") as server:
-        folder = attempt(tmp_path / "attempt", tiny_model, server.ready(seconds=120), max_steps=3)
+        folder = attempt(tmp_path / "attempt", tiny_model, server.ready(), max_steps=3)
         trainer = start("-m", "workers.trainer", folder)
         _, stderr = trainer.communicate()
     assert trainer.returncode == 0, stderr
@@ -119,7 +120,7 @@ def test_two_servers_sample_their_own_groups_from_the_same_policy(
     start: Start, preloaded: Preloaded, tiny_model: Path, sampling_server: RunningVllm, tmp_path: Path
 ) -> None:
     with sampling(preloaded, tiny_model, name=SECOND) as second:
-        servers = [server.ready(seconds=120) for server in (sampling_server, second)]
+        servers = [server.ready() for server in (sampling_server, second)]
         grpo = {"per_device_train_batch_size": 12, "max_steps": 4, "save_strategy": "no"}  # three groups of four
         folder = attempt(tmp_path / "attempt", tiny_model, *servers, **grpo)
         trainer = start("-m", "workers.trainer", folder)
@@ -144,8 +145,8 @@ def test_one_of_two_servers_dying_in_mid_request_ends_the_trainer_with_its_name(
     with RunningVllm(*LORA, name=SECOND, **ALLOWED, FAKE_VLLM="health_but_hangs") as second:
         folder = attempt(tmp_path / "attempt", tiny_model, canned_server, second.ready(), max_steps=4)
         trainer = start("-m", "workers.trainer", folder)
-        until(lambda: "policy-v1" in second.models() or trainer.poll() is not None, second.log, seconds=120)
-        until(lambda: "Generated 4 sequences" in canned_server.log(), canned_server.log, seconds=60)
+        wait_until(lambda: "policy-v1" in second.models() or trainer.poll() is not None, second.log)
+        wait_until(lambda: "Generated 4 sequences" in canned_server.log(), canned_server.log)
         second.front.kill()
         _, stderr = trainer.communicate(timeout=60)
     assert trainer.returncode == 5, stderr
@@ -157,7 +158,7 @@ def test_a_server_that_dies_ends_the_trainer_with_a_sentence(
 ) -> None:
     folder = attempt(tmp_path / "attempt", tiny_model, canned_server, max_steps=100_000, save_strategy="no")
     trainer = start("-m", "workers.trainer", folder)
-    until(lambda: builders.logs(folder) or trainer.poll() is not None, canned_server.log, seconds=120)
+    wait_until(lambda: builders.logs(folder) or trainer.poll() is not None, canned_server.log)
     canned_server.children[0].kill()
     _, stderr = trainer.communicate(timeout=60)
     assert trainer.returncode == 5, stderr
@@ -212,7 +213,7 @@ def test_a_trainer_beside_its_server_loads_the_model_before_it_waits(
     folder = attempt(tmp_path / "attempt", tiny_model, canned_server, max_steps=1, save_strategy="no")
     trainer = preloaded.start("-m", "workers.trainer", folder, env={AWAIT_SERVERS: "1", "OMP_NUM_THREADS": "1"})
     try:
-        until(lambda: "waiting for vLLM" in told(folder), seconds=120)
+        wait_until(lambda: "waiting for vLLM" in told(folder))
         assert "Generated" not in canned_server.log()
         (folder / FileName.SERVERS_READY).touch()
         _, stderr = trainer.communicate()

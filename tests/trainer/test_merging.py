@@ -21,7 +21,7 @@ from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration import spec as specs
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 ADAPTER = "r0/1/checkpoints/checkpoint-2"
 

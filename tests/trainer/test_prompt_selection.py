@@ -20,7 +20,7 @@ from workers.contract.run.prompts import DRAWN_WITHOUT, EXTRA_ROUNDS, REPLACED, 
 from workers.contract.run.spec import LoraSpec, RewardSpec
 from workers.contract.wire.names import FileName
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 OVERLAP = (RewardSpec("overlap", "token_f1"),)
 BOTH = PromptsSpec(extra_rounds=8, by_difficulty=True)
@@ -126,7 +126,7 @@ def test_fresh_prompts_come_from_the_same_server(
     tiny_model: Path, tmp_path: Path, train: Train, preloaded: Preloaded
 ) -> None:
     with sampling(preloaded, tiny_model) as server:
-        server.ready(seconds=120)
+        server.ready()
         folder = attempt(tmp_path / "a", tiny_model, **served(server), grpo={"max_steps": 3})
         done = train(folder)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -12,10 +12,10 @@ import pytest
 from tests.fakes.fake_hub import FakeHub
 from tests.fakes.fake_hub_pushes import Account
 from tests.stack import Stack
+from tests.waiting import wait_until
 from tests.workers.host.test_host_on_the_stack import HOST, LOOK, until
-from tests.workers.supervisor.attempts import wait_until
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 SAVED = """
 from django.db import transaction
@@ -79,7 +79,7 @@ def the_next_one_is_stopped(stack: Stack, client: httpx.Client, hub: FakeHub, ru
     hub.uploaded.clear()
     client.post(f"/models/{model}/push", data={"repository": "Org/Other", "card": "# Ours"})
     job = stack.django(PUSH, run=run)
-    wait_until(lambda: len(hub.asked("/upload/")) == 2, lambda: str(hub.asked()), 60)
+    wait_until(lambda: len(hub.asked("/upload/")) == 2, lambda: str(hub.asked()))
     assert client.post(f"/runs/{job}/stop", data={"mode": "save"}).status_code == 302
     ended = until(stack, LOOK, lambda found: found["status"] in FINAL, run=job)
     assert (ended["status"], ended["receipt"]["free"]) == ("stopped", True), ended

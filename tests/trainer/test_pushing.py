@@ -16,7 +16,7 @@ from tests.fakes.fake_hub import FakeHub
 from tests.fakes.fake_hub_pushes import Account
 from tests.trainer import builders
 from tests.trainer.test_training import of_kind
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 from workers.contract.run.jobs import PUSH
 from workers.contract.stack import commands as stack
 from workers.contract.wire.names import FileName
@@ -161,7 +161,7 @@ def test_a_stop_in_mid_upload_ends_it_and_deletes_what_it_has_created(push: Push
     weights = folder.parents[1] / "r0/1/checkpoints/checkpoint-2/model.safetensors"
     weights.write_bytes(bytes(20_000_000))  # more than the kernel takes from a sender ahead
     process = push()
-    wait_until(lambda: any(line["step"] for line in of_kind(folder, "train")), lambda: "no progress", 60)
+    wait_until(lambda: any(line["step"] for line in of_kind(folder, "train")), lambda: "no progress")
     (folder / FileName.STOP).touch()
     succeeded(process, folder)
     assert not hub.repositories

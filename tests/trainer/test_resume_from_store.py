@@ -16,14 +16,15 @@ from tests.fakes.fake_control import FakeControl
 from tests.fakes.object_store import ObjectStore, object_store
 from tests.trainer import builders
 from tests.trainer.conftest import Train
-from tests.workers.supervisor.attempts import RUN, Attempt, build_settings, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import RUN, Attempt, build_settings
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.spec import AttemptSpec, Placement, RunSpec
 from workers.contract.wire.artifacts import STORES
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import FileName
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 STEPS, SAVED = 8, 4
 PATH = f"checkpoints/checkpoint-{SAVED}"
@@ -71,13 +72,13 @@ def test_a_lost_hosts_run_goes_on_elsewhere_as_if_nothing_had_happened(
     run = replace(builders.spec_of(whole).run, run_id=RUN)
 
     first = an_attempt(tmp_path / "first", run, trainer_python, bucket)
-    wait_until(lambda: PATH in stored(first), first.why, 120)
+    wait_until(lambda: PATH in stored(first), first.why)
     manifest = stored(first)[PATH]
     lose(first, tmp_path / "first")
 
     resumed: dict[str, Any] = {"attempt_id": f"{RUN}-2", "number": 2, "resume_from": f"{RUN}/1/{PATH}"}
     second = an_attempt(tmp_path / "second", run, trainer_python, bucket, manifest=manifest, **resumed)
-    assert second.wait_for_end(240)["reason"] == "completed", second.why()
+    assert second.wait_for_end()["reason"] == "completed", second.why()
     undisturbed = builders.logs(whole)
     assert builders.logs(second.folder.path) == {step: undisturbed[step] for step in range(SAVED + 1, STEPS + 1)}
     lose(second, tmp_path / "second")
@@ -87,6 +88,6 @@ def test_a_lost_hosts_run_goes_on_elsewhere_as_if_nothing_had_happened(
 def it_is_evaluated_on_a_third_host(root: Path, run: RunSpec, python: Path, bucket: ObjectStore, manifest: str) -> None:
     job = replace(run, run_id="rtesteval22", kind=EVALUATION, start_from=f"{RUN}/1/{PATH}")
     third = an_attempt(root, job, python, bucket, manifest=manifest, attempt_id="rtesteval22-1")
-    assert third.wait_for_end(240)["reason"] == "completed", third.why()
+    assert third.wait_for_end()["reason"] == "completed", third.why()
     assert len({group["row"] for group in builders.lines(third.folder / FileName.SAMPLES)}) == HELD_OUT
     lose(third, root)

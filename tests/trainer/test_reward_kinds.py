@@ -21,7 +21,7 @@ from workers.contract.run.episodes import EpisodeSpec, PartSpec
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.names import FileName
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer.conftest import Start, starting
 from tests.trainer.preloaded import Preloaded, Process
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 from tests.workers.supervisor.servers import free_port
 from workers.contract.reports.chat import KEY_DIGEST, Ask, ChatNews, ChatTurn, Sampling
 from workers.contract.run.hardware import Rollout, ServerSpec, WeightSync
@@ -25,7 +25,7 @@ from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.documents import to_json
 from workers.contract.wire.names import FileName
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 CHECKPOINT = "r0/1/checkpoints/checkpoint-2"
 LORA = LoraSpec(r=8, alpha=16)
@@ -317,7 +317,7 @@ def server(preloaded: Preloaded, tiny_model: Path) -> Iterator[RunningVllm]:
     flags = ("--enable-lora", "--max-lora-rank", "8", "--max-loras", "3")
     env = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280", "FAKE_VLLM_ENGINE": "torch"}
     with RunningVllm(*flags, preloaded=preloaded, model=str(tiny_model), name="r1-1", **env) as running:
-        yield running.ready(seconds=120)
+        yield running.ready()
 
 
 def test_a_vllm_server_answers_as_transformers_does(

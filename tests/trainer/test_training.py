@@ -14,6 +14,7 @@ from tests.listening import tcp_addresses
 from tests.trainer import builders
 from tests.trainer.conftest import Start, StartAnew, Train
 from tests.trainer.preloaded import Process
+from tests.waiting import LIMIT_S
 from workers.contract.run import evaluation
 from workers.contract.run.spec import LoraSpec
 from workers.contract.wire.names import FileName
@@ -22,13 +23,13 @@ from workers.supervisor.processes.folder import AttemptFolder
 from workers.supervisor.processes.witnesses import activities
 from workers.supervisor.reports.trainerlines import trainer_line
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 FOREVER = 100_000
 
 
-def until(condition: Callable[[], bool], process: Process | subprocess.Popen[str], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
+def until(condition: Callable[[], bool], process: Process | subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + LIMIT_S
     while not condition():
         assert process.poll() is None, process.communicate()[1][-2000:]
         assert time.monotonic() < deadline

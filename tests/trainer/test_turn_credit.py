@@ -17,7 +17,7 @@ from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.names import FileName
 from workers.rewards.advantages import advantages
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 EACH = RewardSpec("variety", "unique_chars_normalised", 0.5, per_turn=True)
 RANKED = RewardSpec(

@@ -17,12 +17,12 @@ from controlplane.platform import safe_yaml
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.browser.tiny_folder import write_model
 from tests.stack import FAKE_TRAINER, Stack, command_of
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from mcp import Client
 
-pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.trainer]
 
 PREPARE = """
 from controlplane.platform.accounts import api_tokens
@@ -77,7 +77,7 @@ def terminal(make_stack: Callable[..., Stack], trainer_python: Path) -> Terminal
     stack = make_stack(GRPO_TRAINER_COMMAND=command_of(FAKE_TRAINER), GRPO_TRAINER_PYTHON=str(trainer_python))
     model = stack.installation.models_dir / "tiny"
     write_model(model)
-    wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready", 120)
+    wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready")
     return Terminal(stack, stack.django(PREPARE), str(model))
 
 

@@ -17,8 +17,9 @@ import psutil
 import pytest
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
-from tests.fakes.running_vllm import PROGRAM, until
+from tests.fakes.running_vllm import PROGRAM
 from tests.trainer import builders
+from tests.waiting import wait_until
 from workers.contract.run.hardware import Rollout, ServerSpec, Strategy, WeightSync
 from workers.contract.run.spec import AttemptSpec, LoraSpec, ModelSpec, RewardSpec
 from workers.contract.stack import commands, dry_run
@@ -179,17 +180,16 @@ def test_another_server_on_the_port_is_not_taken_for_this_ones(tmp_path: Path, r
 def test_ending_the_script_ends_all_that_it_started(tmp_path: Path, run: Script) -> None:
     process = run(tmp_path, with_servers(tmp_path), FAKE_VLLM="never_ready")
     script = psutil.Process(process.pid)
-    until(lambda: sum("VLLM" in child.name() for child in script.children(recursive=True)) == 2)
+    wait_until(lambda: sum("VLLM" in child.name() for child in script.children(recursive=True)) == 2)
     tree = script.children(recursive=True)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 143
-    until(lambda: not any(child.is_running() for child in tree))
+    wait_until(lambda: not any(child.is_running() for child in tree))
 
 
 @pytest.mark.trainer
 @pytest.mark.processes
-@pytest.mark.timeout(300)
 def test_the_script_of_a_cpu_profile_trains(
     tmp_path: Path, run: Script, trainer_python: Path, tiny_model: Path
 ) -> None:
@@ -204,7 +204,6 @@ def test_the_script_of_a_cpu_profile_trains(
 
 @pytest.mark.trainer
 @pytest.mark.processes
-@pytest.mark.timeout(300)
 def test_the_script_of_two_servers_starts_them_trains_and_ends_them(
     tmp_path: Path, run: Script, trainer_python: Path, tiny_model: Path
 ) -> None:
@@ -222,14 +221,14 @@ def test_the_script_of_two_servers_starts_them_trains_and_ends_them(
 def test_a_server_that_dies_in_training_ends_the_script_though_the_trainer_waits(tmp_path: Path, run: Script) -> None:
     spec = with_servers(tmp_path)
     process = run(tmp_path, spec, replace(FAKE, trainer=(a_trainer_that_waits(tmp_path), "-m", "workers.trainer")))
-    until(lambda: with_word(A_LONG_TIME))
+    wait_until(lambda: with_word(A_LONG_TIME))
     [trainer] = with_word(A_LONG_TIME)
     [server] = with_word(str(spec.placement.ports[1]))
     server.kill()
     said, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "server" in said
-    until(lambda: not trainer.is_running())
+    wait_until(lambda: not trainer.is_running())
 
 
 def with_word(word: str) -> list[psutil.Process]:

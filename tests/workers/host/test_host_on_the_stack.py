@@ -13,7 +13,8 @@ import pytest
 import redis
 
 from tests.stack import Stack
-from tests.workers.supervisor.attempts import of_process, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import of_process
 from workers.sandbox import selftest
 from workers.supervisor.processes import procfs
 
@@ -97,7 +98,7 @@ def until(stack: Stack, code: str, done: Any, **names: Any) -> Any:
         found[:] = [stack.django(code, **names)]
         return bool(done(found[0]))
 
-    wait_until(look, lambda: str(found), 90)
+    wait_until(look, lambda: str(found))
     return found[0]
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.fake_control import TOKEN
-from tests.workers.supervisor.attempts import attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import attempt
 from workers.contract.wire.documents import ContractError, to_dict
 from workers.host.launcher import Launch, launch, launch_and_report
 from workers.supervisor.processes import procfs

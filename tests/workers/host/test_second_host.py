@@ -20,8 +20,8 @@ from controlplane.setup.serving.processes import Fleet
 from tests.controlplane.catalogue.joining import shared_redis
 from tests.fakes.object_store import BUCKET, object_store
 from tests.stack import FAKE_TRAINER, Stack, command_of
+from tests.waiting import wait_until
 from tests.workers.host.test_host_on_the_stack import HOST, LOOK, STOP, SUBMIT, a_model
-from tests.workers.supervisor.attempts import wait_until
 from workers.supervisor.processes.folder import AttemptFolder, Lock
 
 pytestmark = pytest.mark.processes

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import Attempt, attempt
 from workers.contract.wire.names import StopMode
 from workers.host import shutdown
 from workers.settings import AtStop, StopReason

@@ -15,14 +15,15 @@ from tests.datasets import parquet
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.fakes.fake_hub import FakeHub, files_of
 from tests.trainer import builders
-from tests.workers.supervisor.attempts import Attempt, build_settings, build_spec, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import Attempt, build_settings, build_spec
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import LoraSpec, ModelSpec, RewardSpec
 from workers.contract.wire.documents import to_dict
 from workers.contract.wire.names import StopMode
 from workers.host import launcher
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 DATASET = parquet(builders.rows(8))
 GRPO = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 2}
@@ -60,7 +61,7 @@ def test_a_gated_model_is_fetched_with_the_hosts_token_and_trained(
     with FakeHub() as hub, hub_attempt(tmp_path, "Org/Tiny", **settings) as made:
         hub.add("Org/Tiny", files_of(tiny_model), token="right")
         launch(made, hub, tmp_path / "hub")
-        wait_until(lambda: "trainer_starting" in made.control.phases() or made.control.ended, made.why, 120)
+        wait_until(lambda: "trainer_starting" in made.control.phases() or made.control.ended, made.why)
         asked = len(hub.requests)
         ended = made.wait_for_end(seconds=180)
         assert ended["reason"] == "completed", made.why()
@@ -93,7 +94,7 @@ def test_a_stop_in_mid_download_takes_the_real_download_with_it(tmp_path: Path, 
         hub.add("Org/Slow", FILES, bytes_per_s=100_000)
         launch(made, hub, tmp_path / "hub")
         figures = "download/done_mib"
-        wait_until(lambda: any(s["data"].get(figures, 0) > 0.2 for s in made.control.of_kind("system")), made.why, 60)
+        wait_until(lambda: any(s["data"].get(figures, 0) > 0.2 for s in made.control.of_kind("system")), made.why)
         made.ask_to_stop(StopMode.NOW)
         ended = made.wait_for_end()
         assert (ended["reason"], ended["receipt"]["survivors"]) == ("stopped_by_user", [])

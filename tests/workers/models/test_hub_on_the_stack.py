@@ -11,10 +11,10 @@ import pytest
 from tests.fakes.fake_hub import FakeHub, files_of
 from tests.stack import Stack
 from tests.trainer import builders
+from tests.waiting import wait_until
 from tests.workers.host.test_host_on_the_stack import ANSWER, ASK, HOST, LOOK, until
-from tests.workers.supervisor.attempts import wait_until
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 GRPO = {"max_steps": 2, "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8}
 SUBMIT = """
@@ -83,7 +83,7 @@ def test_a_model_of_the_hub_is_fetched_with_its_progress_shown_and_trained(besid
         def page() -> str:
             return client.get(f"/runs/{run}/").text
 
-        wait_until(lambda: "Downloading the model, " in page(), lambda: page()[-3000:], 120)
+        wait_until(lambda: "Downloading the model, " in page(), lambda: page()[-3000:])
     ended = until(beside, LOOK, lambda found: found["status"] in FINAL, run=run)
     assert (ended["status"], ended["reason"]) == ("succeeded", "completed"), ended
     assert ended["rows"] >= 2

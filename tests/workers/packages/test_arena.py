@@ -10,7 +10,7 @@ from workers.environments.library import LIBRARY
 from workers.packages.arena import GAMES
 from workers.rewards.tools import Tools, Unavailable
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 ENTRY = LIBRARY["textarena"]
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from tests.workers.packages.built import lacks
-from tests.workers.sandbox.test_pool import wait_for
 from workers.contract.run.episodes import ToolError
 from workers.environments.library import LIBRARY
 from workers.packages import interpreter
 from workers.rewards.tools import Endpoint, Tools, Unavailable
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.processes
 
 FAKE = Path(__file__).parents[2] / "fakes" / "openenv_server.py"
 
@@ -29,7 +29,7 @@ def server(kind):
         port = free.getsockname()[1]
     process = subprocess.Popen([interpreter.python(), str(FAKE), kind, str(port)])
     try:
-        wait_for(lambda: _listens(port), seconds=100)
+        wait_until(lambda: _listens(port))
         yield f"http://127.0.0.1:{port}", process
     finally:
         process.kill()
@@ -118,4 +118,4 @@ def test_the_program_ends_with_its_tools(guessing):
     with session(guessing) as played:
         played.reset({}, 1)
         pid = played._program._running._process.pid
-    wait_for(lambda: not Path(f"/proc/{pid}").exists() or "zombie" in Path(f"/proc/{pid}/status").read_text())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or "zombie" in Path(f"/proc/{pid}/status").read_text())

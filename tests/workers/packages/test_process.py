@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.sandbox.test_pool import wait_for
+from tests.waiting import wait_until
 from workers.packages import process
 from workers.packages.process import PackageProcess, RequestFailed
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.processes
 PROGRAM = """
 import json, sys, threading, time, os
 def answer(told, **more):
@@ -72,7 +72,7 @@ def test_a_program_that_ends_answers_all_that_wait_for_it(program):
 
     thread = threading.Thread(target=ask)
     thread.start()
-    wait_for(lambda: program._running is not None and program._running._waiting)
+    wait_until(lambda: program._running is not None and program._running._waiting)
     with pytest.raises(RequestFailed):
         program.ask({"do": "end"}, 20)
     thread.join()
@@ -97,4 +97,4 @@ sys.stdin.read()
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.communicate()
-    wait_for(lambda: not Path(f"/proc/{pid}").exists() or "State:\tZ" in Path(f"/proc/{pid}/status").read_text())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or "State:\tZ" in Path(f"/proc/{pid}/status").read_text())

@@ -13,7 +13,7 @@ from workers.rewards.scoring import score
 from workers.sandbox import selftest
 from workers.sandbox.outcomes import Job, Limits
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.processes
 FEW = ("chain_sum", "string_insertion", "spiral_matrix", "n_queens", "binary_matrix", "simple_integration", "puzzle24",
        "polynomial_multiplication", "arc_agi", "zebra_puzzles", "knight_swap", "word_ladder")  # fmt: skip
 ATTACKS = (

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from tests.workers.rewards.sandboxes import BACKENDS, best_tools, tools_on
 from tests.workers.sandbox.conftest import forks_of, left_of, zygote
-from tests.workers.sandbox.test_pool import wait_for
 from workers.packages import reasoning
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Completion, Cost, Scores
@@ -23,7 +23,7 @@ from workers.sandbox import outcomes
 from workers.sandbox.outcomes import Kind, Outcome, SandboxUnavailable
 from workers.sandbox.pool import Sandbox
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.processes
 
 FENCED = "Here:\n```python\n{}\n```\ndone"
 ADD = FENCED.format("def add(a, b):\n    return a + b")
@@ -64,7 +64,7 @@ def test_a_sandbox_that_fails_itself_says_nothing_of_the_code(
 def test_a_zygote_that_is_killed_leaves_the_row_without_a_score_and_the_next_has_one(tools: Tools) -> None:
     pid = zygote(tools.sandbox(*PRELOADED_MODULES))
     assert left_of(pid) == []
-    killer = threading.Thread(target=lambda: (wait_for(lambda: forks_of(pid) != []), os.kill(pid, signal.SIGKILL)))
+    killer = threading.Thread(target=lambda: (wait_until(lambda: forks_of(pid) != []), os.kill(pid, signal.SIGKILL)))
     killer.start()
     scores = given("python_executes", FENCED.format("while True: pass"), tools, seconds=60.0)
     killer.join()

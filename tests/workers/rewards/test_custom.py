@@ -16,7 +16,7 @@ from workers.rewards.reward import Completion, Scores
 from workers.rewards.scoring import score
 from workers.rewards.tools import Tools
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.processes
 
 ROWS = [{"answer": "1", "level": 3, "prompt": "a"}, {"answer": "2", "prompt": "b"}, {"answer": "3", "prompt": "c"}]
 

@@ -13,7 +13,7 @@ from workers.rewards.library import LIBRARY
 from workers.rewards.scoring import score
 from workers.rewards.tools import Tools
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.processes
 
 REWARD = LIBRARY["input_output_tests"]
 DOUBLES = [{"stdin": "1\n", "stdout": "2\n"}, {"stdin": "20\n", "stdout": "40\n"}]

@@ -18,8 +18,6 @@ from workers.rewards.reward import Scores
 from workers.rewards.scoring import score
 from workers.rewards.tools import Endpoint, Tools, Unavailable, endpoint_from_environment
 
-pytestmark = pytest.mark.timeout(60)
-
 KEY = "sk-very-secret-key-0123456789"
 JUDGE = LIBRARY["judge"]
 

@@ -14,8 +14,6 @@ from workers.rewards.reward import Scores
 from workers.rewards.scoring import score
 from workers.rewards.tools import Endpoint, Tools
 
-pytestmark = pytest.mark.timeout(60)
-
 RANKS = LIBRARY["judge_ranking"]
 KEY = "sk-very-secret-key-0123456789"
 

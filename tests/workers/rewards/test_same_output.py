@@ -17,7 +17,7 @@ from workers.sandbox import selftest
 from workers.sandbox.pool import Sandbox
 from workers.trainer.scoring.failures import Failures
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.processes
 
 REWARD = LIBRARY["same_output"]
 ANSWER = "for n in range(3):\n    print(n)"

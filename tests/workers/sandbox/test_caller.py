@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.waiting import wait_until
 from tests.workers.sandbox.conftest import LIMITS, descriptors, forks_of, zygote
-from tests.workers.sandbox.test_pool import ANSWER, wait_for
+from tests.workers.sandbox.test_pool import ANSWER
 from workers.sandbox import zygote_process
 from workers.sandbox.evaluation import Evaluation
 from workers.sandbox.outcomes import Backend, Job, Kind, Limits, SandboxUnavailable
@@ -115,7 +116,7 @@ def test_without_descriptors_an_evaluation_says_so_and_harms_no_other(one_of_eac
         pid = zygote(sandbox)
         other = threading.Thread(target=lambda: got.append(sandbox.run([waits], Limits(seconds=3))[0].kind))
         other.start()
-        wait_for(lambda: forks_of(pid) != [])
+        wait_until(lambda: forks_of(pid) != [])
         before = descriptors()
         with open_files(64), no_descriptor_left():
             outcomes = [sandbox.run([ANSWER], LIMITS)[0] for _ in range(3)]

@@ -13,8 +13,9 @@ from functools import partial
 
 import pytest
 
+from tests.waiting import wait_until
 from tests.workers.sandbox.conftest import LIMITS, alive, descriptors, forks_of, zygote
-from tests.workers.sandbox.test_pool import ANSWER, wait_for
+from tests.workers.sandbox.test_pool import ANSWER
 from workers.sandbox import zygote_process
 from workers.sandbox.isolation import lockdown
 from workers.sandbox.isolation.lockdown import ResourceLimits
@@ -49,7 +50,7 @@ def test_a_fork_that_uses_the_sandbox_leaves_the_parents_alone(
     with Sandbox(one_of_each.backend, parallel=1) as sandbox:
         pid = zygote(sandbox)
         with in_background(sandbox, ENDLESS, Limits(seconds=60)) as outcomes:
-            wait_for(lambda: forks_of(pid) != [])
+            wait_until(lambda: forks_of(pid) != [])
             assert in_fork(partial(act, sandbox)) == 0
             assert outcomes == []
             assert zygote(sandbox) == pid
@@ -71,7 +72,7 @@ def test_a_forks_own_zygote_goes_with_it(one_of_each: Sandbox) -> None:
     pid = int(os.read(reading, 16))
     os.close(reading)
     os.close(writing)
-    wait_for(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
     assert pid != zygote(one_of_each)
 
 

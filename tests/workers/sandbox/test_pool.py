@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests import disk
+from tests.waiting import wait_until
 from tests.workers.sandbox.conftest import BACKENDS, LIMITS, alive, descriptors, forks_of, left_of, open_or_skip, zygote
 from workers.sandbox import layout, outcomes, zygote_process
 from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Program, SandboxUnavailable
@@ -39,7 +37,7 @@ def test_two_hundred_evaluations_leave_no_descriptor_no_process_and_no_mount(san
     jobs: list[Job | Program] = [ANSWER, Job("1/0"), Job("import os\nos._exit(1)"), ENDLESS]
     sandbox.run(jobs[:3], LIMITS)
     pid, ours = zygote(sandbox), descriptors()
-    wait_for(lambda: sleeps(pid))  # it closes what was an evaluation's after its report
+    wait_until(lambda: sleeps(pid))  # it closes what was an evaluation's after its report
     theirs = len(os.listdir(f"/proc/{pid}/fd"))
     mounted = mounts(pid)
     for _ in range(50):
@@ -47,7 +45,7 @@ def test_two_hundred_evaluations_leave_no_descriptor_no_process_and_no_mount(san
         sandbox.test([outcomes.TestJob("def f(): return 1", ("assert f() == 1",))], LIMITS)
     sandbox.run([ENDLESS], Limits(seconds=0.1))
     assert descriptors() == ours
-    wait_for(lambda: len(os.listdir(f"/proc/{pid}/fd")) == theirs)  # an evaluation ends with its report
+    wait_until(lambda: len(os.listdir(f"/proc/{pid}/fd")) == theirs)  # an evaluation ends with its report
     assert mounts(pid) == mounted
     assert left_of(pid) == []
     assert Path(f"/proc/{pid}/task/{pid}/children").read_text() == "", "not even a zombie"
@@ -75,7 +73,7 @@ def test_threads_share_one_sandbox(sandbox: Sandbox) -> None:
 
 def test_a_zygote_killed_in_mid_evaluation_is_an_outcome_and_a_new_one_takes_over(one_of_each: Sandbox) -> None:
     pid = zygote(one_of_each)
-    killer = threading.Thread(target=lambda: (wait_for(lambda: forks_of(pid) != []), os.kill(pid, signal.SIGKILL)))
+    killer = threading.Thread(target=lambda: (wait_until(lambda: forks_of(pid) != []), os.kill(pid, signal.SIGKILL)))
     killer.start()
     [outcome] = one_of_each.run([ENDLESS], LIMITS)
     killer.join()
@@ -88,19 +86,19 @@ def test_a_zygote_killed_in_mid_evaluation_is_an_outcome_and_a_new_one_takes_ove
 def test_a_zygote_killed_between_evaluations_costs_none(one_of_each: Sandbox) -> None:
     pid = zygote(one_of_each)
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
     assert one_of_each.run([ANSWER], LIMITS)[0].value == 42
 
 
 def test_a_zygote_that_hangs_is_ended_with_all_its_forks(one_of_each: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workers.sandbox.evaluation._BACKSTOP_S", 0.2)
     pid = zygote(one_of_each)
-    stopper = threading.Thread(target=lambda: (wait_for(lambda: forks_of(pid) != []), os.kill(pid, signal.SIGSTOP)))
+    stopper = threading.Thread(target=lambda: (wait_until(lambda: forks_of(pid) != []), os.kill(pid, signal.SIGSTOP)))
     stopper.start()
     [outcome] = one_of_each.run([ENDLESS], Limits(seconds=1))
     stopper.join()
     assert (outcome.kind, outcome.trouble) == (Kind.KILLED, True)
-    wait_for(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
     assert one_of_each.run([ANSWER], LIMITS)[0].value == 42
 
 
@@ -108,12 +106,12 @@ def test_a_zygote_that_hangs_is_ended_with_all_its_forks(one_of_each: Sandbox, m
 def test_closing_ends_what_runs(backend: Backend) -> None:
     sandbox = open_or_skip(backend)
     pid = zygote(sandbox)
-    closer = threading.Thread(target=lambda: (wait_for(lambda: forks_of(pid) != []), sandbox.close()))
+    closer = threading.Thread(target=lambda: (wait_until(lambda: forks_of(pid) != []), sandbox.close()))
     closer.start()
     [outcome] = sandbox.run([ENDLESS], LIMITS)
     closer.join()
     assert outcome.kind is Kind.KILLED
-    wait_for(lambda: not alive(pid))
+    wait_until(lambda: not alive(pid))
     assert sandbox.run([ANSWER], LIMITS)[0].message.endswith("The sandbox was closed.")
     sandbox.close()
 
@@ -141,11 +139,11 @@ def test_nothing_is_left_of_a_caller_that_was_killed(backend: Backend, number: i
     open_or_skip(backend).close()
     process = caller(backend)
     pid = first_line(process)
-    wait_for(lambda: len(forks_of(pid)) > 0)
+    wait_until(lambda: len(forks_of(pid)) > 0)
     everything = [pid, *forks_of(pid)]
     process.send_signal(number)
     process.communicate()
-    wait_for(lambda: not any(alive(each) for each in everything))
+    wait_until(lambda: not any(alive(each) for each in everything))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -156,12 +154,12 @@ def test_a_child_that_the_caller_forked_keeps_nothing_alive(backend: Backend) ->
     child = "if child == 0:\n    os.close(1)\n    __import__('signal').pause()\nprint(child, flush=True)"
     process = caller(backend, fork + child)
     pid, left = first_line(process), first_line(process)
-    wait_for(lambda: len(forks_of(pid)) > 0)
+    wait_until(lambda: len(forks_of(pid)) > 0)
     everything = [pid, *forks_of(pid)]
     process.kill()
     process.communicate()
     try:
-        wait_for(lambda: not any(alive(each) for each in everything))
+        wait_until(lambda: not any(alive(each) for each in everything))
     finally:
         os.kill(left, signal.SIGKILL)
 
@@ -307,10 +305,3 @@ def first_line(process: subprocess.Popen[bytes]) -> int:
 
 def sleeps(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        select.select([], [], [], 0.01)

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
+from tests.waiting import wait_until
 from tests.workers.sinks.outboxes import ROOT
-from tests.workers.supervisor.attempts import wait_until
 
 MLFLOW = shutil.which("mlflow", path=f"{os.environ.get('PATH', '')}:{ROOT / '.venv-mlflow' / 'bin'}")
 REASON = (

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from tests.workers.sinks.mlflow_program import MLFLOW, REASON, MlflowServer
 from tests.workers.sinks.outboxes import (
     ENDPOINT,
@@ -20,14 +21,12 @@ from tests.workers.sinks.outboxes import (
     sending,
     write_steps,
 )
-from tests.workers.supervisor.attempts import wait_until
 from workers.contract.run.sinks import STATE
 from workers.contract.wire.names import EndReason
 from workers.sinks.program import UNSENT_EXIT_CODE
 
 pytestmark = [
     pytest.mark.processes,
-    pytest.mark.timeout(900),
     needs_sinks_python,
     pytest.mark.skipif(MLFLOW is None, reason=REASON),
 ]

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from tests.fakes import fake_wandb
+from tests.waiting import wait_until
 from tests.workers.sinks.outboxes import (
     ENDPOINT,
     PAGE,
@@ -31,7 +32,6 @@ from tests.workers.sinks.outboxes import (
     sending,
     write_steps,
 )
-from tests.workers.supervisor.attempts import wait_until
 from workers.contract.run.sinks import STATE
 from workers.contract.wire.names import EndReason
 from workers.sinks.program import UNSENT_EXIT_CODE
@@ -105,7 +105,7 @@ def trackio_server(folder: Path) -> Iterator[tuple[str, str]]:
     with open(log, "wb") as out:
         process = subprocess.Popen(argv, env={"PATH": os.environ["PATH"], **own}, stdout=out, stderr=out)
     try:
-        wait_until(lambda: process.poll() is not None or "write_token=" in log.read_text(), log.read_text, 120)
+        wait_until(lambda: process.poll() is not None or "write_token=" in log.read_text(), log.read_text)
         found = re.search(r"(http://[^/?]+)/?\?(?:\S*&)?write_token=(\S+)", log.read_text())
         assert found, log.read_text()
         yield found[1], found[2]
@@ -152,7 +152,7 @@ def test_wandb_sends_what_a_killed_process_had_not_sent_and_nothing_twice(tmp_pa
     with fake_wandb.running() as server:
         write_steps(tmp_path, range(1, 20))
         sinks = sending(tmp_path, server.address, key="a" * 40)
-        wait_until(lambda: len(server.lines) >= 18, (tmp_path / "sinks.log").read_text, 120)
+        wait_until(lambda: len(server.lines) >= 18, (tmp_path / "sinks.log").read_text)
         sinks.kill()
         sinks.wait()
         write_steps(tmp_path, range(20, 30), end=EndReason.TRAINER_EXITED)

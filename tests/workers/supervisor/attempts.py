@@ -6,8 +6,7 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from tests.datasets import parquet
 from tests.fakes.fake_control import TOKEN, FakeControl
+from tests.waiting import wait_until
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.limits import LimitsSpec
 from workers.contract.run.spec import (
@@ -118,13 +118,13 @@ class Attempt:
     def wait_for_step(self, step: int) -> None:
         wait_until(lambda: step in self.control.train_steps(), self.why)
 
-    def wait_for_end(self, seconds: float = 90.0) -> dict[str, Any]:
-        wait_until(lambda: self.control.ended is not None, self.why, seconds)
+    def wait_for_end(self) -> dict[str, Any]:
+        wait_until(lambda: self.control.ended is not None, self.why)
         assert self.control.ended is not None
         return self.control.ended
 
-    def wait_until_gone(self, seconds: float = 90.0) -> None:
-        wait_until(lambda: not self.lock_is_held() and not self.processes(), self.why, seconds)
+    def wait_until_gone(self) -> None:
+        wait_until(lambda: not self.lock_is_held() and not self.processes(), self.why)
 
     def processes(self) -> list[int]:
         """Whoever works in the folder: every process of the attempt, the supervisor included."""
@@ -183,14 +183,6 @@ def attempt(
     finally:
         made.kill_leftovers()
         control.close()
-
-
-def wait_until(condition: Callable[[], object], why: Callable[[], str] = str, seconds: float = 90.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not true within {seconds:g} s\n{why()}")
-        time.sleep(0.01)
 
 
 def of_process(pid: int, what: str) -> bytes:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
-from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import Attempt, attempt
 from workers.contract.run.jobs import ARCHIVE
 from workers.contract.run.spec import ModelSpec
 from workers.contract.wire.names import FileName, StopMode

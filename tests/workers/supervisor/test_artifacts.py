@@ -15,7 +15,8 @@ from tests.datasets import parquet
 from tests.fakes import refusing_store
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.fakes.object_store import BUCKET, ObjectStore, object_store
-from tests.workers.supervisor.attempts import RUN, Attempt, attempt, build_settings, build_spec, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import RUN, Attempt, attempt, build_settings, build_spec
 from tests.workers.supervisor.test_checkpoints import archive, tensors
 from workers.artifactstore import MANIFEST, ArtifactStore, Corrupted, StoreError
 from workers.contract.run.spec import AttemptSpec

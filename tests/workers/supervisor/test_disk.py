@@ -11,7 +11,8 @@ import pytest
 
 from tests.disk import fill, mounted
 from tests.fakes.fake_control import TOKEN
-from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, attempt
 from tests.workers.supervisor.test_gpus import Gpus
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import Placement

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
-from tests.workers.supervisor.attempts import FAKES, Attempt, attempt, build_settings, build_spec, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import FAKES, Attempt, attempt, build_settings, build_spec
 from tests.workers.supervisor.servers import free_port, server_hardware, vllm_command
 from workers.contract.run.spec import REWARD_MODEL, AttemptSpec, ModelSpec, Placement, RewardSpec
 from workers.contract.stack import commands as workers_commands

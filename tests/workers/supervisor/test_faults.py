@@ -14,7 +14,8 @@ import pytest
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.fake_control import TOKEN
-from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import RUN, Attempt, attempt
 from workers.contract.wire.names import FileName, StopMode
 from workers.host import reaper
 from workers.host.launcher import Launch

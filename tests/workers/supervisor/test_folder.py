@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.fake_control import TOKEN
-from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import RUN, Attempt, attempt
 from tests.workers.supervisor.servers import server_attempt
 from tests.workers.supervisor.test_gpus import gpu_attempt
 from workers.contract.run import corpora

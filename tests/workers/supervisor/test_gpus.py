@@ -14,7 +14,8 @@ import pytest
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.fakes.fake_control import TOKEN
-from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, attempt
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import Placement
 from workers.contract.wire.names import StopMode

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.fake_control import FakeControl
-from tests.workers.supervisor.attempts import Attempt, attempt, build_settings, build_spec, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import Attempt, attempt, build_settings, build_spec
 from tests.workers.supervisor.servers import free_port, server_attempt, server_hardware
 from workers.contract.run.limits import LimitsSpec
 from workers.contract.run.spec import HangSpec, Placement, servers_of

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import Attempt, attempt
 from workers.contract.run.limits import BeyondSpec, LimitsSpec, NoBetterSpec, Spent
 from workers.contract.run.spec import Placement
 from workers.contract.wire.names import EndReason, StopMode

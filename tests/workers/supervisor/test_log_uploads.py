@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
-from tests.workers.supervisor.attempts import QUICK, RUN, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import QUICK, RUN, attempt
 from workers.contract.wire.names import LOG_LEFT_OUT, FileName
 from workers.host import reaper
 from workers.settings import HostSettings

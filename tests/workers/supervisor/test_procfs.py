@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.killing import Kill
 

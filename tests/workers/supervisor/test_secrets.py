@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.supervisor.attempts import attempt, of_process, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import attempt, of_process
 from tests.workers.supervisor.servers import server_attempt
 from workers.contract.stack.commands import AWAIT_SERVERS
 from workers.contract.wire.names import StopMode

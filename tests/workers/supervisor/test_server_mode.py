@@ -15,7 +15,8 @@ import pytest
 from tests.datasets import parquet
 from tests.fakes.fake_control import FakeControl
 from tests.trainer import builders
-from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, build_settings, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, build_settings
 from tests.workers.supervisor.servers import free_port
 from workers.contract.run.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
 from workers.contract.run.spec import (
@@ -31,7 +32,7 @@ from workers.contract.wire.names import StopMode
 from workers.supervisor.processes import procfs
 from workers.supervisor.processes.listening import port_is_free
 
-pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
 DATASET = parquet(builders.rows(8))
 HARDWARE = HardwareSpec(
@@ -86,7 +87,7 @@ def pair(tmp_path: Path, *, python: Path, model: Path, engine: str, max_steps: i
 
 
 def wait_for_step(made: Attempt, step: int) -> None:
-    wait_until(lambda: step in made.control.train_steps() or made.control.ended, made.why, seconds=180)
+    wait_until(lambda: step in made.control.train_steps() or made.control.ended, made.why)
     assert made.control.ended is None, made.why()
 
 
@@ -137,7 +138,7 @@ def goes_on(first: Attempt, checkpoint: str, *, after: int) -> None:
     again = Attempt(first.control, first.settings, replace(spec, resume_from=f"{RUN}/1/{checkpoint}"))
     try:
         again.launch()
-        wait_until(lambda: after + 1 in training(again) or not again.lock_is_held(), again.why, seconds=180)
+        wait_until(lambda: after + 1 in training(again) or not again.lock_is_held(), again.why)
         assert after + 1 in training(again), again.why()
         again.ask_to_stop(StopMode.NOW)
         again.wait_until_gone()

@@ -15,7 +15,8 @@ import pytest
 
 from tests.fakes.fake_control import TOKEN
 from tests.fakes.running_vllm import RunningVllm
-from tests.workers.supervisor.attempts import FAKES, Attempt, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import FAKES, Attempt, attempt
 from tests.workers.supervisor.servers import free_port, server_attempt, server_hardware, vllm_command
 from tests.workers.supervisor.test_gpus import Gpus
 from workers.contract.run.hardware import HardwareSpec, WeightSync

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.fake_control import TOKEN
-from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import RUN, Attempt, attempt
 from tests.workers.supervisor.test_disk import written_steps
 from workers.contract.reports.lines import object_of
 from workers.contract.wire.documents import to_dict

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.workers.supervisor.attempts import FAKES, Attempt, attempt, of_process, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import FAKES, Attempt, attempt, of_process
 from workers.contract.run.sinks import LINK, SECRET_PREFIX, SinkSpec
 from workers.contract.wire.names import StopMode
 from workers.supervisor.processes import procfs

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.workers.supervisor.attempts import attempt, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import attempt
 from workers.contract.wire.names import StopMode
 from workers.supervisor.processes import procfs
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.workers.supervisor.attempts import Attempt, attempt, build_spec, of_process, wait_until
+from tests.waiting import wait_until
+from tests.workers.supervisor.attempts import Attempt, attempt, build_spec, of_process
 from tests.workers.supervisor.servers import free_port, server_hardware, vllm_command
 from workers.contract.run.spec import LoraSpec, Placement, WarmPlace
 from workers.contract.stack.warm import spec_of

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.stack import Stack
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.processes
 

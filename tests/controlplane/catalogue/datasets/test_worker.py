@@ -25,7 +25,7 @@ from controlplane.celery import app
 from tests.controlplane.catalogue.datasets.sources import jsonl
 from tests.controlplane.catalogue.datasets.steps import MAPPING, ROWS, checked, ready, uploaded, worked
 from tests.disk import fill, mounted
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.processes]
 

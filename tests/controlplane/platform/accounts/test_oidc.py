@@ -22,7 +22,7 @@ from controlplane.platform.environment import EnvironmentUnusable
 from controlplane.setup.serving.processes import BASE_DIR as ROOT
 from tests.controlplane.people import make_user
 from tests.fakes import fake_oidc
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.stack import Stack
-from tests.workers.supervisor.attempts import wait_until
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.trainer]
 
 CATALOGUE = """
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
@@ -40,14 +40,14 @@ result = {r.name: [r.fits, r.measured.tokens_per_s, r.measured.step_s, (r.receip
 
 def test_profiles_are_tried_on_a_real_host(trainer_stack: Stack, tiny_model: Path) -> None:
     stack = trainer_stack
-    wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready", 120)
+    wait_until(lambda: stack.django(READY), lambda: "the host's trainer is not ready")
     model = stack.installation.models_dir / "tried"
     shutil.copytree(tiny_model, model)
     form = {"model": str(model), **stack.django(CATALOGUE)}
     with stack.client("operator") as client:
         page = client.post("/hardware/trials/new/", data=form).headers["Location"]
         ask = {"HX-Request": "true"}
-        wait_until(lambda: client.get(page, headers=ask).status_code == 286, lambda: client.get(page).text[-3000:], 240)
+        wait_until(lambda: client.get(page, headers=ask).status_code == 286, lambda: client.get(page).text[-3000:])
     found = stack.django(RESULTS, trial=int(page.strip("/").rsplit("/", 1)[-1]))
     fits, speed, step, free, _ = found["tried small"]
     assert (fits, free) == ("yes", True)

@@ -13,9 +13,9 @@ from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 
 from controlplane.asgi import application
+from tests.waiting import LIMIT_S
 
 Json = dict[str, Any]
-PATIENCE_S = 30
 
 
 class Socket:
@@ -33,18 +33,18 @@ class Socket:
 
     async def connect(self) -> None:
         await self._talk.send_input({"type": "websocket.connect"})
-        self.accepted = (await self._talk.receive_output(PATIENCE_S))["type"] == "websocket.accept"
+        self.accepted = (await self._talk.receive_output(LIMIT_S))["type"] == "websocket.accept"
 
     async def disconnect(self) -> None:
         await self._talk.send_input({"type": "websocket.disconnect", "code": 1000})
-        await self._talk.wait(PATIENCE_S)
+        await self._talk.wait(LIMIT_S)
 
     async def say(self, text: str) -> None:
         await self._talk.send_input({"type": "websocket.receive", "text": text})
 
     async def receive(self) -> Json:
         """The next message for the browser."""
-        message: Json = json.loads((await self._talk.receive_output(PATIENCE_S))["text"])
+        message: Json = json.loads((await self._talk.receive_output(LIMIT_S))["text"])
         return message
 
     async def silent(self, seconds: float) -> bool:
@@ -53,15 +53,15 @@ class Socket:
 
     async def close_code(self) -> int:
         """What it is closed with; messages before that are skipped."""
-        async with asyncio.timeout(PATIENCE_S):
-            while (message := await self._talk.receive_output(PATIENCE_S))["type"] != "websocket.close":
+        async with asyncio.timeout(LIMIT_S):
+            while (message := await self._talk.receive_output(LIMIT_S))["type"] != "websocket.close":
                 pass
         code: int = message["code"]
         return code
 
     async def until(self, enough: Callable[[list[Json]], bool]) -> list[Json]:
         got: list[Json] = []
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(LIMIT_S):
             while not enough(got):
                 got.append(await self.receive())
         return got

@@ -24,7 +24,8 @@ from runs.intake.host_api import ingest
 from tests.controlplane.people import signed_in
 from tests.runs.builders import a_host, a_run, a_user, an_attempt, event, train
 from tests.runs.conftest import Sent
-from tests.runs.pages.live.sockets import PATIENCE_S, opened
+from tests.runs.pages.live.sockets import opened
+from tests.waiting import LIMIT_S
 from workers.contract.wire.names import StopMode, Task
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("sent")]
@@ -202,7 +203,7 @@ async def test_a_hint_brings_new_rows_at_once(
     monkeypatch.setattr(pump, "FALLBACK_S", 600.0)
     async with opened(page(attempt), cookie) as socket:
         await socket.seqs_until(0)
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(LIMIT_S):
             for seq in range(1, 200):
                 # The writer's note of who watches is a second old at most; from then on each hint arrives.
                 await store(attempt, [train(seq)])
@@ -222,7 +223,7 @@ async def test_a_page_that_opens_wakes_its_run_and_no_other(
         while len(sent.of(Task.WATCH_RUN)) < count:
             await asyncio.sleep(0.01)
 
-    async with asyncio.timeout(PATIENCE_S), opened(page(attempt), cookie):
+    async with asyncio.timeout(LIMIT_S), opened(page(attempt), cookie):
         await woken(1)
         async with opened(page(other), cookie):
             await woken(2)
@@ -316,7 +317,7 @@ async def test_the_list_is_told_which_runs_changed(
     if with_redis:
         request.getfixturevalue("redis_url")
     async with opened("/ws/runs/", cookie) as socket:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(LIMIT_S):
             seq = 0
             while await socket.silent(0.2):
                 # The list's own look compares with the one before, so that the first change may be its start.
