@@ -185,20 +185,36 @@ class History:
 
 
 def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
-    """Convert rows, given oldest first, to one column per metric."""
-    lists: dict[str, tuple[list[int], list[float], list[float]]] = {}
-    for step, t, values in rows:
-        at = -1 if step is None else step
-        for name, value in values.items():
-            if (column := lists.get(name)) is None:
-                column = lists[name] = [], [], []
-            column[0].append(at)
-            column[1].append(t)
-            column[2].append(value)
-    return {
-        name: MetricHistory(np.array(step, dtype=np.int64), np.array(t, dtype=float), np.array(value, dtype=float))
-        for name, (step, t, value) in lists.items()
-    }
+    """Convert rows, given oldest first, to one column per metric. Rows with the same metrics are converted together,
+    because a run logs thousands of rows of a few kinds."""
+    steps, times = [], []
+    kinds: dict[tuple[str, ...], tuple[list[int], list[list[float]]]] = {}
+    for index, (step, t, values) in enumerate(rows):
+        steps.append(-1 if step is None else step)
+        times.append(t)
+        indexes, table = kinds.setdefault(tuple(values), ([], []))
+        indexes.append(index)
+        table.append(list(values.values()))
+    parts: dict[str, list[tuple[NDArray[np.int64], Floats]]] = {}
+    for names, (indexes, table) in kinds.items():
+        row_indexes, columns = np.array(indexes), np.array(table, dtype=float).T.copy()
+        for name, column in zip(names, columns, strict=True):
+            parts.setdefault(name, []).append((row_indexes, column))
+    step_of, time_of = np.array(steps, dtype=np.int64), np.array(times, dtype=float)
+    return {name: _joined(pieces, step_of, time_of) for name, pieces in parts.items()}
+
+
+def _joined(
+    pieces: list[tuple[NDArray[np.int64], Floats]], step_of: NDArray[np.int64], time_of: Floats
+) -> MetricHistory:
+    """Join a metric's values from several kinds of rows, in the order of the rows."""
+    if len(pieces) == 1:
+        [(indexes, value)] = pieces
+        return MetricHistory(step_of[indexes], time_of[indexes], value)
+    indexes = np.concatenate([indexes for indexes, _ in pieces])
+    order = np.argsort(indexes)
+    indexes, value = indexes[order], np.concatenate([value for _, value in pieces])[order]
+    return MetricHistory(step_of[indexes], time_of[indexes], value)
 
 
 def with_generations(recent: Sequence[Row], earlier: Iterable[Row]) -> list[Row]:
@@ -222,22 +238,31 @@ def noise(value: Floats) -> float:
         return 0.0
     changes = np.abs(np.diff(value))
     # For normal noise with standard deviation 1, the median is 0.954 and the root mean square the square root of 2.
-    return float(np.median(changes) / 0.954 or np.sqrt(np.mean(changes * changes) / 2))
+    return float(median(changes) / 0.954 or np.sqrt(np.mean(changes * changes) / 2))
+
+
+def median(value: Floats) -> float:
+    """Return the median of a short series, in a fifth of the time that NumPy's own takes."""
+    ordered = np.sort(value)
+    if not len(ordered) or np.isnan(ordered[-1]):  # NaN is sorted to the end
+        return float("nan")
+    return float((ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
 
 
 def rolling_mean(value: Floats, window: int) -> Floats:
     if len(value) < window:
         return np.empty(0)
-    # Each window is summed separately: in a running sum, one value of 1e20 would distort all later means.
-    means: Floats = (np.lib.stride_tricks.sliding_window_view(value, window) / window).sum(axis=1)
+    # A convolution sums each window separately: in a running sum, one value of 1e20 would distort all later means.
+    means: Floats = np.convolve(value, np.full(window, 1 / window), "valid")
     return means
 
 
 def rolling_median(value: Floats, window: int) -> Floats:
     if len(value) < window:
         return np.empty(0)
-    medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(value, window), axis=1)
-    return medians
+    ordered = np.sort(np.lib.stride_tricks.sliding_window_view(value, window), axis=1)
+    medians: Floats = (ordered[:, (window - 1) // 2] + ordered[:, window // 2]) / 2
+    return np.where(np.isnan(ordered[:, -1]), np.nan, medians)
 
 
 def paced(column: MetricHistory | None) -> MetricHistory | None:
@@ -270,7 +295,7 @@ def remember(history: History) -> None:
     for name in FIRST_METRICS:
         column = history.get(name, 3)
         if column is not None and name not in history.firsts and column.step[0] <= START:
-            history.firsts[name] = float(np.median(column.value[:3]))
+            history.firsts[name] = median(column.value[:3])
     _note_evaluations(history)
     for name in history.capacity:
         _extend(history, name)
@@ -309,7 +334,7 @@ def _extend(history: History, name: str) -> None:
     if trail and t - trail[-1][0] < max(interval, MIN_TRAIL_INTERVAL_S):
         return
     newest = column.value[column.t > t - MIN_TRAIL_INTERVAL_S]
-    trail = [*trail, (t, float(np.median(newest)))]
+    trail = [*trail, (t, median(newest))]
     history.trails[name] = trail[::2] if len(trail) > STRETCHES else trail
 
 

@@ -1,5 +1,6 @@
 """Health presets: bounds that override the rules' defaults."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,6 +102,7 @@ def _number(entry: Mapping[str, Any], name: str, default: float | None) -> float
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
+@functools.lru_cache(maxsize=1024)  # the bounds of all rules are formatted again in each assessment
 def value_text(value: float, form: str) -> str:
     if form == "percent":
         return f"{_short_number(100 * value, 2)}%"
