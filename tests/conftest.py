@@ -68,7 +68,6 @@ TOGETHER = ("real training", "pages")
 TRAINING = frozenset(
     (
         *("tests/browser/test_real_run.py", "tests/browser/test_rewards.py"),
-        "tests/browser/test_before_and_after.py",
         *("tests/serving/test_demo.py", "tests/workers/models/test_hub_on_the_stack.py"),
         *("tests/workers/supervisor/test_server_mode.py", "tests/architecture/test_imports.py"),
         *("tests/runs/launch/trials/test_trials_on_the_stack.py", "tests/runs/launch/preflight/test_trl.py"),
