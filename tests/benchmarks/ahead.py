@@ -79,7 +79,7 @@ class Bench:
         turns, ahead = [], []
         told: list[dict[str, float]] = []
         with self._sampling() as server:
-            server.ready(seconds=300)
+            server.ready()
             for seed in range(1, seeds + 1):
                 grpo = {**GRPO, "seed": seed, "max_steps": steps}
                 turns.append(_late([of["reward"] for of in self._train(server, ahead=False, grpo=grpo)]))

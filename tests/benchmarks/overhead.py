@@ -128,7 +128,7 @@ def _log_calls_while_the_control_plane_is_dead(python: str, runs_dir: Path) -> d
         (attempt.folder.path / "go").touch()
         answer = attempt.folder.path / "log_calls.json"
         until(answer.exists, "the logging trainer did not end")
-        attempt.wait_until_gone(60)
+        attempt.wait_until_gone()
         found: dict[str, float] = json.loads(answer.read_text())
         return found
     finally:
