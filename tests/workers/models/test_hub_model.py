@@ -63,7 +63,7 @@ def test_a_gated_model_is_fetched_with_the_hosts_token_and_trained(
         launch(made, hub, tmp_path / "hub")
         wait_until(lambda: "trainer_starting" in made.control.phases() or made.control.ended, made.why)
         asked = len(hub.requests)
-        ended = made.wait_for_end(seconds=180)
+        ended = made.wait_for_end()
         assert ended["reason"] == "completed", made.why()
         assert len(hub.requests) == asked > 0
     everything = b"".join(path.read_bytes() for path in made.folder.path.rglob("*") if path.is_file())
@@ -82,7 +82,7 @@ def test_why_a_model_can_not_be_had_is_the_runs_reason(
         hub.add("Org/Gated", FILES, token="right")
         hub.add("Org/Stalls", FILES, stall_after=1_000_000)
         launch(made, hub, tmp_path / "hub")
-        ended = made.wait_for_end(seconds=120)
+        ended = made.wait_for_end()
         assert ended["reason"] == "model_unavailable", made.why()
         assert says in ended["detail"]
         assert ended["receipt"]["survivors"] == []

@@ -98,7 +98,7 @@ def training(made: Attempt) -> dict[int, dict[str, Any]]:
 @pytest.mark.telling
 def test_a_run_trains_on_the_server_and_leaves_nothing(tmp_path: Path, trainer_python: Path, tiny_model: Path) -> None:
     with pair(tmp_path, python=trainer_python, model=tiny_model, engine="torch", max_steps=4) as made:
-        ended = made.wait_for_end(seconds=300)
+        ended = made.wait_for_end()
         assert ended["reason"] == "completed", made.why()
         receipt = ended["receipt"]
         assert (receipt["survivors"], receipt["port_free"], receipt["free"]) == ([], True, True)
@@ -122,7 +122,7 @@ def test_a_stop_with_save_ends_the_pair_at_a_checkpoint_from_which_it_goes_on(
     with pair(tmp_path, python=trainer_python, model=tiny_model, engine="stub", max_steps=100_000) as made:
         wait_for_step(made, 2)
         made.ask_to_stop(StopMode.SAVE)
-        ended = made.wait_for_end(seconds=120)
+        ended = made.wait_for_end()
         assert ended["reason"] == "stopped_by_user", made.why()
         assert ended["exit_codes"]["trainer"] == 0
         saved = made.control.of_kind("checkpoint")[-1]
@@ -154,7 +154,7 @@ def test_a_server_that_dies_in_training_is_the_reason_and_the_trainer_goes_too(
         front = procfs.identity(made.control.of_kind("process_started")[0]["data"]["pid"])
         assert front is not None
         procfs.send(front, procfs.signal.SIGKILL)
-        ended = made.wait_for_end(seconds=120)
+        ended = made.wait_for_end()
     assert ended["reason"] == "vllm_exited", made.why()
     assert ended["receipt"]["survivors"] == []
     assert ended["receipt"]["orphans_found"] >= 1  # the engine, which its front's death leaves behind
