@@ -1,5 +1,6 @@
 """Removal of what programs, launchers and terminals add to a line: times, ranks, levels, colours and progress bars."""
 
+import functools
 import json
 import re
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ MAX_LEARNED = 16
 MAX_PREFIX_CHARS = 120
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_PREFIX = re.compile(rf"(?:\s*(?:{'|'.join(catalogue().prefixes)})\s*)+")
 _BAR = re.compile(r"([^|\n]{0,100}?)\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,120}\]\s*")
 _ERROR_WORD = re.compile(r"rror|xception|illed|raceback")
 _TRACEBACK = "Traceback (most recent call last)"
@@ -29,6 +29,11 @@ _NUMBERS = {"level": (50, 40), "severity": (50, 40), "levelno": (40, 30), "prior
 """Numbers of an error and a warning by key: of pino, Python, and the system's journal, which counts down."""
 MAX_WRAPPERS = 3
 """Number of records within records that are unwrapped, such as a program's in that of its container."""
+
+
+@functools.cache
+def _prefix() -> re.Pattern[str]:
+    return re.compile(rf"(?:\s*(?:{'|'.join(catalogue().prefixes)})\s*)+")
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class Cleaner:
                 text = text[match.end() :]
                 break
         self._learn(text)
-        prefix = _PREFIX.match(text)
+        prefix = _prefix().match(text)
         if prefix is None:
             return Cleaned(text.strip())
         text = without_bars(text[prefix.end() :]) or text[prefix.end() :]
@@ -87,7 +92,7 @@ class Cleaner:
     def _learn(self, text: str) -> None:
         before, _, _ = text.partition(_TRACEBACK)
         is_prefix = 0 < len(before) < min(len(text), MAX_PREFIX_CHARS) and not _ERROR_WORD.search(before)
-        known_prefix = _PREFIX.match(before)
+        known_prefix = _prefix().match(before)
         if (
             is_prefix
             and len(self._learned) < MAX_LEARNED

@@ -1,6 +1,7 @@
 """A reader of logs of any size and content, which yields lines with their numbers, and recognises those that may be
 evidence."""
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ STEM_CONTEXT_BYTES = 4096
 """Number of bytes of an overlong line that are read on either side of a stem."""
 BYTES_BEFORE = 24 * 1024
 BYTES_AFTER = 4 * 1024
-STEMS = tuple(stem.encode() for stem in catalogue().stems)
 """Lines without a stem aren't matched, because searching for bytes is a hundred times faster than matching patterns."""
 
 _RAISED_EXCEPTION = re.compile(
@@ -75,6 +75,11 @@ def raw_lines(path: Path, limit: int | None = None) -> Iterator[tuple[int, int, 
             offset += len(raw) + 1
 
 
+@functools.cache
+def _stems() -> tuple[bytes, ...]:
+    return tuple(stem.encode() for stem in catalogue().stems)
+
+
 def shape_of(raw: bytes) -> int:
     """Return a hash of a line without its digits, because logs repeat lines that differ only in digits."""
     return hash(raw.translate(None, b"0123456789"))
@@ -82,7 +87,7 @@ def shape_of(raw: bytes) -> int:
 
 def may_be_evidence(raw: bytes) -> bool:
     """Return whether a line has one of the stems."""
-    return any(stem in raw for stem in STEMS)
+    return any(stem in raw for stem in _stems())
 
 
 def read(cleaned: Cleaned) -> LineFacts:
@@ -113,7 +118,7 @@ def around(path: Path, offset: int, cleaner: Cleaner, after: int = BYTES_AFTER) 
 
 
 def _windows(raw: bytes) -> Iterator[tuple[int, int]]:
-    hits = sorted(offset for stem in STEMS for offset in _offsets(raw, stem))
+    hits = sorted(offset for stem in _stems() for offset in _offsets(raw, stem))
     end = 0
     for offset in hits:
         if offset >= end:

@@ -28,7 +28,6 @@ MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS = 2_000, 8_000
 
 
 def main(descriptor: int, memory_bytes: int, modules: list[str]) -> None:
-    os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the web process ends its children itself
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower_limit(resource.RLIMIT_AS, memory_bytes)
@@ -36,6 +35,7 @@ def main(descriptor: int, memory_bytes: int, modules: list[str]) -> None:
         import_module(module)
     gc.collect()
     gc.freeze()
+    os.nice(NICENESS)  # not before the imports, which would last a minute beside busy processes
     connection = socket.socket(fileno=descriptor)
     messages.mark_as_child(connection)
     while True:

@@ -31,8 +31,9 @@ INHERITED_VARIABLES = (
 some of which are secrets, stay in this process."""
 WAITING = 16
 """Maximum number of requests that wait for a child. Each occupies one of the web's threads."""
-START_S = 20.0
-"""Additional time for the first message of a child, which imports its modules first."""
+START_S = 60.0
+"""Additional time in seconds for the first message of a child, which imports its modules first: seconds of work, which
+a busy machine stretches."""
 MEMORY_BYTES = 2**30
 """Default limit of a child's address space, which is larger than the memory in use."""
 TOO_LARGE = "has a result that is too large to be shown. Try it with less input."

@@ -16,7 +16,7 @@ from workers.diagnosis.catalogue import Confidence, catalogue, entries
 from workers.diagnosis.folder import diagnose
 from workers.diagnosis.judging import Report
 from workers.diagnosis.matching import UNEXPLAINED_ID
-from workers.diagnosis.prefixes import _PREFIX
+from workers.diagnosis.prefixes import _prefix
 from workers.diagnosis.scanning import STEM_CONTEXT_BYTES
 
 HOSTILE = (*"a_0$*(", "a.", "a-", "<a", "a ", "A", "a:", " \t")
@@ -110,14 +110,14 @@ def test_no_entry_is_a_consequence_of_its_own_consequence() -> None:
 
 def seconds_of(pattern: re.Pattern[str], text: str) -> float:
     began = time.process_time()
-    _ = pattern.match(text) if pattern is _PREFIX else pattern.search(text)
+    _ = pattern.match(text) if pattern is _prefix() else pattern.search(text)
     return time.process_time() - began
 
 
 def test_no_pattern_of_the_catalogue_is_slow_on_a_long_text() -> None:
     found = [pattern for entry in entries().values() for pattern in (*entry.patterns, *entry.near)]
     slow = []
-    for pattern in dict.fromkeys([*found, *catalogue().noise, *catalogue().fallbacks, _PREFIX]):
+    for pattern in dict.fromkeys([*found, *catalogue().noise, *catalogue().fallbacks, _prefix()]):
         for unit in HOSTILE:
             text = unit * (LONG // len(unit)) + "!"
             if seconds_of(pattern, text) > QUICK_S:
