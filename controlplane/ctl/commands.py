@@ -74,7 +74,7 @@ def get_run(client: Client, options: Namespace) -> None:
 def part_of_run(client: Client, options: Namespace) -> None:
     path = path_of("runs", options.id, options.part)
     if options.part == "completions":
-        content: Any = list(client.items(path, limit=options.limit, step=options.step))
+        content: Any = list(client.items(path, limit=options.limit, step=options.step, source=options.source))
     elif options.part == "events":
         content = list(client.items(path, limit=options.limit))
     else:

@@ -106,6 +106,7 @@ def _runs(groups: Any) -> None:
             part.add_argument("--limit", type=_count, default=10)
         if name == "completions":
             part.add_argument("--step", type=_count)
+            part.add_argument("--source", metavar="NAME", help="only prompts with this source or tag")
     change = _of_run(inner, "change", commands.change_run, "Change a run's tags, notes or priority, or archive it.")
     change.add_argument("--add-tag", action="append", default=[], metavar="TAG")
     change.add_argument("--remove-tag", action="append", default=[], metavar="TAG")

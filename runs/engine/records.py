@@ -118,6 +118,8 @@ class SampleRow(models.Model):
     size = models.IntegerField(default=0)
     """Size of `data` as JSON, in bytes; 0 if its texts are deleted and only the values of each completion are kept."""
     superseded = models.BooleanField(default=False)
+    sources = models.TextField(default="")
+    """The prompt's sources and tags that are followed, each between two line breaks."""
     data = models.JSONField()
 
     class Meta:

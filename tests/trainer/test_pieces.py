@@ -263,6 +263,17 @@ def test_the_demos_rewards_are_in_the_library() -> None:
         assert LIBRARY[reward["function"]].check(reward["params"]) == []
 
 
+def test_a_group_is_written_with_the_sources_of_its_prompt(tmp_path: Path) -> None:
+    metadata = [{"source": name, "tags": ["long"]} for name in ("algebra", "geometry")] * 2
+    dataset = [{**row, **extra} for row, extra in zip(builders.rows(4), metadata, strict=True)]
+    file = SampleFile(
+        tmp_path / "s.jsonl", rows=rows_of(tmp_path, dataset=dataset), names=["a"], weights=[1.0], writes=True
+    )
+    file.write([Sample(1, "x", 2, "eos", [1.0], 0.0)], group=1, step=1, mode="train")
+    [line] = builders.lines(tmp_path / "s.jsonl")
+    assert line["sources"] == ["geometry"]
+
+
 def _logged_sources(tmp_path: Path, metadata: list[dict[str, Any]]) -> dict[str, list[float]]:
     """What is logged of two completions of each row, whose rewards are the row's number and, in odd rows, one more."""
     dataset = [{**row, **extra} for row, extra in zip(builders.rows(len(metadata)), metadata, strict=True)]

@@ -13,9 +13,10 @@ from runs.api.shapes import Cursor, Limit, ListResponse, PageResponse, ResponseB
 from runs.engine import checkpoints, queries, timeline
 from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent, SampleRow
+from runs.insight.completions.filters import MAX_TEXT
 from runs.insight.completions.groups import POLICY
 from runs.insight.completions.groups import completions as stored
-from runs.insight.completions.reading import CompletionReader, valid_groups
+from runs.insight.completions.reading import CompletionReader, from_source, valid_groups
 from runs.insight.completions.solving import Solving
 from runs.insight.metrics import series as numbers
 from runs.insight.metrics import waterfall as steps
@@ -189,6 +190,9 @@ def completions(
     mode: Annotated[
         Literal["", "train", "eval", "replaced"], Query(description="Only groups of this kind. If empty, all kinds.")
     ] = "",
+    source: Annotated[
+        str, Query(max_length=MAX_TEXT, description="Only prompts with this source or tag. If empty, all prompts.")
+    ] = "",
     cursor: Cursor = "",
     limit: Annotated[int, Query(10, ge=1, le=50, description="Maximum number of groups per page.")] = 10,
 ) -> Any:
@@ -197,7 +201,7 @@ def completions(
     Old groups may have lost their texts but keep their numbers. For a group that was generated one step ahead, `policy`
     is the step whose weights generated it."""
     run = queries.run_for(request, run_id)
-    rows = valid_groups(run) if step is None else valid_groups(run).filter(step=step)
+    rows = from_source(valid_groups(run) if step is None else valid_groups(run).filter(step=step), source)
     shape = partial(_group, solving=CompletionReader(run).solving)
     return shapes.page(rows.filter(mode=mode) if mode else rows, shape, cursor, limit)
 
@@ -238,6 +242,7 @@ def _group(row: SampleRow, solving: Solving) -> dict[str, Any]:
         **shapes.columns(row, "step", "row", "mode"),
         "prompt": row.data.get("prompt"),
         "answer": row.data.get("answer"),
+        "sources": list(filter(None, row.sources.split("\n"))),
         "solved": row.solved,
         "policy": row.data.get(POLICY),
         "completions": [

@@ -234,7 +234,9 @@ def metrics(runs: Sequence[Run]) -> list[ComparedMetric]:
     planned_metrics: dict[str, ComparedMetric] = {}
     for run in runs:
         with suppress(ContractError):
-            planned_metrics |= {metric.name: metric for metric in of_charts(run_charts.plan(spec_of(run)))}
+            planned_metrics |= {
+                metric.name: metric for metric in of_charts(run_charts.plan(spec_of(run), names=run.last_metrics))
+            }
     unplanned_metrics = [ComparedMetric(name, name) for name in sorted(reported_names - set(planned_metrics))]
     return [metric for name, metric in planned_metrics.items() if name in reported_names] + unplanned_metrics
 

@@ -62,6 +62,8 @@ class CompletionFilter:
     low: float | None = None
     high: float | None = None
     end: str = ""
+    source: str = ""
+    """Source or tag that the prompt must have."""
     tool: str = ""
     """Name of a tool that the episode must call."""
     error: str = ""
@@ -79,7 +81,7 @@ class CompletionFilter:
 
     @property
     def filtered(self) -> bool:
-        return bool(self.q or self.end) or self.ranged or self.of_episodes
+        return bool(self.q or self.end or self.source) or self.ranged or self.of_episodes
 
     @property
     def of_episodes(self) -> bool:
@@ -126,6 +128,7 @@ def read(query: QueryDict, names: list[str]) -> CompletionFilter:
         low=_float(query.get("low")),
         high=_float(query.get("high")),
         end=end if end in ENDS else "",
+        source=query.get("source", "").replace("\0", "")[:MAX_TEXT],
         tool=query.get("tool", "").replace("\0", "")[:MAX_TEXT],
         error=error if error == ANY_ERROR or error in ERRORS else "",
         turns_from=_whole_number(query.get("turns_from")),

@@ -17,6 +17,7 @@ _INT32_LIMIT = 2**31
 FIGURES = "figures"
 """Key under which a group without texts stores [reward, advantage, tokens, end, [reward of each name]] for each
 completion, followed by the number of turns if it is an episode."""
+MAX_SOURCES, MAX_SOURCE_CHARS = 64, 60
 POLICY = "policy"
 """Key of the step whose weights generated a group, if the group was generated one step ahead."""
 
@@ -31,6 +32,7 @@ class GroupFigures:
     mean: float | None
     high: float | None
     size: int
+    sources: str
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,18 @@ def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
         mean=mean(totals) if totals else None,
         high=max(totals, default=None),
         size=len(msgspec.json.encode(data)),
+        sources=_lines_of(data.get("sources")),
     )
+
+
+def _lines_of(sources: object) -> str:
+    names = [name for name in sources if isinstance(name, str)] if isinstance(sources, list) else []
+    return "".join(between_lines(name) for name in names[:MAX_SOURCES])
+
+
+def between_lines(source: str) -> str:
+    """Return a source or tag as SampleRow.sources contains it."""
+    return f"\n{' '.join(source.replace(chr(0), '').split())[:MAX_SOURCE_CHARS]}\n"
 
 
 def without_texts(data: Mapping[str, Any]) -> dict[str, Any]:

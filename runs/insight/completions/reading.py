@@ -5,14 +5,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from django.db.models import Max, Min, Q, QuerySet
+from django.db.models import Max, Min, Q, QuerySet, Value
+from django.db.models.functions import StrIndex
 
 from runs.engine.models import Run
 from runs.engine.records import SampleRow
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.filters import BROKEN_ENDS, ENDS, SHORT_ENDS, TRUNCATED_ENDS, CompletionFilter
-from runs.insight.completions.groups import POLICY, StoredCompletion, completions
+from runs.insight.completions.groups import POLICY, StoredCompletion, between_lines, completions
 from runs.insight.completions.solving import Solving, names
 from runs.insight.completions.solving import of as solving_of
 
@@ -108,6 +109,13 @@ class Steps:
 
 def valid_groups(run: Run) -> QuerySet[SampleRow]:
     return SampleRow.objects.filter(run=run, superseded=False)
+
+
+def from_source(rows: QuerySet[SampleRow], source: str) -> QuerySet[SampleRow]:
+    """Return the groups whose prompts have this source or tag; "" for all groups."""
+    if not source:
+        return rows
+    return rows.alias(position=StrIndex("sources", Value(between_lines(source)))).filter(position__gt=0)
 
 
 def steps(run: Run, requested: int | None) -> Steps:
@@ -221,7 +229,8 @@ class CompletionReader:
 
 
 def _candidates(rows: QuerySet[SampleRow], query: CompletionFilter) -> QuerySet[SampleRow]:
-    """Skip groups in which no completion can match the filter of the total reward."""
+    """Skip groups from other sources, and those in which no completion can match the filter of the total reward."""
+    rows = from_source(rows, query.source)
     if query.by:
         return rows
     if query.low is not None:

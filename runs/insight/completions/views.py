@@ -38,6 +38,7 @@ from runs.insight.completions.solving import names
 from runs.insight.completions.solving import of as solving_of
 from runs.insight.completions.transcripts import turns
 from runs.insight.metrics.episode_charts import tool_names
+from workers.contract.run.prompts import sources
 
 VISITS_PER_PAGE = 8
 
@@ -60,6 +61,7 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
         "table": result,
         "ends": ENDS,
         "errors": episodes.ERRORS,
+        "sources": sorted({*sources(run.last_metrics).values(), query.source} - {""}),
         "tools": sorted({*tool_names(run.last_metrics), query.tool} - {""}),
         "store": SampleStore.objects.filter(pk=run.pk).first(),
         "limit": text_retention.LIMIT,

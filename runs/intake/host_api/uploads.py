@@ -72,6 +72,7 @@ def _row(attempt: Attempt, line: int, data: dict[str, Any], solving: Solving, vo
         solved=group.solved,
         size=group.size,
         superseded=void_from is not None and data["step"] > void_from,
+        sources=group.sources,
         data=data,
     )
 

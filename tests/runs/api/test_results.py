@@ -42,6 +42,21 @@ def test_completions_come_with_their_scores_page_by_page():
     assert second["next_cursor"] == ""
 
 
+def test_completions_of_one_source_are_read_alone():
+    attempt = an_attempt()
+    groups = [
+        {"step": 1, "row": row, "sources": sources, "completions": [{"text": "4", "reward": 1.0}]}
+        for row, sources in enumerate([["algebra", "long"], ["Algebra"], ["algebra two"], [], "algebra", [7]])
+    ]
+    uploads.samples(attempt, 1, groups)
+    program, place = Program(ApiScope.READ), f"runs/{attempt.run_id}/completions"
+    found = program.get(place, source="algebra").json()["items"]
+    assert [(group["row"], group["sources"]) for group in found] == [(0, ["algebra", "long"])]
+    assert [group["row"] for group in program.get(place, source="long", step=1).json()["items"]] == [0]
+    assert program.get(place, source="%").json()["items"] == []
+    assert len(program.get(place).json()["items"]) == 6
+
+
 def test_events_checkpoints_receipts_and_health_are_read():
     attempt = an_attempt()
     saved = {"step": 1, "path": "checkpoints/checkpoint-1", "bytes": 10, "kept": [1]}

@@ -74,6 +74,8 @@ class SampleFile:
                 "completions": [self._completion(sample) for sample in members],
                 "mode": mode,
             }
+            if sources := sorted(self._sources.of(members[0].row)):
+                line["sources"] = sources
             if members[0].policy is not None:
                 line["policy"] = members[0].policy
             prompt_turns = turns(prompt)

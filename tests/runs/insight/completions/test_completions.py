@@ -107,6 +107,19 @@ def test_a_filter_leaves_what_it_says(attempt: Attempt, asked: dict[str, str], f
     assert order(text, "none</a>", "half</a>", "whole</a>") == [f"{word}</a>" for word in found]
 
 
+def test_the_filter_of_sources_offers_those_of_the_run_and_keeps_their_prompts(attempt: Attempt) -> None:
+    send(attempt, 3, completion("sum", 1.0), row=1, sources=["arithmetic", "short"])
+    send(attempt, 3, completion("angle", 0.0), row=2, sources=["geometry"])
+    assert 'id="s-source"' not in page(attempt)
+    Run.objects.filter(pk=attempt.run_id).update(last_metrics={"sources/geometry/reward": 0.0, "reward": 0.5})
+    assert "<option>geometry</option>" in page(attempt)
+    for every in ("", "1"):
+        text = page(attempt, source="geometry", every=every)
+        assert order(text, "sum</a>", "angle</a>") == ["angle</a>"]
+        assert "<option selected>geometry</option>" in text
+    assert "No completion matches" in page(attempt, source="geometry", low="0.5")
+
+
 def test_a_search_marks_the_place_deep_in_a_long_text(attempt: Attempt) -> None:
     send(attempt, 3, completion("x" * 5000 + " needle " + "y" * 5000))
     text = page(attempt, q="NEEDLE")

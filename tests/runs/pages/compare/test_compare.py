@@ -308,6 +308,13 @@ def test_chosen_metrics_come_from_the_address(client: Client) -> None:
     assert split_list("a%2Cb,50%25,a%2Cb") == ["a,b", "50%"]
 
 
+def test_figures_by_source_are_compared_under_their_charts_titles(client: Client) -> None:
+    run = going("first")
+    Run.objects.filter(pk=run.pk).update(last_metrics={"reward": 1.0, **{f"sources/{n}/reward": 0.5 for n in "ab"}})
+    offered = comparison.metrics([Run.objects.get(pk=run.pk)])
+    assert {metric.name: metric.title for metric in offered}["sources/a/reward"] == "Reward by source, a"
+
+
 def test_a_prompt_that_all_visited_is_shown_at_each_ones_last_visit(client: Client) -> None:
     first, second = going("first"), going("second")
     visited(first, 4, 1, 0.0)
