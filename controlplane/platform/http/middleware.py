@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import resolve_url
 from django.utils.cache import patch_vary_headers
 
-from controlplane.platform.confined.limits import NotFinished
+from controlplane.platform.confined.limits import NotFinished, asker
 from controlplane.platform.http.errors import bad_request, error_json, method_not_allowed, not_finished, wants_json
 
 STOP_POLLING = 286
@@ -83,14 +83,19 @@ def _has_nul(parameters: QueryDict) -> bool:
 
 
 class UnfinishedWork:
-    """Middleware that shows the reason when a child process didn't finish a request's work, unless the view shows it
-    where it belongs."""
+    """Middleware that says whose request the work of child processes is for, and shows the reason when a child didn't
+    finish it, unless the view shows it where it belongs."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        # Not request.user yet: the API's tokens are read later, and most requests need no child.
+        token = asker.set(lambda: str(request.user.pk or ""))
+        try:
+            return self.get_response(request)
+        finally:
+            asker.reset(token)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         return not_finished(request, exception) if isinstance(exception, NotFinished) else None
