@@ -29,6 +29,8 @@ class StoppedAtLimit(NotFinished):
 
 asker: ContextVar[Callable[[], str]] = ContextVar("asker", default=lambda: "")
 """Function that returns the key of the person whose request this is, or "" for nobody, hosts and the worker."""
+client_waits: ContextVar[Callable[[], bool]] = ContextVar("client_waits", default=lambda: True)
+"""Function that returns whether the client of this request still waits for its answer."""
 
 
 @dataclass
@@ -112,13 +114,13 @@ class SlotsByKey:
         self._lock = threading.Lock()
 
     @contextmanager
-    def hold(self, key: str, what: str, seconds: float) -> Iterator[None]:
+    def hold(self, key: str, what: str, seconds: float, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[None]:
         """Hold one of the key's slots for the block. Raises Busy as Slots does."""
         with self._lock:
             slots = self._slots.setdefault(key, Slots(self._count, self._waiting))
             self._users[key] += 1
         try:
-            with slots.hold(what, seconds):
+            with slots.hold(what, seconds, is_wanted):
                 yield
         finally:
             with self._lock:

@@ -28,7 +28,7 @@ from controlplane.platform import safe_yaml
 from controlplane.platform.confined import messages
 from controlplane.platform.confined import pool as pools
 from controlplane.platform.confined.__main__ import MAX_MESSAGE_CHARS, NICENESS
-from controlplane.platform.confined.limits import Busy, StoppedAtLimit
+from controlplane.platform.confined.limits import Busy, StoppedAtLimit, client_waits
 from controlplane.platform.confined.pool import ChildPool
 from controlplane.platform.confined.tasks import QUICK, ConfinedTask
 from controlplane.setup.serving.processes import BASE_DIR
@@ -263,6 +263,22 @@ def test_an_environment_that_does_not_answer_leaves_children_to_others() -> None
         thread.join()
     assert not opening._BY_ENVIRONMENT._slots
     pool.close()
+
+
+def test_an_episode_ends_when_its_client_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "CANCEL_S", 0.1)
+    pool = ChildPool(1)
+    answers = iter([True, True])
+    token = client_waits.set(lambda: next(answers, False))
+    try:
+        with (
+            pytest.raises(StoppedAtLimit, match="was no longer needed"),
+            child_for([PartSpec("a", "calculator")], ConfinedTask(loop, "Playing", pool=pool), 600) as loop_in_child,
+        ):
+            loop_in_child(1.0)
+    finally:
+        client_waits.reset(token)
+        pool.close()
 
 
 def test_every_task_of_the_product_can_be_imported_without_the_database() -> None:
