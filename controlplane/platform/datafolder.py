@@ -1,9 +1,13 @@
 """The data folder and its secret key. Standard library only: manage.py uses it before Django is loaded."""
 
+import errno
 import fcntl
 import os
 import secrets
 from pathlib import Path
+
+FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a full disk, and of a user's or project's quota."""
 
 
 class DataFolderUnusable(Exception):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError, connection
 from django.http import HttpResponse
@@ -14,6 +17,7 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from controlplane.platform.accounts.models import Role, User
+from controlplane.platform.confined.pool import ChildPool
 from controlplane.platform.http import outage
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -147,3 +151,32 @@ def test_a_bug_is_still_a_server_error_with_its_traceback(
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE runs_elsewhere RENAME TO runs_run")
     assert any(record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ("57014", "stopped a statement at its time limit"),
+        ("53100", "disk is full. Free some space"),
+        ("57P01", "be reached. Runs keep training"),
+    ],
+)
+def test_the_answer_says_what_is_wrong_with_the_database(signed_in: Client, state: str, says: str) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OperationalError("no") from psycopg.errors.lookup(state)("no")
+
+    with connection.execute_wrapper(fail):
+        answer = page(signed_in)
+    assert answer.status_code == 503
+    assert says in answer.content.decode()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_named(signed_in: Client, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def run(*_: object) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(ChildPool, "run", run)
+    answer = signed_in.post("/runs/new/import", {"import_text": "learning_rate: 1"})
+    assert answer.status_code == 507
+    assert "The disk of the control plane is full" in answer.content.decode()

@@ -101,6 +101,16 @@ def test_a_failed_or_interrupted_update_leaves_the_database_as_it_was(data: Path
 
 
 @pytest.mark.parametrize("data", [STORED[-1]], indirect=True, ids=["oldest"])
+def test_an_update_for_which_there_is_no_room_says_so_and_leaves_the_database_as_it_was(data: Path) -> None:
+    before = rows(data)
+    fill = "cursor = schema_editor.connection.cursor(); cursor.execute('PRAGMA max_page_count=1')"
+    failed = update(data, f"{fill}; cursor.execute('CREATE TABLE large AS SELECT zeroblob(100000000) AS content')")
+    assert failed.returncode == 1
+    assert "disk is full. Free some space there. It is as it was before" in failed.stderr.splitlines()[-1]
+    assert rows(data) == before
+
+
+@pytest.mark.parametrize("data", [STORED[-1]], indirect=True, ids=["oldest"])
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_an_update_that_gets_no_lock_says_what_to_end_and_changes_nothing(
     data: Path, database: dict[str, str], postgres: Postgres

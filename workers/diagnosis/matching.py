@@ -29,7 +29,9 @@ UNEXPLAINED_ID = "unexplained"
 _FRAME_FILE = re.compile(r'^[ \t]*File "([^"<>\n]{1,300})", line \d', re.MULTILINE)
 _PACKAGE = re.compile(r"(?:^|/)(?:(?:site|dist)-packages|site)/([\w-]+)")
 _STANDARD_LIBRARY = re.compile(r"/python3\.\d+/")
-_IGNORED_EXCEPTION = "Exception ignored in"
+_IGNORED_EXCEPTIONS = ("Exception ignored ", "Error in atexit._run_exitfuncs")
+"""What Python writes before a traceback that ends nothing: of a finalizer, and of clean-up as the program exits."""
+_RETRIED = re.compile(rb"(?i)\bretry(?:ing)?\b")
 _CHAINED_EXCEPTION = re.compile(r"During handling of the above|direct cause of the following")
 
 
@@ -91,6 +93,8 @@ class Scan:
         """Offset of the first exception that no entry explains; -1 if there is none."""
         self._latest: dict[str, int] = {}
         """Offset of the last matching line, by entry."""
+        self._retried: dict[str, int] = {}
+        """Offset of the last matching line whose next line says that it is tried again, by entry."""
         self._is_ignored = False  # True until the end of a traceback that Python reports but ignores
         self._raised_at = -1  # offset of the last line that raises or logs an error
         self._progress = Progress()
@@ -119,7 +123,10 @@ class Scan:
 
     def _read(self, limit: int | None) -> None:
         shapes: dict[int, _Shape] = {}
+        before = _Shape()
         for offset, number, raw in raw_lines(self.log.path, limit):
+            if before.entries and _RETRIED.search(raw):
+                self._retried |= {id_: self._latest[id_] for id_ in before.entries}
             key = shape_of(raw)
             shape = shapes.get(key)
             if shape is None:
@@ -135,6 +142,7 @@ class Scan:
                 self._raised_at = offset
             for id_ in shape.entries:
                 self._latest[id_] = offset
+            before = shape
 
     def _match(self, offset: int, number: int, raw: bytes, *, only_raised: bool) -> _Shape:
         """Match a line of a new shape."""
@@ -147,8 +155,9 @@ class Scan:
         line, progress = read(cleaned), kind_of(cleaned)
         if only_raised and not (line.is_raised or line.has_metrics):
             return _Shape((), progress, line.source)
-        if _IGNORED_EXCEPTION in line.text or (self._is_ignored and line.is_exception and not line.is_frame):
-            self._is_ignored = _IGNORED_EXCEPTION in line.text
+        is_ignored = any(words in line.text for words in _IGNORED_EXCEPTIONS)
+        if is_ignored or (self._is_ignored and line.is_exception and not line.is_frame):
+            self._is_ignored = is_ignored
             return _Shape(is_typical=False)
         tried = [entry for entry in self._entries if entry.figures or not line.has_metrics]
         found = [
@@ -235,6 +244,8 @@ class Scan:
         if entry.when == "start" and 0 <= self._progress.finished_at < position.offset:
             confidence = Confidence.POSSIBLE
         latest = self._latest[entry.id]
+        if self._retried.get(entry.id) == latest:
+            confidence = Confidence.POSSIBLE
         if line.has_metrics:
             if self._progress.figures_after(latest) >= MIN_STEPS_AFTER_ERROR:  # the metrics have recovered
                 if not self._has_failed and self._raised_at < self._progress.last:

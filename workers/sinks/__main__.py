@@ -14,7 +14,7 @@ from pathlib import Path
 
 import workers
 from workers.contract.run import sinks
-from workers.contract.wire.processes import NICENESS
+from workers.contract.wire.processes import NICENESS, lower_priority
 from workers.sinks.program import LIBRARY, run
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     folder = parser.parse_args(argv).folder.resolve()
     if os.environ.get(_INSIDE_VARIABLE) == "1":
         return run(folder, LIBRARY)
-    os.nice(NICENESS)
+    lower_priority(NICENESS)
     python = os.environ.get(sinks.PYTHON) or _our_python()
     if shutil.which(python) is None:
         print(f"There is no interpreter {python} with the sinks' packages on this host.", file=sys.stderr)

@@ -28,6 +28,7 @@ from controlplane.catalogue.datasets.reader.columns.transforms import CUSTOM
 from controlplane.catalogue.datasets.reader.limits import CPU_SECONDS, MEMORY_BYTES, MEMORY_EXCEEDED, TIME_EXCEEDED
 from controlplane.platform.confined.limits import Busy, Slots
 from controlplane.platform.confined.messages import MAX_RESULT_BYTES
+from controlplane.platform.datafolder import FULL_DISK_ERRORS
 from workers.contract.wire.processes import die_with_parent
 from workers.sandbox.outcomes import SandboxUnavailable
 from workers.sandbox.selftest import best as best_backend
@@ -251,7 +252,7 @@ def _raise_for_exit(code: int, errors: bytes, step: str) -> None:
         return
     stderr_text = errors[-MAX_ERROR_BYTES:].decode("utf-8", "replace")
     log.error("%s exited with code %s: %s", step, code, stderr_text)
-    if code == errno.ENOSPC or os.strerror(errno.ENOSPC) in stderr_text:
+    if code == errno.ENOSPC or any(os.strerror(number) in stderr_text for number in FULL_DISK_ERRORS):
         raise ChildFailed("disk", "The control plane's disk is full.", "Free some space, then try again.")
     limit_message = "Reading this file took more {} than the limit of {}."
     if code == MEMORY_EXCEEDED or code < 0 or stderr_text.rstrip().endswith("MemoryError"):

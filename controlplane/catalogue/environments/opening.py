@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from controlplane.catalogue.rewards.given import Given, given_for
-from controlplane.platform.confined.limits import SlotsByKey, StoppedAtLimit
+from controlplane.platform.confined.limits import SlotsByKey, StoppedAtLimit, client_waits
 from controlplane.platform.confined.pool import ChildPool
 from controlplane.platform.confined.tasks import ConfinedTask
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
@@ -43,14 +43,15 @@ def opened(parts: Sequence[PartSpec], limits: EpisodeLimits) -> OpenedEnvironmen
 
 @contextmanager
 def child_for(parts: Sequence[PartSpec], task: ConfinedTask[P, R], seconds: float) -> Iterator[Callable[P, R]]:
-    """Hold one of the environment's slots for the block, and provide the task with a time limit. Raises Busy if none of
-    the slots becomes free."""
+    """Hold one of the environment's slots for the block, and provide the task with a time limit; it also ends when the
+    request's client has gone. Raises Busy if none of the slots becomes free."""
     try:
         key = repr(list(parts))
     except RecursionError:  # parameters that no child is given either
         key = ""
-    with _BY_ENVIRONMENT.hold(key, task.what, seconds):
-        yield task.within(seconds)
+    is_wanted = client_waits.get()
+    with _BY_ENVIRONMENT.hold(key, task.what, seconds, is_wanted):
+        yield task.within(seconds, is_wanted)
 
 
 def given_of(parts: Sequence[PartSpec], *servers: str) -> Given:

@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 
 from controlplane.catalogue.versioned.parameter_forms import TextField
+from controlplane.platform.http.request_body import field_value
 from workers.environments.entry import ToolDescription
 
 MAX_LENGTH = 20_000
@@ -44,7 +45,7 @@ class ArgumentsForm(forms.Form):
         values = self.cleaned_data
         if values["json"].strip():
             try:
-                return json.loads(values["json"])
+                return field_value(values["json"])
             except (ValueError, RecursionError):
                 return values["json"]  # the executor reports the error
         field_values = {name.removeprefix(ARGUMENT): value for name, value in values.items() if name != "json"}

@@ -6,7 +6,6 @@ middleware; it does no other work.
 """
 
 import contextlib
-import errno
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from asgiref.sync import sync_to_async
 from django.db import Error
 from django.urls import Resolver404, resolve, reverse
 
+from controlplane.platform.datafolder import FULL_DISK_ERRORS
 from controlplane.platform.http import outage
 from controlplane.platform.http.errors import error_json, error_page
 from controlplane.platform.http.middleware import POLICY
@@ -102,7 +102,7 @@ class BodyLimit:
             if not has_started:
                 await _refuse(scope, send, 413, _too_large(scope, limit))
         except OSError as error:
-            if has_started or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if has_started or error.errno not in FULL_DISK_ERRORS:
                 raise
             log.exception("No room for the body of a request")
             await _refuse(scope, send, 507, "The disk of the control plane is full, so nothing was stored.")

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from controlplane.platform.confined.limits import Busy, NotFinished
 from controlplane.platform.http import outage
+from controlplane.platform.http.request_body import BadBody
 
 RETRY_S = 5
 SECTIONS = {
@@ -29,7 +30,6 @@ SECTIONS = {
     "help": ("documents", "Documentation"),
 }
 """Route and label of the list page by the first part of an address."""
-DATABASE_AWAY = "The database can't be reached. Runs keep training and send their results as soon as it is back."
 
 
 class Deleted(Http404):
@@ -65,6 +65,11 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
     )
 
 
+def bad_body(request: HttpRequest, error: BadBody) -> HttpResponse:
+    title = "Too large" if error.status == 413 else "Not understood"
+    return _error(request, error.status, title, error.what, fix=error.fix)
+
+
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     # Our own PermissionDenied errors have a message for people; others are empty.
     return _error(request, 403, "Not allowed", str(exception or "") or "You may not do this.")
@@ -96,8 +101,9 @@ def method_not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     # Django calls this while it handles the error.
-    if outage.is_away(sys.exc_info()[1]):
-        return database_away(request)
+    error = sys.exc_info()[1]
+    if outage.is_away(error):
+        return database_away(request, outage.reason(error))
     message = "Something went wrong on our side. Your runs are not affected."
     now = timezone.now()
     fix = f"If it happens again, tell the administrator: the cause is in web.log at {now:%H:%M:%S} UTC."
@@ -116,16 +122,21 @@ def not_finished(request: HttpRequest, error: NotFinished) -> HttpResponse:
     return response
 
 
-def database_away(request: HttpRequest) -> HttpResponse:
+def disk_full(request: HttpRequest) -> HttpResponse:
+    message = "The disk of the control plane is full, so this wasn't done."
+    return _error(request, 507, "The disk is full", message, fix="Free some space there, then try again.")
+
+
+def database_away(request: HttpRequest, reason: str) -> HttpResponse:
     """Return a 503 response. Supervisors and websockets retry by themselves, pages through the Refresh header."""
     if wants_json(request):
-        response: HttpResponse = error_json(503, DATABASE_AWAY, where="database", fix="Send the same request again.")
+        response: HttpResponse = error_json(503, reason, where="database", fix="Send the same request again.")
     elif request.method == "GET" and not request.headers.get("HX-Request"):
-        response = error_page(503, "The database is unavailable", f"{DATABASE_AWAY} This page retries automatically.")
+        response = error_page(503, "The database is unavailable", f"{reason} This page retries automatically.")
         response.headers["Refresh"] = str(RETRY_S)
     else:
         advice = "Go back in a moment, and check whether it was done."
-        response = error_page(503, "The database is unavailable", f"{DATABASE_AWAY} {advice}")
+        response = error_page(503, "The database is unavailable", f"{reason} {advice}")
     response.headers["Retry-After"] = str(RETRY_S)
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -1,5 +1,6 @@
 """Middleware for protective headers, refused methods, unfinished work, NUL characters, and the sign-in requirement."""
 
+import logging
 from collections.abc import Callable
 
 from django.contrib.auth.middleware import LoginRequiredMiddleware
@@ -7,8 +8,20 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import resolve_url
 from django.utils.cache import patch_vary_headers
 
-from controlplane.platform.confined.limits import NotFinished
-from controlplane.platform.http.errors import bad_request, error_json, method_not_allowed, not_finished, wants_json
+from controlplane.platform.confined.limits import NotFinished, asker
+from controlplane.platform.datafolder import FULL_DISK_ERRORS
+from controlplane.platform.http.errors import (
+    bad_body,
+    bad_request,
+    disk_full,
+    error_json,
+    method_not_allowed,
+    not_finished,
+    wants_json,
+)
+from controlplane.platform.http.request_body import BadBody
+
+log = logging.getLogger(__name__)
 
 STOP_POLLING = 286
 """htmx's status for “swap, then stop polling”."""
@@ -83,16 +96,26 @@ def _has_nul(parameters: QueryDict) -> bool:
 
 
 class UnfinishedWork:
-    """Middleware that shows the reason when a child process didn't finish a request's work, unless the view shows it
-    where it belongs."""
+    """Middleware that says whose request the work of child processes is for, and shows the reason when a child didn't
+    finish it, its body was refused, or the disk is full, unless the view shows it where it belongs."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self.get_response(request)
+        # Not request.user yet: the API's tokens are read later, and most requests need no child.
+        token = asker.set(lambda: str(request.user.pk or ""))
+        try:
+            return self.get_response(request)
+        finally:
+            asker.reset(token)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        if isinstance(exception, BadBody):
+            return bad_body(request, exception)
+        if isinstance(exception, OSError) and exception.errno in FULL_DISK_ERRORS:
+            log.error("There is no room for what a request writes", exc_info=exception)
+            return disk_full(request)
         return not_finished(request, exception) if isinstance(exception, NotFinished) else None
 
 

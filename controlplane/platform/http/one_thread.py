@@ -8,7 +8,7 @@ module is async because it is an ASGI application; it does no other work.
 
 import asyncio
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any
 
 from asgiref.sync import sync_to_async
@@ -20,6 +20,7 @@ from django.http import FileResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
+from controlplane.platform.confined.limits import client_waits
 from controlplane.platform.http.body_limit import Message
 from controlplane.platform.http.form_fields import FormRequest
 
@@ -43,7 +44,12 @@ class OneThread(ASGIHandler):
         except RequestAborted:
             return
         with body:
-            response = await self._in_thread(self._respond, scope, body)
+            client = _Client(receive)
+            client_waits.set(client.waits)
+            try:
+                response = await self._in_thread(self._respond, scope, body)
+            finally:
+                client.stop_listening()
             if not response.streaming:
                 await self.send_response(response, send)
                 return
@@ -82,3 +88,25 @@ class OneThread(ASGIHandler):
     async def _in_thread(self, function: Any, *arguments: Any) -> Any:
         # sync_to_async, because some views use the event loop (static files).
         return await sync_to_async(function, thread_sensitive=False, executor=self._threads)(*arguments)
+
+
+class _Client:
+    """The client of a request whose body has arrived. Only if a thread asks is it listened for that it disconnects."""
+
+    def __init__(self, receive: Any) -> None:
+        self._receive, self._loop = receive, asyncio.get_running_loop()
+        self._listening: Future[None] | None = None
+
+    def waits(self) -> bool:
+        """Return whether the client still waits. Call this in the request's thread."""
+        if self._listening is None:
+            self._listening = asyncio.run_coroutine_threadsafe(self._until_gone(), self._loop)
+        return not self._listening.done()
+
+    def stop_listening(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass

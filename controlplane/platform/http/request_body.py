@@ -2,8 +2,10 @@
 
 import json
 import re
+import threading
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -20,6 +22,9 @@ PIECE_BYTES = 2**18
 """Size of a body up to which all its lines are decoded together, while every other thread waits."""
 MAX_LINES_VALUES = 4 * MAX_VALUES
 """Maximum number of values in all lines of a body."""
+_LARGE_BODIES = threading.RLock()
+"""Held while a large body is parsed. Several at once wouldn't be faster, and all other threads would have to wait for
+each of them in turn."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -70,6 +75,7 @@ def _too_large(limit: int) -> BadBody:
 def decode_exact(body: bytes, kind: type[T]) -> T:
     """Decode JSON whose strings name things, so that none may be changed. Raises BadBody, with status 422 for NUL and
     unpaired surrogates."""
+    _refuse_many(body, MAX_VALUES)
     try:
         text = json.dumps(json.loads(body.decode("utf-8-sig", "surrogatepass")), ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -80,11 +86,22 @@ def decode_exact(body: bytes, kind: type[T]) -> T:
     return decode(body, kind)
 
 
+def field_value(text: str) -> Any:
+    """Parse the JSON in a field of a form. Raises ValueError or RecursionError as `json.loads` does, and BadBody with
+    status 413 for more than MAX_VALUES values, which aren't parsed."""
+    _refuse_many(text.encode(errors="replace"), MAX_VALUES)
+    return json.loads(text)
+
+
 def decode(body: bytes, kind: type[T]) -> T:
     """Decode JSON as a `kind`, with U+FFFD for NUL and "?" for unpaired surrogates. Raises BadBody with the place of
     the error, such as `$.lines[3].seq`, and with status 413 for more than MAX_VALUES values."""
-    _refuse_many(body, MAX_VALUES)
-    body = _without_nul(body)
+    with _in_turn(body):
+        _refuse_many(body, MAX_VALUES)
+        return _decode(_without_nul(body), kind)
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
@@ -99,6 +116,11 @@ def decode_lines(body: bytes, kind: type[T]) -> T:
     between. Only the text of each line is looked at in one piece, which is fast."""
     if len(body) <= PIECE_BYTES:
         return decode(body, kind)
+    with _in_turn(body):
+        return _decode_lines(body, kind)
+
+
+def _decode_lines(body: bytes, kind: type[T]) -> T:
     _refuse_many(body, MAX_LINES_VALUES)
     try:
         fields, lines = _split(body)
@@ -137,9 +159,14 @@ def _split(body: bytes) -> tuple[dict[str, msgspec.Raw], list[msgspec.Raw]]:
     return fields, msgspec.json.decode(fields.get("lines", b"[]"), type=list[msgspec.Raw])
 
 
+def _in_turn(body: bytes) -> AbstractContextManager[Any]:
+    return _LARGE_BODIES if len(body) > PIECE_BYTES else nullcontext()
+
+
 def _refuse_many(body: bytes, limit: int) -> None:
     if has_too_many_values(body, limit):
-        raise BadBody(413, f"The body has more than {limit:,} values.", fix="Send less at a time.")
+        what = f"This has more than {limit:,} values, which is the limit, so nothing of it was read."
+        raise BadBody(413, what, fix="Send less at a time.")
 
 
 def _without_nul(body: bytes) -> bytes:
@@ -147,7 +174,21 @@ def _without_nul(body: bytes) -> bytes:
     if b"\\u0000" not in body or b"\0" in body:
         return body  # a plain NUL is no JSON
     # A plain NUL stands for an escaped backslash meanwhile. A pattern would take seconds for a million escapes.
-    return body.replace(b"\\\\", b"\0").replace(b"\\u0000", b"\\ufffd").replace(b"\0", b"\\\\")
+    return b"".join(
+        piece.replace(b"\\\\", b"\0").replace(b"\\u0000", b"\\ufffd").replace(b"\0", b"\\\\") for piece in _pieces(body)
+    )
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    """Cut JSON into pieces, none of which ends within an escape, so that other threads run in between."""
+    start = 0
+    while start < len(body):
+        end = body.find(b"\\", start + PIECE_BYTES)
+        # A run of backslashes begins with an escape. A piece that is one run has pairs of them.
+        piece = body[start : end if end >= 0 else None].rstrip(b"\\" if end >= 0 else b"")
+        piece = piece or body[start : start + PIECE_BYTES]
+        yield piece
+        start += len(piece)
 
 
 def _decode_lax(body: bytes, kind: type[T]) -> T:

@@ -11,6 +11,8 @@ from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.core.files.uploadhandler import FileUploadHandler, StopUpload
 from django.http import HttpRequest
 
+from controlplane.platform.datafolder import FULL_DISK_ERRORS
+
 PROBLEM = "controlplane.upload_problem"
 
 
@@ -54,7 +56,7 @@ class LimitedUpload(FileUploadHandler):
         try:
             yield
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in (*FULL_DISK_ERRORS, errno.EFBIG):
                 raise
             self._drop()
             self._stop("The disk of the control plane is full, so the file was not stored.")

@@ -19,7 +19,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from controlplane.catalogue.joining.credentials import HostNameTaken
 from controlplane.platform import staticfiles
 from controlplane.platform.datafolder import DataFolderUnusable
-from controlplane.platform.http.outage import is_away
+from controlplane.platform.http import outage
 from controlplane.setup.serving.claims import ServingRefused
 from controlplane.setup.serving.embedded import Installation
 
@@ -82,8 +82,13 @@ def _unchanged_on_failure() -> Iterator[None]:
                 "The database can't be brought up to date because another program has locked one of its tables. It is "
                 "as it was before. End other control planes, backups and consoles that use it, and start again."
             ) from error
-        if is_away(error) or isinstance(error, DataFolderUnusable):
+        why = outage.reason(error)
+        if isinstance(error, DataFolderUnusable) or (outage.is_away(error) and why == outage.AWAY):
             raise
+        if outage.is_away(error):
+            raise DataFolderUnusable(
+                f"The database can't be brought up to date. {why} It is as it was before, so start again afterwards."
+            ) from error
         log.exception("The database can't be brought up to date.")
         raise DataFolderUnusable(
             f"The database can't be brought up to date: {str(error).rstrip('.')}. It is as it was before. Start the "
@@ -106,16 +111,32 @@ def _restored_from_copy(database: Path) -> Iterator[None]:
     if not (unfinished_copy.exists() and _applied(unfinished_copy) < _applied(database)):
         draft = database.with_name(f"{COPY}.draft")
         draft.unlink(missing_ok=True)
-        _copy(database, draft)
+        try:
+            _copy(database, draft)
+        except DataFolderUnusable:
+            draft.unlink(missing_ok=True)  # the disk may be full
+            raise
         draft.rename(unfinished_copy)
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         connection.close()
-        _copy(unfinished_copy, database)
+        _restore(unfinished_copy, database, error)
         unfinished_copy.unlink()
         raise
     unfinished_copy.replace(copy)
+
+
+def _restore(copy: Path, database: Path, error: BaseException) -> None:
+    """Put the copy back after an update has failed with an error. Raises DataFolderUnusable if that fails, too."""
+    try:
+        _copy(copy, database)
+    except DataFolderUnusable as failure:
+        raise DataFolderUnusable(
+            f"The update of the database failed ({str(error).rstrip('.') or type(error).__name__}), and so did its "
+            f"restoration: {failure} Nothing is lost: {copy} is the database before the update. Remove the cause and "
+            "start again, or put that file back and start the version that created it."
+        ) from error
 
 
 def _end_killed_update() -> None:
@@ -163,7 +184,7 @@ def _refuse_unusable_database() -> None:
     try:
         applied = MigrationRecorder(connection).applied_migrations()
     except DatabaseError as error:
-        if is_away(error):
+        if outage.is_away(error):
             raise
         message = f"The database can't be read: {error}. Restore a backup of it. Nothing was changed."
         raise DataFolderUnusable(message) from error

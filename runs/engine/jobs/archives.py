@@ -2,7 +2,6 @@
 offered for KEPT_FOR, then removed. No table lists them: the files are <job's run id>.tar, or .tar.part while
 incomplete. The host sends their content; the job's result has the checksum."""
 
-import errno
 import os
 import re
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from django.conf import settings
 
 from controlplane.platform.accounts.models import User
+from controlplane.platform.datafolder import FULL_DISK_ERRORS
 from runs.engine.checkpoints import Checkpoint
 from runs.engine.jobs import starting
 from runs.engine.models import Attempt, Run
@@ -26,7 +26,6 @@ SUFFIX, PART_SUFFIX = ".tar", ".tar.part"
 KEPT_FOR = timedelta(hours=24)
 MIN_FREE = 1 << 30
 """Bytes that must stay free on the data folder's disk."""
-FULL_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 class NoRoom(Exception):

@@ -1,12 +1,11 @@
 """Scores of an episode in the playground by a reward config."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controlplane.catalogue.rewards.turns import TrialTurn
-from controlplane.platform.confined.messages import has_too_many_values
+from controlplane.platform.http.request_body import field_value
 from runs.insight.scoring.evaluating import column
 from runs.pages.playground.episode_play import MAX_BYTES, utf8_safe
 from workers.contract.run.spec import RewardSpec, outcome_weights
@@ -54,10 +53,10 @@ class EpisodeScores:
 def read(messages_json: str) -> list[dict[str, Any]]:
     """Parse the messages that a page sends back. Raises ValueError if they are too long, aren't messages or hold no
     turn."""
-    if len(messages_json) > 10 * MAX_BYTES or has_too_many_values(messages_json.encode(errors="replace")):
+    if len(messages_json) > 10 * MAX_BYTES:
         raise ValueError("The episode is too long to score here.")
     try:
-        messages = utf8_safe(json.loads(messages_json or "[]"))
+        messages = utf8_safe(field_value(messages_json or "[]"))
     except (ValueError, RecursionError):
         messages = None
     return check_messages(messages)

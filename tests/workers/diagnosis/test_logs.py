@@ -355,6 +355,19 @@ def test_a_traceback_that_python_ignores_is_no_error(tmp_path: Path) -> None:
     assert (ids(report), report.first_errors) == ([], ())
 
 
+def test_what_python_ignores_as_the_program_exits_is_no_error(tmp_path: Path) -> None:
+    report = of(tmp_path, f"Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\n{NO_SPACE}\n")
+    assert (ids(report), report.first_errors) == ([], ())
+
+
+def test_an_error_after_which_something_is_tried_again_is_only_possible_unless_it_comes_again(tmp_path: Path) -> None:
+    busy = "huggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co"
+    retried = of(tmp_path, f"{busy}\nRetrying in 2s [Retry 1/5].\n").diagnoses[0]
+    raised = of(tmp_path, f"{busy}\nRetrying in 2s [Retry 1/5].\n{busy}\n").diagnoses[0]
+    assert (retried.id, retried.confidence) == ("hub_busy", Confidence.POSSIBLE)
+    assert (raised.id, raised.confidence) == ("hub_busy", Confidence.CERTAIN)
+
+
 @pytest.mark.parametrize(
     "raw",
     [

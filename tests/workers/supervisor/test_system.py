@@ -56,3 +56,15 @@ def test_a_loops_thread_gives_way_and_what_the_main_thread_starts_does_not(
 def test_nothing_gives_way_where_no_gpu_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "GPU_DEVICE", tmp_path / "none")
     assert processes.niceness() == 0
+
+
+def test_a_process_that_leads_its_session_lowers_the_session_s_priority_too() -> None:
+    program = (
+        "import os; from pathlib import Path; from workers.contract.wire.processes import lower_priority\n"
+        "lower_priority(10); autogroup = Path('/proc/self/autogroup')\n"
+        "print(os.nice(0), autogroup.read_text() if autogroup.exists() else 'nice 10')"
+    )
+    command = [sys.executable, "-c", program]
+    lowered = subprocess.run(command, capture_output=True, text=True, check=True, start_new_session=True)
+    assert lowered.stdout.split()[0] == str(min(19, os.nice(0) + 10))
+    assert lowered.stdout.split()[-1] == "10"

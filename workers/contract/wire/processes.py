@@ -1,5 +1,6 @@
 """Helpers for child processes: death with their parent, and a lower priority on machines with GPUs."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -19,6 +20,15 @@ def die_with_parent(parent: int, death_signal: signal.Signals) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, death_signal)
     if os.getppid() != parent:  # the parent died before the call
         os.kill(os.getpid(), death_signal)
+
+
+def lower_priority(niceness: int) -> None:
+    """Lower the priority of this process, and of its session if it leads it: Linux first divides the processor among
+    sessions, and heeds niceness only within each."""
+    os.nice(niceness)
+    if os.getsid(0) == os.getpid():
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(niceness))
 
 
 def niceness() -> int:

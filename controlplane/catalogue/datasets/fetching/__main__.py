@@ -14,6 +14,7 @@ from controlplane.catalogue.datasets.fetching.choosing import NotFetched
 from controlplane.catalogue.datasets.fetching.joining import join
 from controlplane.catalogue.datasets.reader import files, limits
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
+from controlplane.platform.datafolder import FULL_DISK_ERRORS
 
 OVERHEAD_BYTES = 2**26
 """Bytes that a file may have in addition to its data, such as a Parquet footer."""
@@ -31,7 +32,7 @@ def main(folder: Path, verb: str) -> int:
     except MemoryError:
         return limits.MEMORY_EXCEEDED
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL_DISK_ERRORS:
             raise
         return errno.ENOSPC
     json.dump(result, sys.stdout)

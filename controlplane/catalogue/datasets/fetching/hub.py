@@ -1,6 +1,5 @@
 """Download of a dataset's split from the Hugging Face hub, at the commit that the revision currently names."""
 
-import errno
 import re
 import threading
 import time
@@ -12,6 +11,7 @@ from typing import Any
 
 from controlplane.catalogue.datasets.fetching.choosing import NotFetched, SplitFiles, choose
 from controlplane.catalogue.datasets.reader.progress_file import INTERVAL_S, ProgressFile
+from controlplane.platform.datafolder import FULL_DISK_ERRORS
 
 STAGE = "fetching"
 README = "README.md"
@@ -124,7 +124,7 @@ def _translated_errors(source: Mapping[str, str]) -> Iterator[None]:
         raise
     except Exception as error:
         # The hub client's own exceptions become messages for people.
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in FULL_DISK_ERRORS:
             raise
         raise _refusal(error, source["id"], source["revision"]) from error
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.catalogue.datasets.reader import limits
+from controlplane.platform.datafolder import FULL_DISK_ERRORS
 
 VERBS = {
     "check": ("checking.check_file", "run"),
@@ -54,7 +55,7 @@ def main(argv: list[str]) -> int:
     except limits.CpuTimeExceeded:
         return limits.TIME_EXCEEDED
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in FULL_DISK_ERRORS:
             raise
         print(error, file=sys.stderr)
         return errno.ENOSPC

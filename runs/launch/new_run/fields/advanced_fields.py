@@ -7,6 +7,7 @@ from typing import Any
 from django import forms
 from django.forms.fields import InvalidJSONInput
 
+from controlplane.platform.http.request_body import field_value
 from runs.launch.new_run.fields.table import BY_FIELD
 from workers.contract.stack.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FORM, RESERVED
 
@@ -40,7 +41,7 @@ def _can_be_stored(document: str) -> bool:
     """Return whether a text is JSON that can be stored: without NaN or unpaired surrogates, which Python's parser
     accepts, and not nested too deeply to parse."""
     try:
-        json.dumps(json.loads(document), allow_nan=False, ensure_ascii=False).encode()
+        json.dumps(field_value(document), allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return False
     return True

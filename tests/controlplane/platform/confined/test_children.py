@@ -28,7 +28,7 @@ from controlplane.platform import safe_yaml
 from controlplane.platform.confined import messages
 from controlplane.platform.confined import pool as pools
 from controlplane.platform.confined.__main__ import MAX_MESSAGE_CHARS, NICENESS
-from controlplane.platform.confined.limits import Busy, Slots, StoppedAtLimit
+from controlplane.platform.confined.limits import Busy, StoppedAtLimit, client_waits
 from controlplane.platform.confined.pool import ChildPool
 from controlplane.platform.confined.tasks import QUICK, ConfinedTask
 from controlplane.setup.serving.processes import BASE_DIR
@@ -238,29 +238,6 @@ def test_children_end_with_their_process() -> None:
     assert not os.path.exists(f"/proc/{int(done.stdout)}")
 
 
-def test_too_many_at_once_are_refused() -> None:
-    slots, entered, leave = Slots(1, waiting=1), threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with slots.hold("Holding", 30):
-            entered.set()
-            leave.wait(30)
-
-    holders = [threading.Thread(target=hold) for _ in range(2)]
-    for holder in holders:
-        holder.start()
-    assert entered.wait(30)
-    while slots._queue._value:  # the second is about to wait
-        threading.Event().wait(0.01)
-    with pytest.raises(Busy, match="the server is busy"), slots.hold("Asking", 30):
-        pass
-    leave.set()
-    for holder in holders:
-        holder.join()
-    with slots.hold("Asking", 1):
-        pass
-
-
 def test_an_environment_that_does_not_answer_leaves_children_to_others() -> None:
     pool = ChildPool(4)
     task = ConfinedTask(doze, "Opening this environment", pool=pool)
@@ -275,7 +252,7 @@ def test_an_environment_that_does_not_answer_leaves_children_to_others() -> None
     asked = [threading.Thread(target=ask) for _ in range(8)]
     for thread in asked:
         thread.start()
-    while (slots := opening._BY_ENVIRONMENT._slots.get(repr(stuck))) is None or slots._queue._value:
+    while (slots := opening._BY_ENVIRONMENT._slots.get(repr(stuck))) is None or len(slots._queue) < 6:
         threading.Event().wait(0.01)
     with pytest.raises(Busy, match="the server is busy"), child_for(stuck, task, 60):
         pass
@@ -286,6 +263,22 @@ def test_an_environment_that_does_not_answer_leaves_children_to_others() -> None
         thread.join()
     assert not opening._BY_ENVIRONMENT._slots
     pool.close()
+
+
+def test_an_episode_ends_when_its_client_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "CANCEL_S", 0.1)
+    pool = ChildPool(1)
+    answers = iter([True, True])
+    token = client_waits.set(lambda: next(answers, False))
+    try:
+        with (
+            pytest.raises(StoppedAtLimit, match="was no longer needed"),
+            child_for([PartSpec("a", "calculator")], ConfinedTask(loop, "Playing", pool=pool), 600) as loop_in_child,
+        ):
+            loop_in_child(1.0)
+    finally:
+        client_waits.reset(token)
+        pool.close()
 
 
 def test_every_task_of_the_product_can_be_imported_without_the_database() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,12 +16,11 @@ from django.test import override_settings
 from django.urls import path
 
 from controlplane import urls
+from controlplane.platform.confined.limits import client_waits
 from controlplane.platform.http.one_thread import OneThread
 
 
 def where(request: HttpRequest) -> HttpResponse:
-    import threading
-
     connection.ensure_connection()
     return HttpResponse(f"{threading.current_thread().name} {id(connection.connection)} {request.body.decode()}")
 
@@ -35,11 +35,21 @@ def endless(request: HttpRequest) -> StreamingHttpResponse:
     return StreamingHttpResponse(_endless())
 
 
+def waiting(request: HttpRequest) -> HttpResponse:
+    """Answer at once if told, else when the client has gone."""
+    assert client_waits.get()()
+    while not request.body and client_waits.get()():
+        threading.Event().wait(0.01)
+    gone.set()
+    return HttpResponse("done")
+
+
 def broken(request: HttpRequest) -> HttpResponse:
     raise RuntimeError("as told")
 
 
-urlpatterns = [path("where", where), path("endless", endless), path("broken", broken)]
+gone = threading.Event()
+urlpatterns = [path("where", where), path("endless", endless), path("waiting", waiting), path("broken", broken)]
 urlpatterns += urls.urlpatterns  # an error page leads there
 handler500 = "controlplane.platform.http.errors.server_error"
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
@@ -106,3 +116,20 @@ async def test_a_body_that_never_comes_whole_is_not_answered() -> None:
     await talk.send_input({"type": "http.disconnect"})
     await talk.wait(5)
     assert await talk.receive_nothing()
+
+
+@OPEN
+async def test_work_ends_when_its_client_has_gone() -> None:
+    gone.clear()
+    talk = asked(OneThread(), "/waiting")
+    await talk.send_input({"type": "http.request", "body": b""})
+    assert await talk.receive_nothing(0.2)
+    assert not gone.is_set()
+    await talk.send_input({"type": "http.disconnect"})
+    assert await asyncio.to_thread(gone.wait, 60)
+    await talk.wait(5)
+
+
+@OPEN
+async def test_a_client_that_waits_is_answered_after_it_was_listened_for() -> None:
+    assert await answer(OneThread(), "/waiting", b"at once") == (200, b"done")

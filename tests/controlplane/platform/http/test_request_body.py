@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from controlplane.platform.http.request_body import PIECE_BYTES, BadBody, decode, decode_exact, decode_lines
+from controlplane.platform.http.request_body import (
+    PIECE_BYTES,
+    BadBody,
+    decode,
+    decode_exact,
+    decode_lines,
+    field_value,
+)
 from runs.intake.host_api.views import SamplesBody
 from workers.contract.wire.artifacts import StoreRequest
 
@@ -88,3 +97,22 @@ def test_an_error_in_a_long_body_names_its_line() -> None:
     assert caught.value.where == "$.lines[2]"
     with pytest.raises(BadBody, match="not JSON"):
         decode_lines(body_of('{"a": 1}')[:28] + b" " * PIECE_BYTES, SamplesBody)
+
+
+@pytest.mark.parametrize("escape", ["\\u0000", "\\\\", "\\\\u0000", "\\n"])
+def test_escapes_are_decoded_alike_wherever_a_long_body_is_cut(escape: str) -> None:
+    for lead in range(8):
+        text = "a" * lead + escape * PIECE_BYTES
+        expected = json.loads(f'"{text}"').replace("\0", "\ufffd")
+        assert decode(f'{{"a": "{text}"}}'.encode(), dict[str, str]) == {"a": expected}
+
+
+def test_the_values_of_a_body_and_of_a_field_are_counted_before_they_are_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = "[" + "0," * 400_000 + "0]"
+    monkeypatch.setattr(json, "loads", lambda *_: pytest.fail("parsed"))
+    for parse in (lambda: decode_exact(many.encode(), list[int]), lambda: field_value(many)):
+        with pytest.raises(BadBody, match="more than 300,000 values, which is the limit") as caught:
+            parse()
+        assert caught.value.status == 413
