@@ -74,6 +74,8 @@ class SampleFile:
                 "completions": [self._completion(sample) for sample in members],
                 "mode": mode,
             }
+            if source := self._rows.by_id.source_of(members[0].row):
+                line["source"] = source
             if members[0].policy is not None:
                 line["policy"] = members[0].policy
             prompt_turns = turns(prompt)
