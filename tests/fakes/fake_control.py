@@ -25,6 +25,7 @@ class FakeControl:
     def __init__(self, dataset: bytes = b"") -> None:
         self.dataset = dataset
         self.corpora: dict[str, bytes] = {}
+        self.sources: dict[str, bytes] = {}
         """By the sha256 that is asked for."""
         self.go = True
         self.why = ""
@@ -125,8 +126,9 @@ class FakeControl:
             return 200, self._log(parts[4], int(query["offset"][0]), body)
         if parts[-1] == "dataset":
             return 200, self.dataset
-        if len(parts) == 5 and parts[3] == "corpora":
-            return (200, self.corpora[parts[4]]) if parts[4] in self.corpora else (404, {"error": {"what": "gone"}})
+        files = {"corpora": self.corpora, "sources": self.sources}.get(parts[3]) if len(parts) == 5 else None
+        if files is not None:
+            return (200, files[parts[4]]) if parts[4] in files else (404, {"error": {"what": "gone"}})
         if parts[-1] == "archive":
             return self._archive(int(query["offset"][0]), int(query["of"][0]), body)
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.datasets import parquet
+from workers.contract.run import mixing
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import AttemptSpec, DataSpec, ModelSpec, Placement, RewardSpec, RunSpec
 from workers.contract.wire.documents import from_dict, to_json
@@ -43,6 +44,21 @@ def rows(count: int = 40) -> list[dict[str, Any]]:
     ]
 
 
+def mixed(folder: Path, data: DataSpec, sources: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]]) -> DataSpec:
+    """The first dataset with the further ones, whose files are written."""
+    specs = []
+    for name, (rows, settings) in sources.items():
+        if name == data.name:
+            data = dataclasses.replace(data, **settings)
+            continue
+        content = parquet(rows)
+        path = mixing.path_in(folder, hashlib.sha256(content).hexdigest())
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        specs.append(mixing.SourceSpec(name, 1, path.stem, len(rows), **settings))
+    return dataclasses.replace(data, sources=tuple(specs))
+
+
 def attempt_folder(
     folder: Path,
     *,
@@ -55,20 +71,23 @@ def attempt_folder(
     hardware: dict[str, Any] | None = None,
     placement: dict[str, Any] | None = None,
     run: dict[str, Any] | None = None,
+    sources: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] | None = None,
     **attempt: Any,
 ) -> Path:
     """Write spec.json and the dataset into `folder`; its last `eval_rows` rows, or `validation`, are kept out of
-    training. `grpo` is laid over GRPO; `run` over the other run fields."""
+    training. `grpo` is laid over GRPO; `run` over the other run fields. `sources`: further datasets, each name with its
+    rows and SourceSettings; those of the first are under "problems"."""
     folder.mkdir(parents=True, exist_ok=True)
     chosen = rows() if dataset is None else dataset
     content = parquet(chosen, validation=eval_rows if validation is None else validation)
     (folder / FileName.DATASET).write_bytes(content)
+    data = DataSpec("problems", 1, hashlib.sha256(content).hexdigest(), len(chosen), eval_rows)
     spec = RunSpec(
         run_id="r1",
         name="a test",
         kind="train",
         model=ModelSpec(str(model)),
-        data=DataSpec("problems", 1, hashlib.sha256(content).hexdigest(), len(chosen), eval_rows),
+        data=mixed(folder, data, sources or {}),
         rewards=rewards,
         hardware=HardwareSpec(profile="cpu", **{"cpu_slots": 1, "threads": 1, **(hardware or {})}),
         grpo={**GRPO, **(grpo or {})},

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from workers.artifactstore import Corrupted, StoreError
 from workers.contract.reports.lines import ClaimAnswer
-from workers.contract.run import corpora, jobs, sinks
+from workers.contract.run import corpora, jobs, mixing, sinks
 from workers.contract.run.spec import AttemptSpec, is_address, models_of, servers_of
 from workers.contract.stack.commands import environment_problem, is_local
 from workers.contract.wire.documents import ContractError, digest
@@ -96,6 +96,11 @@ def prepare(
         download = partial(control.fetch_dataset, spec.attempt_id)
         title = f"The dataset {data.name} version {data.version}"
         _fetch(data.sha256, folder / FileName.DATASET, download, title, settings)
+        for source in data.sources:
+            download = partial(control.fetch_source, spec.attempt_id, source.sha256)
+            target = mixing.path_in(folder.path, source.sha256)
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            _fetch(source.sha256, target, download, f"The dataset {source.name} version {source.version}", settings)
     for corpus in spec.run.episodes.corpora if spec.run.episodes else ():
         target = corpora.path_in(folder.path, corpus.sha256)
         target.parent.mkdir(mode=0o700, exist_ok=True)

@@ -4,13 +4,14 @@ import hashlib
 import json
 import random
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workers.contract.run.dataset import COLUMNS, TRAIN, VALIDATION, chat_in, row_for_rewards
+from workers.contract.run.mixing import ROWS_OF_SOURCE, SourceSpec, path_in, place_of
 from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration.spec import SpecError
@@ -25,20 +26,27 @@ class Table(Mapping[int, Row]):
     """Map from row id to row. Each row is built from the columns on access, so that a million rows take only a few
     arrays."""
 
-    def __init__(self, table: "pa.Table", *, chat: bool) -> None:
+    def __init__(self, table: "pa.Table", *, chat: bool, sources: Sequence[str] = ()) -> None:
+        """Wrap a table. `sources`: the names of the mix's sources; empty without a mix."""
         self.arrow = table
         self.chat = chat
+        self.sources = tuple(sources)
         self._ids = table.column("row_id").to_numpy()
 
     def __getitem__(self, row_id: int) -> Row:
         row = self.arrow.slice(self.index_of(row_id), 1).to_pylist()[0]
-        return row_for_rewards(row, json.loads(row["metadata"]), chat=self.chat)
+        source = {"source": self.source_of(row_id)} if self.sources else {}
+        return source | row_for_rewards(row, json.loads(row["metadata"]), chat=self.chat)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ids.tolist())
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def source_of(self, row_id: int) -> str:
+        """Return the name of the row's source in a mix; "" without a mix."""
+        return self.sources[place_of(row_id)[0]] if self.sources else ""
 
     def index_of(self, row_id: int) -> int:
         """Return the row's index in the table, whose ids ascend. Raises KeyError if no row has this id."""
@@ -57,27 +65,82 @@ class Rows:
 
 
 def read(folder: Path, spec: AttemptSpec) -> Rows:
-    """Read the attempt's dataset and draw the rows to evaluate. Raises SpecError if the file can't be read, isn't the
-    one of the launch, or has too few rows."""
-    path = folder / FileName.DATASET
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise SpecError(f"The dataset can't be read: {error.strerror or error} ({path}).") from error
-    if spec.run.data.sha256 and digest != spec.run.data.sha256:
-        raise SpecError(f"{FileName.DATASET} is not the file that the run was launched with: its checksum differs.")
-    table = _table(path)
-    splits = table.arrow.column("split").to_pylist()
-    train = [row for row, split in zip(table, splits, strict=True) if split == TRAIN]
-    validation = [row for row, split in zip(table, splits, strict=True) if split == VALIDATION]
-    count = spec.run.data.eval_rows
+    """Read the attempt's dataset, or mix its datasets, and draw the rows to evaluate. Raises SpecError if a file can't
+    be read, isn't the one of the launch, or has too few rows."""
+    main, count, seed = spec.run.data, spec.run.data.eval_rows, int(spec.run.grpo.get("seed", 42))
+    tables = [_read_source(folder / FileName.DATASET, main)]
+    tables += [_read_source(path_in(folder, source.sha256), source) for source in main.sources]
+    train = [
+        index * ROWS_OF_SOURCE + row
+        for index, (table, source) in enumerate(zip(tables, main.every_source, strict=True))
+        for row in _training_rows(table, source, seed)
+    ]
+    table = _mixed(tables, main.every_source) if main.sources else tables[0]
+    validation = _of_split(tables[0], VALIDATION)
     if count > len(validation):
         available = f"{len(validation)} validation rows" if validation else "no validation rows"
         raise SpecError(f"The run evaluates on {count} rows, but the dataset has {available}.")
     if not train:
         raise SpecError("The dataset has no rows to train on.")
-    return Rows(by_id=table, train=train, evaluation=sample(validation, count, int(spec.run.grpo.get("seed", 42))))
+    return Rows(by_id=table, train=train, evaluation=sample(validation, count, seed))
+
+
+def _read_source(path: Path, source: SourceSpec) -> Table:
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise SpecError(f"The dataset can't be read: {error.strerror or error} ({path}).") from error
+    if source.sha256 and digest != source.sha256:
+        raise SpecError(f"{path.name} is not the file that the run was launched with: its checksum differs.")
+    table = _table(path)
+    return _with_system_prompt(table, source) if source.system_prompt else table
+
+
+def _of_split(table: Table, split: str) -> list[int]:
+    splits = table.arrow.column("split").to_pylist()
+    return [row for row, row_split in zip(table, splits, strict=True) if row_split == split]
+
+
+def _training_rows(table: Table, source: SourceSpec, seed: int) -> list[int]:
+    rows = _of_split(table, TRAIN)
+    return sample(rows, source.max_rows, seed) if 0 < source.max_rows < len(rows) else rows
+
+
+def _with_system_prompt(table: Table, source: SourceSpec) -> Table:
+    import pyarrow as pa
+
+    if not table.chat:
+        raise SpecError(f"{source.name} has plain-text prompts, which can't have a system prompt. Leave it empty.")
+    column = table.arrow.schema.get_field_index("prompt")
+    system = {"role": "system", "content": source.system_prompt}
+    prompts = [
+        [system, *(message for message in prompt if message["role"] != "system")]
+        for prompt in table.arrow.column(column).to_pylist()
+    ]
+    field = table.arrow.schema.field(column)
+    return Table(table.arrow.set_column(column, field, pa.array(prompts, field.type)), chat=True)
+
+
+def _mixed(tables: Sequence[Table], sources: Sequence[SourceSpec]) -> Table:
+    """Join the tables of a mix, with the run's row numbers."""
+    import pyarrow as pa
+
+    if len({table.chat for table in tables}) > 1:
+        texts = ", ".join(source.name for table, source in zip(tables, sources, strict=True) if not table.chat)
+        raise SpecError(
+            f"The mix has conversations and plain-text prompts (in {texts}). Map all datasets the same way."
+        )
+    numbered_tables = []
+    for index, (table, source) in enumerate(zip(tables, sources, strict=True)):
+        ids = list(table)
+        if not ids or ids[-1] >= ROWS_OF_SOURCE:
+            raise SpecError(f"{source.name} can't be mixed: it has {'too many rows' if ids else 'no rows'}.")
+        column = table.arrow.schema.get_field_index("row_id")
+        run_ids = pa.array([index * ROWS_OF_SOURCE + row for row in ids], pa.int64())
+        numbered_tables.append(table.arrow.set_column(column, "row_id", run_ids))
+    names = [source.name for source in sources]
+    return Table(pa.concat_tables(numbered_tables), chat=tables[0].chat, sources=names)
 
 
 def sample(ids: list[int], count: int, seed: int) -> list[int]:

@@ -5,8 +5,10 @@ while others work. TRL sees one batch with its rewards: everything after generat
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.rollout import Rollouts
 from workers.trainer.recording.samples import Sample
 from workers.trainer.rollouts.prompt_history import PromptHistory
+from workers.trainer.rollouts.prompt_mix import sources_of
 from workers.trainer.scoring.groups import advantages_of
 from workers.trainer.trainer import WatchedTrainer
 
@@ -84,7 +87,10 @@ class PromptSelectingTrainer(WatchedTrainer):
         super().__init__(**arguments)
         self._spec = prompts
         self._history = PromptHistory(
-            list(self.train_dataset["row"]), seed=self.args.seed, least_weight=prompts.least_weight
+            list(self.train_dataset["row"]),
+            seed=self.args.seed,
+            least_weight=prompts.least_weight,
+            mix=self._mix or (1.0,),
         )
         self._inputs: list[dict[str, Any]] | None = None
         self._selected_rewards: torch.Tensor | None = None
@@ -94,8 +100,8 @@ class PromptSelectingTrainer(WatchedTrainer):
         if not self.model.training:
             return super()._generate_and_score_completions(inputs)
         if self._spec.by_difficulty:
-            count = len(inputs) * self.accelerator.num_processes // self.num_generations
-            inputs = self._own_share(self._history.draw(count, weighted=True))
+            rows = self._of_all_ranks([example["row"] for example in inputs])[:: self.num_generations]
+            inputs = self._own_share(self._history.draw(sources_of(rows), weighted=True))
         self._inputs = list(inputs)  # fresh groups are put into this very list
         try:
             output = super()._generate_and_score_completions(self._inputs)
@@ -197,9 +203,8 @@ class PromptSelectingTrainer(WatchedTrainer):
         for rounds in range(self._spec.extra_rounds):
             missing = [group for group in dead_groups if group not in chosen]
             count = self._round_size(len(missing), live / total, len(rows), self._spec.extra_rounds - rounds)
-            indexes = (
-                self._history.draw(count, excluded_rows=tried, weighted=self._spec.by_difficulty) if missing else []
-            )
+            sources = sources_of([rows[group] for group in islice(cycle(missing), count)])
+            indexes = self._history.draw(sources, excluded_rows=tried, weighted=self._spec.by_difficulty)
             indexes = indexes[: len(indexes) // self._unit * self._unit]
             if not indexes:
                 return chosen, unused_groups, rounds
@@ -208,8 +213,11 @@ class PromptSelectingTrainer(WatchedTrainer):
             tried |= {group.example["row"] for group in groups}
             usable = [group for group in groups if group.has_spread]
             total, live = total + len(groups), live + len(usable)
-            chosen |= zip(missing, usable, strict=False)
-            unused_groups += [*usable[len(missing) :], *(group for group in groups if not group.has_spread)]
+            replaced = _same_source(missing, rows, usable)
+            chosen |= replaced
+            used = set(map(id, replaced.values()))
+            unused = [group for group in groups if id(group) not in used]
+            unused_groups += sorted(unused, key=lambda group: not group.has_spread)
         return chosen, unused_groups, self._spec.extra_rounds
 
     @property
@@ -339,3 +347,12 @@ class PromptSelectingTrainer(WatchedTrainer):
         super()._save_whole(model, trial)
         if self.accelerator.is_main_process:
             self._history.save(Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}"))
+
+
+def _same_source(missing: Sequence[int], rows: Sequence[int], usable: Sequence[FreshGroup]) -> dict[int, FreshGroup]:
+    """Assign fresh groups to missing ones of the same source. `rows`: the row of each group of the batch."""
+    places: dict[int, list[int]] = defaultdict(list)
+    for source, group in zip(sources_of([rows[group] for group in missing]), missing, strict=True):
+        places[source].append(group)
+    fresh_sources = sources_of([fresh.example["row"] for fresh in usable])
+    return {places[source].pop(0): fresh for source, fresh in zip(fresh_sources, usable, strict=True) if places[source]}

@@ -54,7 +54,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     arguments = config.build(spec, folder, gpu_share=memory.cap(spec.run.hardware, local_rank=local_rank()))
     evaluates = spec.run.kind == EVALUATION
     if not evaluates:
-        config.check_steps(arguments, len(rows.train))
+        config.check_steps(arguments, rows.train, spec.run.data)
 
     chat_arguments = arguments.chat_template_kwargs or {}
     gateway_setup = gateway.prepare(spec, rows, folder, chat_arguments=chat_arguments)
@@ -169,6 +169,7 @@ def _trainer(
             train_dataset=data.to_dataset(rows, rows.train),
             eval_dataset=data.to_dataset(rows, rows.evaluation) if rows.evaluation else None,
             peft_config=config.lora(run.lora),
+            mix=[source.weight for source in run.data.every_source] if run.data.sources else (),
             best_metric=run.keep_best,
             only_samples=run.kind == EVALUATION,
             ahead=run.ahead,

@@ -31,6 +31,7 @@ from workers.trainer.recording.timing import StepTimes
 from workers.trainer.recording.waterfall import Lanes
 from workers.trainer.rollouts import correction
 from workers.trainer.rollouts.async_generation import NextBatches
+from workers.trainer.rollouts.prompt_mix import MixedSampler
 from workers.trainer.scoring.failures import Failures
 from workers.trainer.scoring.groups import GroupFeed, advantages_of
 from workers.trainer.scoring.rewards import RewardSet
@@ -55,13 +56,16 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         episodes: Source | None = None,
         turn_credit: TurnCredit | None = None,
         groups: Callable[[Any], GroupFeed | None] = lambda trainer: None,
+        mix: Sequence[float] = (),
         **arguments: Any,
     ) -> None:
         """Create the trainer. `trained_on`: the number of rewards that are trained on; the others are computed only in
         evaluations. `models`: indexes of the rewards that are models. `best_metric`: the metric whose best checkpoint
         is never deleted. `only_samples`: whether evaluations only generate and score, without a loss. `ahead`: whether
         vLLM servers generate the next batch during training. `episodes`: the source of completions with several turns.
-        `turn_credit`: the rewards that score each turn. `groups` is called with the trainer once it can generate."""
+        `turn_credit`: the rewards that score each turn. `groups` is called with the trainer once it can generate.
+        `mix`: the weight of each source, if there are several."""
+        self._mix = mix
         self.times = StepTimes(finish=_finish, doing=activity.doing, record=lanes.record)
         self._activity = activity
         self._lanes = lanes
@@ -322,19 +326,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
         loss = super()._compute_loss(model, inputs)
         mode = "train" if self.model.training else "eval"
-        self._metrics[mode]["mean_ratio"].append(self._mean_ratio(inputs))
+        self._metrics[mode]["mean_ratio"].append(correction.mean_ratio(inputs, self._policy_logps, self.accelerator))
         self._policy_logps = None
         return loss
-
-    def _mean_ratio(self, inputs: Any) -> float:
-        """Return the mean ratio of new to old token probabilities; exactly 1 if TRL keeps no old probabilities."""
-        old, new = inputs.get("old_per_token_logps"), self._policy_logps
-        if old is None or new is None:
-            return 1.0
-        mask = correction.own_token_mask(inputs)
-        totals = torch.stack([((new - old).exp() * mask).sum(), mask.sum().float()])
-        total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
-        return float(total / max(count, 1.0))
 
     # --- start and resume ---------------------------------------------------------------------------------------------
 
@@ -355,6 +349,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
         sampler = super()._get_train_sampler(dataset)
+        if self._mix:
+            sampler = MixedSampler(sampler, self.train_dataset["row"], self._mix)
         for _ in range(self._epochs_done):
             next(iter(sampler), None)  # draws one epoch's order
         return sampler

@@ -71,7 +71,7 @@ def build_spec(control: FakeControl, **changes: Any) -> AttemptSpec:
         name="a run",
         kind="train",
         model=ModelSpec(str(changes.pop("model", "some/model"))),
-        data=DataSpec("sums", 1, control.sha256, 1),
+        data=DataSpec("sums", 1, control.sha256, 1, sources=changes.pop("sources", ())),
         rewards=(RewardSpec("exact", "exact_match"),),
         hardware=changes.pop("hardware", HardwareSpec("CPU", cpu_slots=1)),
         grpo={"max_steps": 5},

@@ -12,6 +12,7 @@ from workers.contract.run import jobs
 from workers.contract.run.episodes import EpisodeSpec, PartSpec
 from workers.contract.run.hardware import HardwareSpec, Rollout
 from workers.contract.run.limits import LimitsSpec, Spent
+from workers.contract.run.mixing import SourceSpec
 from workers.contract.run.prompts import PromptsSpec
 from workers.contract.run.sinks import SinkSpec
 from workers.contract.wire.documents import ContractError
@@ -48,18 +49,19 @@ class ModelSpec:
 
 
 @dataclass(frozen=True)
-class DataSpec:
+class DataSpec(SourceSpec):
     """The canonical dataset file (Parquet): row_id, prompt (messages; with {"grpo": {"chat": false}} in the schema's
     metadata, one user message whose content is the prompt), answer, test_cases, metadata (a JSON object), split (train
     or validation). Written by the import, fetched at the claim."""
 
-    name: str
-    version: int
-    sha256: str
-    rows: int
-    """Training and validation rows together."""
     eval_rows: int = 0
     """The number of validation rows to evaluate, sampled with the run's seed; they are never trained on."""
+    sources: tuple[SourceSpec, ...] = ()
+    """Further datasets, if each batch is a mix; their validation rows aren't used."""
+
+    @property
+    def every_source(self) -> tuple[SourceSpec, ...]:
+        return (self, *self.sources)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ class FileName:
     LOCK = "supervisor.lock"  # flock; holds {"boot_id", "pid", "start_time"} as JSON
     DOWNLOAD = "download.jsonl"  # workers.trainer.fetch: progress of the model's download
     DATASET = "dataset.parquet"  # supervisor, at the claim, from its cache or the control plane: canonical rows
+    SOURCES = "sources"  # supervisor, at the claim: a folder with <sha256>.parquet of each further dataset of a mix
     CORPORA = "corpora"  # supervisor, at the claim: a folder with <sha256>.parquet of each corpus
     METRICS = "metrics.jsonl"  # trainer, rank 0: lines of the outbox without their seq, of TRAINER_KINDS
     SAMPLES = "samples.jsonl"  # trainer, rank 0: one prompt group per line

@@ -99,6 +99,10 @@ class Control:
         """Stream the dataset to `path` and return the sha256 of the received bytes."""
         return self._fetch(f"/api/attempts/{attempt_id}/dataset", path)
 
+    def fetch_source(self, attempt_id: str, sha256: str, path: Path) -> str:
+        """Stream a further dataset of a mix to `path` and return the sha256 of the received bytes."""
+        return self._fetch(f"/api/attempts/{attempt_id}/sources/{sha256}", path)
+
     def fetch_corpus(self, attempt_id: str, sha256: str, path: Path) -> str:
         """Stream a corpus of the run to `path` and return the sha256 of the received bytes."""
         return self._fetch(f"/api/attempts/{attempt_id}/corpora/{sha256}", path)

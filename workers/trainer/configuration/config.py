@@ -1,5 +1,7 @@
 """GRPOConfig and LoraConfig, from the user's settings, those implied by the hardware, and those reserved for us."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,8 @@ from trl import GRPOConfig
 
 from workers.contract.run import overlapping
 from workers.contract.run.hardware import Rollout
-from workers.contract.run.spec import AttemptSpec, LoraSpec, RunSpec, outcome_weights, servers_of
+from workers.contract.run.mixing import most_in_batch, place_of
+from workers.contract.run.spec import AttemptSpec, DataSpec, LoraSpec, RunSpec, outcome_weights, servers_of
 from workers.contract.stack.training_rules import value_problems
 from workers.contract.wire.names import FileName
 from workers.trainer.configuration import hardware
@@ -68,9 +71,10 @@ def check(run: RunSpec) -> None:
         raise SpecError("The run is to be evaluated, but none of the dataset's validation rows are chosen for that.")
 
 
-def check_steps(config: GRPOConfig, prompts: int) -> None:
-    """Raise NoStepsError if there are fewer prompts than one generation batch needs: TRL would silently train
-    nothing."""
+def check_steps(config: GRPOConfig, rows: Sequence[int], data: DataSpec) -> None:
+    """Raise NoStepsError if there are fewer prompts than one generation batch needs, of a mix's sources, too: TRL would
+    silently train nothing. `rows`: those of the training set."""
+    prompts = len(rows)
     needed_prompts = config.generation_batch_size // config.num_generations
     if prompts < needed_prompts:
         raise NoStepsError(
@@ -78,6 +82,14 @@ def check_steps(config: GRPOConfig, prompts: int) -> None:
             f"({config.generation_batch_size} completions, {config.num_generations} for each prompt), so there would "
             f"be no step at all. Add prompts, or make the batch smaller."
         )
+    counts = Counter(place_of(row)[0] for row in rows)
+    needed_by_source = most_in_batch([source.weight for source in data.every_source], needed_prompts)
+    for index, (source, needed) in enumerate(zip(data.every_source, needed_by_source, strict=True)):
+        if counts[index] < needed:
+            raise NoStepsError(
+                f"{source.name} has {counts[index]} prompts to train on, but a batch may take {needed} of them. Lower "
+                f"its weight, make the batch smaller, or add prompts."
+            )
 
 
 def lora(spec: LoraSpec | None) -> LoraConfig | None:

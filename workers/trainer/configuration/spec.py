@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from workers.contract.run import evaluation, learnability, overlapping, prompts
+from workers.contract.run import evaluation, learnability, mixing, overlapping, prompts
 from workers.contract.run.batch_rules import Batch
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import WARM
@@ -71,6 +71,8 @@ def read(folder: Path) -> AttemptSpec:
     for model in models_of(spec.run):
         _check_model(model.path)
     _check_rewards(spec)
+    for mix_problem in mixing.problems(spec.run.data.every_source):
+        raise SpecError(mix_problem)
     if spec.run.rewards_beside and (problem := overlapping.rewards_problem(spec.run.hardware, spec.run.episodes)):
         raise SpecError(f"Groups can't be scored while others are generated. {problem.sentence}")
     components = [reward.name for reward in spec.run.rewards]

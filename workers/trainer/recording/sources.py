@@ -1,4 +1,4 @@
-"""Figures of the prompts from each source, such as a dataset, a family of tasks or a tag."""
+"""Figures of the prompts from each source, such as a dataset of a mix, a family of tasks or a tag."""
 
 import json
 from collections import Counter, defaultdict
@@ -22,8 +22,9 @@ MAX_CHARS = 60
 
 
 class Sources:
-    """The sources of a dataset's rows, from the first column with two to MAX_SOURCES of them, and the rows' tags. A row
-    with several tags has several sources. Of many tags, the most frequent ones count that not every row has."""
+    """The sources of a run's rows, and the rows' tags. The sources are those of a mix or, without one, from the first
+    column with two to MAX_SOURCES of them. A row with several tags has several sources. Of many tags, the most frequent
+    ones count that not every row has."""
 
     def __init__(self, rows: Rows) -> None:
         """Choose the columns that hold the rows' sources."""
@@ -32,21 +33,22 @@ class Sources:
         interval = max(1, len(metadata) // SAMPLE_ROWS)
         examples = [json.loads(metadata[index].as_py()) for index in range(0, len(metadata), interval)]
         followed = {name: _followed([_sources(example, name) for example in examples]) for name in (*COLUMNS, TAGS)}
-        column = next((name for name in COLUMNS if len(followed[name]) > 1), TAGS)
+        column = next((name for name in COLUMNS if len(followed[name]) > 1 and not rows.by_id.sources), TAGS)
         self._followed = {name: followed[name] for name in (column, TAGS) if len(followed[name]) > 1}
         self.of = cache(self._of)
 
     def _of(self, row: int) -> set[str]:
         metadata, followed = self._rows.by_id[row], self._followed.items()
-        return {source for column, names in followed for source in names.intersection(_sources(metadata, column))}
+        own = {source for column, names in followed for source in names.intersection(_sources(metadata, column))}
+        return own | ({mixed[:MAX_CHARS]} if (mixed := self._rows.by_id.source_of(row)) else set())
 
     def __bool__(self) -> bool:
-        return bool(self._followed)
+        return bool(self._followed or self._rows.by_id.sources)
 
     def means(self, values: Iterable[tuple[int, float | None]]) -> dict[str, float]:
         """Return each source's mean value from pairs of a row and a value of one of its completions or groups."""
         by_source: dict[str, list[float]] = defaultdict(list)
-        for row, value in values if self._followed else ():
+        for row, value in values if self else ():
             if value is not None:
                 for source in self.of(row):
                     by_source[source].append(value)

@@ -34,13 +34,14 @@ class PromptBatch:
 
 
 class BatchOrder:
-    def __init__(self, epochs: Iterator[Sequence[int]], *, size: int, first_epoch: int = 0) -> None:
+    def __init__(self, epochs: Iterator[Sequence[int]], *, size: int, first_epoch: int = 0, first: int = 0) -> None:
         """Derive the batches. `epochs`: each epoch's indexes in the sampler's order. `size`: the number of prompts per
-        batch; an epoch's incomplete last batch isn't trained on."""
+        batch; an epoch's incomplete last batch isn't trained on. `first`: the number of the first epoch's first
+        batch."""
         self._batches = (
             PromptBatch(epoch, number, tuple(indexes[number * size : (number + 1) * size]))
             for epoch, indexes in zip(itertools.count(first_epoch), epochs, strict=False)
-            for number in range(len(indexes) // size)
+            for number in range(first if epoch == first_epoch else 0, len(indexes) // size)
         )
         self._next = next(self._batches)
 
@@ -201,7 +202,8 @@ class NextBatches:
             sampler = self._trainer._get_train_sampler()  # like the data loader's sampler, so it draws the same order
             sampler.mini_repeat_count = sampler.repeat_count = 1
             epochs = (list(sampler) for _ in itertools.count())
-            self._order = BatchOrder(epochs, size=sampler.batch_size, first_epoch=epochs_done)
+            first = self._next_batch(epochs_done)
+            self._order = BatchOrder(epochs, size=sampler.batch_size, first_epoch=epochs_done, first=first)
         self._generation.expect(*self._order.find(self._indexes[row]))
 
     def _tokenize(self, indexes: Sequence[int]) -> Prompts:
@@ -211,9 +213,19 @@ class NextBatches:
         return ids
 
     def _is_reached(self, batch: PromptBatch) -> bool:
+        passes, steps = self._passes_and_steps()
+        first_step = batch.epoch * steps + batch.number * passes // self._trainer.args.gradient_accumulation_steps
+        return bool(first_step < self._trainer.state.max_steps)
+
+    def _next_batch(self, epoch: int) -> int:
+        """Return the number in this epoch of the batch that is generated next."""
+        passes, steps = self._passes_and_steps()
+        steps_of_epoch = int(self._trainer.state.global_step) - epoch * steps
+        return math.ceil(steps_of_epoch * int(self._trainer.args.gradient_accumulation_steps) / passes)
+
+    def _passes_and_steps(self) -> tuple[int, int]:
+        """Return the number of forward passes over one batch, and of steps per epoch."""
         trainer, args = self._trainer, self._trainer.args
-        passes = args.steps_per_generation * trainer.num_iterations  # forward passes over one batch
+        passes = args.steps_per_generation * trainer.num_iterations
         batches = len(self._indexes) // (args.generation_batch_size // trainer.num_generations)
-        steps = math.ceil(batches * passes / args.gradient_accumulation_steps)  # per epoch
-        first_step = batch.epoch * steps + batch.number * passes // args.gradient_accumulation_steps
-        return bool(first_step < trainer.state.max_steps)
+        return passes, math.ceil(batches * passes / args.gradient_accumulation_steps)

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.contract.run import prompts as metric
+from workers.contract.run.mixing import shares
 from workers.trainer.configuration.spec import SpecError
+from workers.trainer.rollouts.prompt_mix import sources_of
 
 FILE = "prompt_history.json"
 KEPT_SHARE = 0.25
@@ -29,30 +31,37 @@ class PromptHistory:
     useful as seen ones are on average, and that assumption fades with each visit. A prompt is known to be useful if its
     expected spread is at least half of that average."""
 
-    def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float) -> None:
-        """Create an empty history. `rows`: the row ids of the training set. `least_weight`: the minimum weight."""
+    def __init__(self, rows: Sequence[int], *, seed: int, least_weight: float, mix: Sequence[float] = (1.0,)) -> None:
+        """Create an empty history. `rows`: the row ids of the training set. `least_weight`: the minimum weight. `mix`:
+        the weight of each source, each of which has statistics of its own."""
         self._rows = np.asarray(rows, dtype=np.int64)
         self._indexes = {row: index for index, row in enumerate(self._rows.tolist())}
         self._seed = seed % 2**32
         self._least_weight = least_weight
         self._draws = 0
+        self._sources = np.asarray(sources_of(self._rows.tolist()))
+        self._parts = [np.flatnonzero(self._sources == source) for source in range(len(mix))]
+        self._shares = [float(share) for share in shares(mix)]
         self._visits = np.zeros(len(self._rows), dtype=np.int64)
         self._reward = np.zeros(len(self._rows))
         self._spread = np.zeros(len(self._rows))
 
-    def draw(self, count: int, *, excluded_rows: Collection[int] = (), weighted: bool) -> list[int]:
-        """Draw up to `count` different indexes, fewer if there are no more, excluding those of `excluded_rows`. The
-        algorithm is that of Efraimidis and Spirakis 2006 (Information Processing Letters 97): the items with the
-        largest log(u) / weight are a weighted sample without replacement."""
+    def draw(self, sources: Sequence[int], *, excluded_rows: Collection[int] = (), weighted: bool) -> list[int]:
+        """Draw a different index from each of `sources`, fewer if there are no more, excluding those of
+        `excluded_rows`. The algorithm is that of Efraimidis and Spirakis 2006 (Information Processing Letters 97): the
+        items with the largest log(u) / weight are a weighted sample without replacement."""
+        if not sources:
+            return []
         rng = np.random.default_rng([self._seed, self._draws])
         self._draws += 1
         keys = np.log(1.0 - rng.random(len(self._rows)))
         if weighted:
             keys /= self.weights()
         keys[[self._indexes[row] for row in excluded_rows]] = -np.inf
-        count = min(count, len(self._rows) - len(set(excluded_rows)))
-        chosen_rows: list[int] = np.argsort(-keys, kind="stable")[:count].tolist()
-        return chosen_rows
+        order = np.argsort(-keys, kind="stable")[: len(self._rows) - len(set(excluded_rows))]
+        by_source = {source: iter(order[self._sources[order] == source].tolist()) for source in set(sources)}
+        drawn = (next(by_source[source], None) for source in sources)
+        return [index for index in drawn if index is not None]
 
     def note(self, row: int, rewards: Sequence[float]) -> None:
         """Record the finite rewards of one group of completions for this row."""
@@ -66,23 +75,27 @@ class PromptHistory:
     def weights(self) -> NDArray[np.float64]:
         """Return each prompt's weight, from the minimum weight to 1 in proportion to its expected spread, scaled down
         where the bounds for prompts not known to be useful require it."""
-        expected, kinds = self._expected()
-        weights: NDArray[np.float64] = self._least_weight + (1 - self._least_weight) * expected / expected.max()
-        useful_weight = weights[kinds[metric.TEACHES]].sum()
-        for kind, bound in ((metric.UNSEEN, MAX_UNSEEN), (metric.TEACH_LITTLE, MAX_LITTLE)):
-            limit, total = bound * useful_weight, weights[kinds[kind]].sum()
-            if 0 < limit < total:
-                weights[kinds[kind]] *= limit / total
+        weights = np.zeros(len(self._rows))
+        for part in self._parts:
+            expected, kinds = self._expected(part)
+            own_weights = self._least_weight + (1 - self._least_weight) * expected / expected.max()
+            useful_weight = own_weights[kinds[metric.TEACHES]].sum()
+            for kind, bound in ((metric.UNSEEN, MAX_UNSEEN), (metric.TEACH_LITTLE, MAX_LITTLE)):
+                limit, total = bound * useful_weight, own_weights[kinds[kind]].sum()
+                if 0 < limit < total:
+                    own_weights[kinds[kind]] *= limit / total
+            weights[part] = own_weights
         return weights
 
-    def _expected(self) -> tuple[NDArray[np.float64], dict[str, NDArray[np.bool_]]]:
-        """Return the expected spread of each prompt's next group, and masks of the prompts of each kind. An unseen
-        prompt is expected to have the mean spread of the seen prompts and one imaginary prompt with the largest spread,
-        so that a few early groups without spread don't dominate."""
-        is_visited = self._visits > 0
-        assumption_weight = ASSUMED_SHARE**self._visits
-        total_weight = 1 - KEPT_SHARE**self._visits
-        spread = np.divide(self._spread, total_weight, out=np.zeros_like(total_weight), where=is_visited)
+    def _expected(self, part: NDArray[np.int64]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.bool_]]]:
+        """Return the expected spread of the next group of each prompt of a source, and masks of its prompts of each
+        kind. An unseen prompt is expected to have the mean spread of the seen prompts and one imaginary prompt with the
+        largest spread, so that a few early groups without spread don't dominate."""
+        visits = self._visits[part]
+        is_visited = visits > 0
+        assumption_weight = ASSUMED_SHARE**visits
+        total_weight = 1 - KEPT_SHARE**visits
+        spread = np.divide(self._spread[part], total_weight, out=np.zeros_like(total_weight), where=is_visited)
         unseen_spread = (spread.sum() + (spread.max(initial=0.0) or 1.0)) / (is_visited.sum() + 1)
         expected: NDArray[np.float64] = assumption_weight * unseen_spread + (1 - assumption_weight) * spread
         is_useful = is_visited & (expected >= unseen_spread / 2)
@@ -94,15 +107,21 @@ class PromptHistory:
 
     def metrics(self, *, weighted: bool) -> dict[str, float]:
         is_visited = self._visits > 0
-        _, kinds = self._expected()
-        values = {metric.share_of_prompts(kind): float(mask.mean()) for kind, mask in kinds.items()}
+        kinds_by_part = [self._expected(part)[1] for part in self._parts]
+        kinds = kinds_by_part[0]
+        values = {
+            metric.share_of_prompts(kind): float(sum(part[kind].sum() for part in kinds_by_part) / len(self._rows))
+            for kind in kinds
+        }
         if is_visited.any():
             rewards = self._reward[is_visited] / (1 - KEPT_SHARE ** self._visits[is_visited])
             values[metric.MEAN_REWARD] = float(rewards.mean())
         if weighted:
-            weights = self.weights()
+            weights_by_part = [self.weights()[part] for part in self._parts]
+            parts = list(zip(self._shares, weights_by_part, kinds_by_part, strict=True))
             values |= {
-                metric.share_of_draws(kind): float(weights[mask].sum() / weights.sum()) for kind, mask in kinds.items()
+                metric.share_of_draws(kind): float(sum(share * w[of[kind]].sum() / w.sum() for share, w, of in parts))
+                for kind in kinds
             }
         return values
 
