@@ -35,7 +35,7 @@ _REASONS = {
 
 
 def reason(error: BaseException | None) -> str:
-    """Say what an error for which `is_away` is true means, and what to do."""
+    """Return what an error for which `is_away` is true means, and what to do."""
     cause = error.__cause__ if error else None
     code = getattr(cause, "sqlite_errorcode", None)
     return _REASONS.get(_state(error) if code is None else code & 0xFF, AWAY)
