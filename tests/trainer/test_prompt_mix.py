@@ -71,7 +71,7 @@ def groups(folder: Path, mode: str = "train") -> list[dict[str, Any]]:
 
 def sources_by_step(folder: Path) -> dict[int, Counter[str]]:
     trained = groups(folder)
-    return {step: Counter(group["source"] for group in trained if group["step"] == step) for step in steps(trained)}
+    return {step: Counter(group["sources"][0] for group in trained if group["step"] == step) for step in steps(trained)}
 
 
 def steps(trained: list[dict[str, Any]]) -> set[int]:
@@ -214,7 +214,7 @@ class TestOfATraining:
         assert done.returncode == 0, done.stderr[-2000:]
         assert all(of == {"problems": 2, "words": 1, "letters": 1} for of in sources_by_step(whole).values())
         assert any(of[DRAWN_WITHOUT] > of[WITHOUT_SPREAD] for of in builders.logs(whole).values())
-        assert "letters" in {group["source"] for group in groups(whole, REPLACED)}
+        assert "letters" in {group["sources"][0] for group in groups(whole, REPLACED)}
         rest = attempt(tmp_path / "rest", tiny_model, resume_from=str(whole / "checkpoints/checkpoint-5"), **asked)
         assert train(rest).returncode == 0
         assert builders.logs(rest) == {step: of for step, of in builders.logs(whole).items() if step > 5}
