@@ -75,6 +75,7 @@ def draft_of(
         hosts=tuple(facts.host_facts(view, holds[view.row.pk], facts.kept_memory_on(view, hardware)) for view in hosts),
         host_chosen=request.host is not None,
         data=facts.data_facts(request.dataset_version),
+        mix=facts.mix_facts(request),
         rewards=rewards,
         secrets={name: problem for name in vault.names_in(all_rewards) if (problem := vault.problem(name))},
         hardware=hardware,
