@@ -65,8 +65,7 @@ def draft_of(
     holds, rewards = leasing.leased(), _rewards(request.reward_version)
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
-    model = request.model_spec
-    grpo, hardware = dict(request.grpo), request.hardware
+    model, hardware, grpo = request.model_spec, request.hardware, dict(request.grpo)
     grpo = with_aggregation(request.reward_version, grpo) if request.reward_version else grpo
     inspection = _inspected(hosts, model)
     draft = Draft(
