@@ -214,6 +214,7 @@ urlpatterns = [
     # The host API
     path("api/attempts/<slug:attempt_id>/claim", host_api_views.claim, name="api_claim"),
     path("api/attempts/<slug:attempt_id>/dataset", host_api_views.dataset, name="api_dataset"),
+    path("api/attempts/<slug:attempt_id>/sources/<slug:sha256>", host_api_views.source, name="api_source"),
     path("api/attempts/<slug:attempt_id>/corpora/<slug:sha256>", host_api_views.corpus, name="api_corpus"),
     path("api/attempts/<slug:attempt_id>/sync", host_api_views.sync, name="api_sync"),
     path("api/attempts/<slug:attempt_id>/samples", host_api_views.samples, name="api_samples"),

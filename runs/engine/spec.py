@@ -1,18 +1,24 @@
 """Specs of runs, into which catalogue rows are frozen so that later edits don't change the run."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import functools
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from django.db.models import Q, QuerySet
 
 from controlplane.catalogue.datasets.corpora.queries import specs_of
 from controlplane.catalogue.datasets.errors import DatasetError
-from controlplane.catalogue.datasets.models import CorpusVersion, DatasetVersion
+from controlplane.catalogue.datasets.models import CorpusVersion, Dataset, DatasetVersion
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.catalogue.hardware.models import HardwareProfile, Host
 from controlplane.catalogue.rewards.models import SUM_THEN_NORMALIZE, RewardVersion
 from runs.engine.models import Priority, ProfileTrial, Run, RunGroup
+from workers.contract.run import mixing
 from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.hardware import HardwareSpec
+from workers.contract.run.mixing import SourceSettings, SourceSpec
 from workers.contract.run.overlapping import with_correction
 from workers.contract.run.settings import only_for
 from workers.contract.run.spec import DataSpec, ModelSpec, RewardSpec, RunSettings, RunSpec
@@ -20,6 +26,14 @@ from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
 AGGREGATION = "multi_objective_aggregation"
 MAX_NAMED = 5
+
+
+@dataclass(frozen=True)
+class ChosenSource:
+    """A dataset version of a mix, with what the run decides about it."""
+
+    version: DatasetVersion
+    settings: SourceSettings = field(default_factory=SourceSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +49,8 @@ class LaunchRequest(RunSettings):
     profile: HardwareProfile | None = None
     vllm_share: float | None = None
     """Share of a GPU's memory for the run's own vLLM; None for the profile's share."""
+    sources: tuple[ChosenSource, ...] = ()
+    """The datasets of a mix. One that is `dataset_version` has the settings of the run's own dataset."""
     eval_rows: int = 0
     eval_reward_version: RewardVersion | None = None
     """Separate reward config for evaluations on the held-out rows; ignored without such rows."""
@@ -72,6 +88,9 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
     rewards = rewards_of(reward_version, at="rewards")
     eval_version = request.eval_reward_version if request.eval_rows else None
     eval_rewards = rewards_of(eval_version, at="eval_rewards") if eval_version else ()
+    for version in (dataset_version, *(source.version for source in request.sources)):
+        if version.status != DatasetVersion.READY:
+            raise ContractError(f"data: {version} is not ready ({version.status})")
     _check(dataset_version, rewards, eval_rewards, request.eval_rows)
     used_settings = only_for(request.kind, request)
     overrides = {
@@ -84,21 +103,30 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         name=request.name,
         kind=request.kind,
         model=request.model_spec,
-        data=DataSpec(
-            name=dataset_version.dataset.name,
-            version=dataset_version.number,
-            sha256=dataset_version.sha256,
-            rows=dataset_version.rows,
-            eval_rows=request.eval_rows,
-        ),
+        data=data_of(dataset_version, request.eval_rows, request.sources),
         rewards=rewards,
         hardware=hardware_of(profile, request.vllm_share),
         failed_share=reward_version.failed_share,
         eval_rewards=eval_rewards,
         **{**used_settings.chosen_settings(), **overrides},
     )
+    for problem in mixing.problems(spec.data.every_source):
+        raise ContractError(f"data.sources: {problem}")
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))
+
+
+def data_of(version: DatasetVersion, eval_rows: int, sources: Sequence[ChosenSource]) -> DataSpec:
+    """Freeze the run's dataset and those that are mixed with it."""
+    own = next((source for source in sources if source.version == version), ChosenSource(version))
+    others = tuple(
+        SourceSpec(*_frozen_version(source.version), **vars(source.settings)) for source in sources if source is not own
+    )
+    return DataSpec(*_frozen_version(version), eval_rows, others, **vars(own.settings))
+
+
+def _frozen_version(version: DatasetVersion) -> tuple[str, int, str, int]:
+    return version.dataset.name, version.number, version.sha256, version.rows
 
 
 def hardware_of(profile: HardwareProfile, vllm_share: float | None = None) -> HardwareSpec:
@@ -152,6 +180,41 @@ def why_unreadable(run: Run) -> str:
     return ""
 
 
+def mixed_versions(run: Run) -> list[DatasetVersion | None]:
+    """List the dataset versions of a run's mix, its own first; None for one that is gone."""
+    sources = (run.spec.get("data") or {}).get("sources") or []
+    hashes = [source.get("sha256") for source in sources]
+    by_hash = {version.sha256: version for version in _ready_with(hashes)} if hashes else {}
+    return [run.dataset_version, *(by_hash.get(sha256) for sha256 in hashes)]
+
+
+def mixed_version(run: Run, sha256: str) -> DatasetVersion | None:
+    """Find the version with this checksum if it is a further dataset of the run's mix; otherwise return None."""
+    return next((version for version in mixed_versions(run)[1:] if version and version.sha256 == sha256), None)
+
+
+def _ready_with(hashes: Sequence[str]) -> QuerySet[DatasetVersion]:
+    versions = DatasetVersion.objects.filter(sha256__in=hashes, status=DatasetVersion.READY)
+    return versions.select_related("dataset").defer("report").order_by("pk")
+
+
+def runs_on(dataset: Dataset) -> QuerySet[Run]:
+    """Return the runs, deleted ones included, that draw from a dataset."""
+    mixing_runs = runs_mixing(dataset.versions.defer("report"))
+    return Run.every.filter(Q(dataset_version__dataset=dataset) | Q(pk__in=mixing_runs.values("pk")))
+
+
+def is_mixed(version: DatasetVersion) -> bool:
+    return runs_mixing([version]).exists()
+
+
+def runs_mixing(versions: Iterable[DatasetVersion]) -> QuerySet[Run]:
+    """Return the runs, deleted ones included, whose mix has one of these versions."""
+    hashes = [version.sha256 for version in versions if version.sha256]
+    conditions = (Q(spec__data__sources__icontains=sha256) for sha256 in hashes)
+    return Run.every.filter(functools.reduce(operator.or_, conditions)) if hashes else Run.every.none()
+
+
 def searched_corpus(run: Run, sha256: str) -> CorpusVersion | None:
     """Find the corpus version with this checksum if the run's environment searches it; otherwise return None."""
     corpora = (run.spec.get("episodes") or {}).get("corpora") or []
@@ -173,8 +236,6 @@ def _check(
     eval_rewards: tuple[RewardSpec, ...],
     eval_rows: int,
 ) -> None:
-    if dataset_version.status != DatasetVersion.READY:
-        raise ContractError(f"data: {dataset_version} is not ready ({dataset_version.status})")
     if not 0 <= eval_rows <= dataset_version.validation_rows:
         rows = dataset_version.validation_rows
         raise ContractError(f"data.eval_rows: {eval_rows} requested, but {dataset_version} has {rows} validation rows")

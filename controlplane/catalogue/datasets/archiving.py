@@ -17,6 +17,8 @@ USED_BY_RUNS = "Runs were trained on it, and their records need it, so it can't 
 
 CORPUS_USERS: list[Callable[[CorpusVersion], list[str]]] = []
 """Functions that name what uses a corpus version, such as "the run gsm8k"; other apps register theirs here."""
+DATASET_USERS: list[Callable[[DatasetVersion], bool]] = []
+"""Functions that return whether a run mixes a dataset version with its own, registered in the same way."""
 
 
 def set_archived(version: DatasetVersion | CorpusVersion, archived: bool) -> bool:
@@ -33,7 +35,7 @@ def archived_sentence(title: str, archived: bool) -> str:
 
 def refusal(version: DatasetVersion) -> str:
     """Explain why a version can't be deleted; return "" if it can."""
-    return USED_BY_RUNS if version.runs.exists() else ""
+    return USED_BY_RUNS if version.runs.exists() or any(uses(version) for uses in DATASET_USERS) else ""
 
 
 def is_the_whole_dataset(version: DatasetVersion) -> bool:

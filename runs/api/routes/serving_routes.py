@@ -147,7 +147,7 @@ def ask(request: HttpRequest, event_id: Id, payload: ChatQuestion) -> Any:
     model = catalogue.model_for(request, event_id)
     values = payload.dict(exclude_none=True)
     if payload.row is not None and payload.text is None:
-        row = rows.by_number(model.run.dataset_version, [payload.row]).rows.get(payload.row)
+        row = rows.of_run(model.run, [payload.row]).rows.get(payload.row)
         if row is None:
             raise Problem(422, f"The dataset has no readable row {payload.row}.", where="row")
         prompt = questions.prompt_of(row)

@@ -14,7 +14,7 @@ from runs.engine.checkpoints import Checkpoint
 from runs.engine.gateway import endpoint
 from runs.engine.models import Attempt, Priority, Run, new_run_id
 from runs.engine.scheduling import checkpoint_hosts, dispatching, gpu_queue, leasing, limits, spending
-from runs.engine.spec import LaunchRequest, freeze
+from runs.engine.spec import LaunchRequest, freeze, mixed_versions
 from runs.engine.states import FINAL, RunStatus
 from workers.contract.run.jobs import KINDS
 from workers.contract.run.spec import RunSpec
@@ -90,7 +90,7 @@ def _insert(run: Run, spec: RunSpec, *, priority: int, dispatch: bool = True) ->
     run.name, run.kind, run.spec = spec.name, spec.kind, to_dict(spec)
     with transaction.atomic():
         limits.claim_room(run.owner_id)
-        _lock_sources(run)
+        _lock_sources(run, spec)
         run.save(force_insert=True)
         actor = run.owner.get_username()
         gpu_queue.enqueue(run, number=1, actor=actor, kind="submitted", host=run.host, priority=priority)
@@ -99,12 +99,13 @@ def _insert(run: Run, spec: RunSpec, *, priority: int, dispatch: bool = True) ->
     return run
 
 
-def _lock_sources(run: Run) -> None:
-    """Lock the dataset, and the run whose model is used, so that they can't be deleted concurrently. Raises
+def _lock_sources(run: Run, spec: RunSpec) -> None:
+    """Lock the datasets, and the run whose model is used, so that they can't be deleted concurrently. Raises
     ContractError if one of them has been deleted."""
-    dataset = run.dataset_version.dataset
-    if not Dataset.objects.select_for_update(no_key=True).filter(pk=dataset.pk).values_list("pk"):
-        raise ContractError(f"the dataset {dataset.name} was deleted")
+    for data, version in zip(spec.data.every_source, mixed_versions(run), strict=True):
+        dataset = Dataset.objects.select_for_update(no_key=True).filter(pk=version.dataset_id) if version else ()
+        if not dataset:
+            raise ContractError(f"the dataset {data.name} was deleted")
     if run.source_id and not Run.objects.select_for_update(no_key=True).filter(pk=run.source_id).values_list("pk"):
         raise ContractError("the run with this model was deleted")
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 from controlplane.catalogue.versioned.queries import with_free_name
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Attempt, Run
+from runs.engine.spec import mixed_versions
 from runs.engine.timeline import add_event
 from runs.engine.trash.kinds import KINDS, DeletableKind, jobs_of
 
@@ -63,9 +64,9 @@ def restore(kind: DeletableKind, pk: str, user: User) -> tuple[Any, str]:
             raise NotRestorable(
                 f"It used a model of {row.source.name}. Restore that run, which also restores this one."
             )
-        dataset = row.dataset_version.dataset
-        if dataset.deleted_at is not None:
-            changes = f"Its dataset was restored as well. {_bring_back(KINDS['dataset'], dataset)}".strip()
+        for version in mixed_versions(row):
+            if version is not None and version.dataset.deleted_at is not None:
+                changes = f"Its dataset was restored as well. {_bring_back(KINDS['dataset'], version.dataset)}".strip()
         for marked_row in (*_jobs_deleted_with(row), row):
             _unmark(marked_row)
         add_event(row.latest(), "restored", user.get_username())

@@ -21,6 +21,7 @@ from controlplane.platform.templatetags.figures import size_in_words
 from runs.engine import deletions, disk
 from runs.engine.models import Lease, Run
 from runs.engine.sentences import and_more, counted, resource_words
+from runs.engine.spec import runs_on
 from runs.engine.states import ACTIVE
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import KINDS as JOBS
@@ -119,7 +120,7 @@ def _run_consequences(run: Run) -> Iterator[str]:
 
 
 def _dataset_obstacles(dataset: Dataset) -> Iterator[str]:
-    if names := _names(Run.objects.filter(dataset_version__dataset=dataset)):
+    if names := _names(runs_on(dataset).filter(deleted_at=None)):
         yield (
             f"These runs use {dataset.name}, and resuming them needs its rows: {names}. Archive its versions instead, "
             "or delete these runs first."
@@ -131,7 +132,7 @@ def _dataset_consequences(dataset: Dataset) -> Iterator[str]:
     size = sum(path.stat().st_size for version in versions for path in version.folder.rglob("*") if path.is_file())
     number = counted(len(versions), "version")
     yield f"Deletes {number} with {size_in_words(size)} on the control plane, and copies in the artifact store."
-    if names := _names(Run.every.filter(dataset_version__dataset=dataset).exclude(deleted_at=None)):
+    if names := _names(runs_on(dataset).exclude(deleted_at=None)):
         yield f"These recently deleted runs used it, and restoring one of them also restores the dataset: {names}."
     if count := ReferenceCheck.objects.filter(dataset_version__dataset=dataset).count():
         yield f"Deletes {counted(count, 'check')} of its answers."

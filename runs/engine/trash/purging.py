@@ -16,6 +16,7 @@ from runs.engine import deletions
 from runs.engine.artifacts.models import StoredCopy
 from runs.engine.models import Lease, Run
 from runs.engine.records import LogChunk, MetricChunk, MetricRow, PromptProgress, SampleRow
+from runs.engine.spec import runs_on
 from runs.engine.step_spans import StepSpans
 from runs.engine.trash.kinds import KINDS
 
@@ -42,7 +43,7 @@ def purge(now: datetime) -> int:
 def waits_for(row: Any, now: datetime) -> str:
     """Describe what the purge of a row is waiting for, in one sentence per reason; return "" if nothing."""
     if isinstance(row, Dataset):
-        is_used = Run.every.filter(dataset_version__dataset=row).exists()
+        is_used = runs_on(row).exists()
         return "Runs used it, so it is deleted after the last of them." if is_used else ""
     if not isinstance(row, Run):
         return ""

@@ -64,7 +64,8 @@ def counts(run: Run, period: str) -> dict[str, int]:
     """Return the number of prompts in each class, of visited and unseen prompts, and of the dataset's rows."""
     parts = {name: Count("pk", filter=condition) for name, condition in CONDITIONS.items()}
     by_class: dict[str, int] = prompts(run, period).aggregate(visited=Count("pk"), **parts)
-    rows = run.dataset_version.rows
+    data = run.spec.get("data") or {}
+    rows = run.dataset_version.rows + sum(source["rows"] for source in data.get("sources") or [])
     return {**by_class, "rows": rows, "unseen": max(0, rows - by_class["visited"])}
 
 

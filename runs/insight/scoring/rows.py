@@ -10,7 +10,10 @@ from controlplane.catalogue.datasets import browsing
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
+from runs.engine.models import Run
+from runs.engine.spec import mixed_versions
 from workers.contract.run.dataset import row_for_rewards
+from workers.contract.run.mixing import place_of
 
 MAX_BYTES = 16 * 2**20
 MAX_CACHED_ROWS = 64
@@ -55,6 +58,22 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     left_out = result["left_out"]
     problem = f"{left_out} row{'s are' if left_out > 1 else ' is'} too large to show." if left_out else ""
     return RowSearch(cached_rows | rows, problem)
+
+
+def of_run(run: Run, numbers: Collection[int]) -> RowSearch:
+    """Read rows of a run, whose mix numbers them over all of its datasets, as `by_number` does."""
+    versions, problems = mixed_versions(run), list[str]()
+    found: dict[int, dict[str, Any]] = {}
+    for index in sorted({place_of(number)[0] for number in numbers}):
+        own_numbers = {place_of(number)[1]: number for number in numbers if place_of(number)[0] == index}
+        version = versions[index] if index < len(versions) else None
+        if version is None:
+            problems.append("A dataset of the mix is gone.")
+            continue
+        search = by_number(version, own_numbers)
+        problems.append(search.problem)
+        found |= {own_numbers[number]: {**row, "row": own_numbers[number]} for number, row in search.rows.items()}
+    return RowSearch(found, " ".join(filter(None, problems)))
 
 
 def row_at(version: DatasetVersion | None, index: int) -> RowPlace:

@@ -23,7 +23,7 @@ from runs.engine.artifacts import copies, signing
 from runs.engine.jobs import archives
 from runs.engine.models import Attempt
 from runs.engine.served import conversation
-from runs.engine.spec import searched_corpus
+from runs.engine.spec import mixed_version, searched_corpus
 from runs.engine.states import ACTIVE
 from runs.engine.warm import lifecycle
 from runs.intake.host_api import claiming, ended_tokens, ingest, reaping, sync_route, uploads
@@ -127,6 +127,14 @@ def claim(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 @for_attempt("GET")
 def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     version = attempt.run.dataset_version
+    return _parquet(request, version, version.rows_path, "The dataset's file is gone.")
+
+
+@for_attempt("GET")
+def source(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseBase:
+    version = mixed_version(attempt.run, sha256)
+    if version is None:
+        return error_json(404, "The run doesn't draw from this dataset, or the dataset is gone.", where="sha256")
     return _parquet(request, version, version.rows_path, "The dataset's file is gone.")
 
 

@@ -2,13 +2,17 @@
 
 from dataclasses import dataclass
 
+from django.db.models import QuerySet
+
 from controlplane.catalogue.datasets import deriving
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.versions.filtering import RowFilter
 from controlplane.platform.accounts.models import User
 from runs.engine.models import Run
+from runs.engine.records import PromptProgress
 from runs.insight.completions import difficulty
+from workers.contract.run.mixing import ROWS_OF_SOURCE
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,12 @@ class Coverage:
 
 def coverage(run: Run) -> Coverage:
     version = run.dataset_version
-    return Coverage(difficulty.prompts(run).count(), version.rows - version.validation_rows)
+    return Coverage(_own_prompts(run).count(), version.rows - version.validation_rows)
+
+
+def _own_prompts(run: Run) -> QuerySet[PromptProgress]:
+    """Return the prompts of the run's own dataset, without those that are mixed with it."""
+    return difficulty.prompts(run).filter(row__lt=ROWS_OF_SOURCE)
 
 
 def keep_solved(run: Run, low: int, high: int, user: User) -> DatasetVersion:
@@ -34,7 +43,7 @@ def keep_solved(run: Run, low: int, high: int, user: User) -> DatasetVersion:
     prompt or all of them."""
     if low > high:
         raise DatasetError(f"{low} % is more than {high} %. Enter the lower percentage first.")
-    counts = list(difficulty.prompts(run).values_list("row", "solved", "completions"))
+    counts = list(_own_prompts(run).values_list("row", "solved", "completions"))
     excluded_rows = tuple(
         sorted(row for row, solved_count, count in counts if not low <= 100 * solved_count / count <= high)
     )

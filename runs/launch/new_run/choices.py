@@ -17,14 +17,14 @@ from controlplane.platform.accounts import vault
 from runs.engine import checkpoints
 from runs.engine.models import Priority
 from runs.engine.scheduling import checkpoint_hosts
-from runs.engine.spec import LaunchRequest
+from runs.engine.spec import LaunchRequest, data_of
 from runs.launch.new_run import starting
-from runs.launch.new_run.fields import advanced_fields, grid
+from runs.launch.new_run.fields import advanced_fields, grid, mix_field
 from runs.launch.new_run.fields.choice_fields import CloneField, model_name, row_fields
 from runs.launch.new_run.fields.grid import Axes, Variation
 from runs.launch.new_run.fields.table import ARGUMENTS, BY_FIELD, names_of
 from runs.launch.new_run.spec_values import PRECISION_FLAGS, form_value
-from workers.contract.run import sinks
+from workers.contract.run import mixing, sinks
 from workers.contract.run.episodes import EpisodeSpec
 from workers.contract.run.settings import chosen_settings, of_section, section_of
 from workers.contract.run.sinks import SinkSpec
@@ -58,6 +58,8 @@ def launch_fields(schema: Mapping[str, Any] | None, chosen_values: Mapping[str, 
     for name, launch_field in BY_FIELD.items():
         if name.endswith("_secret"):
             fields[name] = StoredChoiceField(stored=endpoints, **launch_field.form_arguments)
+        elif name == mix_field.FIELD:
+            fields[name] = mix_field.mix_field()
         elif name not in fields:
             fields[name] = launch_field.form_field()
     return fields | {name: field for _, name, field in advanced_fields.fields(schema)}
@@ -129,6 +131,7 @@ class LaunchChoices(forms.Form):
             profile=self.chosen("profile"),
             vllm_share=self.chosen("vllm_share"),
             eval_rows=self._held_out,
+            sources=self.chosen("sources") or (),
             eval_reward_version=self.chosen("eval_reward_version"),
             priority=int(self.chosen("priority") or Priority.NORMAL),
             environment_version=self.chosen("environment"),
@@ -214,6 +217,7 @@ class LaunchChoices(forms.Form):
             if is_empty and self.chosen(filled_name) not in (None, ""):
                 self.add_error(needed_name, message)
         self._check_sinks()
+        self._check_mix()
         self.axes, problems = grid.read(self.cleaned_data, self.fields)
         for problem in problems:
             self.add_error("grid", problem)
@@ -245,6 +249,12 @@ class LaunchChoices(forms.Form):
             problem = vault.problem(secret) if secret else sinks.problem(SinkSpec(kind)).removeprefix("sinks: ")
             if problem:
                 self.add_error(name, problem)
+
+    def _check_mix(self) -> None:
+        version, sources = self.chosen("dataset_version"), self.chosen("sources")
+        if version is not None and sources:
+            for problem in mixing.problems(data_of(version, 0, sources).every_source):
+                self.add_error("sources", problem)
 
     def _check_start(self, folder: str) -> None:
         checkpoint = checkpoints.by_folder(folder)

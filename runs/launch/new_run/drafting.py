@@ -65,8 +65,7 @@ def draft_of(
     holds, rewards = leasing.leased(), _rewards(request.reward_version)
     eval_rewards = _rewards(request.eval_reward_version) or ()
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
-    model = request.model_spec
-    grpo, hardware = dict(request.grpo), request.hardware
+    model, hardware, grpo = request.model_spec, request.hardware, dict(request.grpo)
     grpo = with_aggregation(request.reward_version, grpo) if request.reward_version else grpo
     inspection = _inspected(hosts, model)
     draft = Draft(
@@ -75,6 +74,7 @@ def draft_of(
         hosts=tuple(facts.host_facts(view, holds[view.row.pk], facts.kept_memory_on(view, hardware)) for view in hosts),
         host_chosen=request.host is not None,
         data=facts.data_facts(request.dataset_version),
+        mix=facts.mix_facts(request),
         rewards=rewards,
         secrets={name: problem for name in vault.names_in(all_rewards) if (problem := vault.problem(name))},
         hardware=hardware,

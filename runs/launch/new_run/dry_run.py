@@ -163,6 +163,10 @@ def _pack(dry: DryRun, file: IO[bytes]) -> None:
         dataset.compress_type = zipfile.ZIP_STORED  # Parquet is compressed
         with dry.version.rows_path.open("rb") as source, archive.open(dataset, "w", force_zip64=True) as target:
             shutil.copyfileobj(source, target, 1 << 20)
+        for sha256 in dict.fromkeys(source.sha256 for source in dry.spec.run.data.sources):
+            version = DatasetVersion.objects.filter(sha256=sha256, status=DatasetVersion.READY).first()
+            if version is not None:
+                archive.write(version.rows_path, f"{dry.file_name}/{FileName.SOURCES}/{sha256}.parquet")
     file.seek(0)
 
 

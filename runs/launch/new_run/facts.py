@@ -13,8 +13,11 @@ from runs.engine.machines.models import MachineSource
 from runs.engine.scheduling import kept_memory, leasing
 from runs.engine.scheduling.kept_memory import KeptMemory
 from runs.engine.scheduling.leasing import Hold
+from runs.engine.spec import ChosenSource, LaunchRequest, data_of
 from runs.launch.preflight.draft import DataFacts, GpuFacts, HostFacts
+from workers.contract.run import mixing
 from workers.contract.run.hardware import HardwareSpec, WeightSync
+from workers.contract.run.mixing import SourceSettings
 
 
 def kept_memory_on(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
@@ -90,6 +93,16 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
         prompt_bins=bins,
         prompt_top=top_length,
     )
+
+
+def mix_facts(request: LaunchRequest) -> tuple[tuple[DataFacts, SourceSettings], ...]:
+    """Return the datasets of a mix that can be drawn from, the run's own first; () without a mix."""
+    own = request.dataset_version
+    others = [source for source in request.sources if source.version != own]
+    if own is None or not others or any(mixing.problems(data_of(own, 0, request.sources).every_source)):
+        return ()
+    first = next((source for source in request.sources if source.version == own), ChosenSource(own))
+    return tuple((data, source.settings) for source in (first, *others) if (data := data_facts(source.version)))
 
 
 def _bins(lengths: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:

@@ -18,11 +18,12 @@ from controlplane.platform.safe_yaml import short_value
 from runs.launch.new_run import prefill
 from runs.launch.new_run.choices import REQUIRED_CHOICES, launch_fields
 from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles, row_by_id
+from runs.launch.new_run.fields.mix_field import lines_of
 from runs.launch.new_run.fields.table import ARGUMENTS
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.spec_values import field_of, field_values, form_value, of_empty_spec
 from workers.contract.run.hardware import WeightSync
-from workers.contract.run.spec import RewardSpec
+from workers.contract.run.spec import DataSpec, RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict, to_dict
 
 NOT_IN_TRL = "TRL on the hosts has no such argument."
@@ -139,6 +140,8 @@ def _rows(imported: ImportedConfig) -> None:
         else:
             imported.put("dataset_version", version.pk, "data")
             imported.put("eval_rows", data.get("eval_rows") or 0, "data.eval_rows")
+            if data.get("sources"):
+                _mix(imported, data)
             if data.get("sha256") not in (None, version.sha256):
                 reading.note(KeyVerdict.CONTRADICTION, "data.sha256", f"{version} has different rows here.")
     if rewards is not None:
@@ -150,6 +153,14 @@ def _rows(imported: ImportedConfig) -> None:
         _put_rewards(imported, "eval_rewards", eval_rewards, "Evaluations use only the run's rewards.")
     if reading.pop("model.trust_remote_code"):
         reading.note(KeyVerdict.LEFT_OUT, "model.trust_remote_code", trl.TABLE["trust_remote_code"].reason)  # type: ignore[union-attr]
+
+
+def _mix(imported: ImportedConfig, data: dict[str, Any]) -> None:
+    """Take the mix as it is written; the field says what of it doesn't exist here."""
+    try:
+        imported.put("sources", lines_of(from_dict(DataSpec, data, at="data")), "data.sources")
+    except ContractError as error:
+        imported.reading.note(KeyVerdict.WRONG, "data.sources", f"{str(error).capitalize()[:300]}.", path="sources")
 
 
 def _environment(imported: ImportedConfig) -> None:

@@ -16,6 +16,7 @@ from controlplane.catalogue.rewards.models import RewardVersion
 from runs.engine.models import Run
 from runs.engine.spec import hardware_of, spec_of, with_aggregation
 from runs.launch.new_run.fields.choice_fields import offered_profiles, row_by_id
+from runs.launch.new_run.fields.mix_field import lines_of
 from runs.launch.new_run.fields.table import BY_FIELD
 from runs.launch.new_run.forms import LaunchForm
 from runs.launch.new_run.spec_values import field_values, form_value, of_empty_spec
@@ -65,6 +66,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "name": _next_name(run.name),
         "dataset_version": run.dataset_version_id,
         "eval_rows": spec.data.eval_rows,
+        "sources": lines_of(spec.data),
         "reward_version": run.reward_version_id,
         "profile": run.profile_id,
         "host": run.host_id,

@@ -35,6 +35,7 @@ CHECKS: tuple[Check, ...] = (
     model.check,
     model.check_folder,
     data.check,
+    data.check_mix,
     rewards.check,
     rewards.check_secrets,
     episodes.check_rewards,

@@ -12,6 +12,7 @@ from workers.contract.run.batch_rules import ARGUMENTS as BATCH_ARGUMENTS
 from workers.contract.run.batch_rules import Batch
 from workers.contract.run.episodes import PartSpec
 from workers.contract.run.hardware import HardwareSpec, ServerSpec
+from workers.contract.run.mixing import SourceSettings
 from workers.contract.run.spec import LoraSpec, RewardSpec, RunSettings
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 
@@ -93,6 +94,11 @@ class DataFacts:
     if these were counted, otherwise characters."""
     prompt_top: int = 0
 
+    def train_rows(self, max_rows: int = 0) -> int:
+        """Return the number of rows to train on; `max_rows` 0 is no bound."""
+        rows = max(self.rows - self.validation_rows, 0)
+        return min(rows, max_rows or rows)
+
 
 @dataclass(frozen=True)
 class OtherProfile:
@@ -117,6 +123,8 @@ class Draft(RunSettings):
     machines: tuple[HostFacts, ...] = ()
     """The machines that sources could provide for the run, each with the name of its source."""
     data: DataFacts | None = None
+    mix: tuple[tuple[DataFacts, SourceSettings], ...] = ()
+    """The datasets of a mix, `data` first; empty without a mix."""
     rewards: tuple[RewardSpec, ...] | None = None
     secrets: dict[str, str] = field(default_factory=dict)
     """Secret of the rewards that can't be read -> the reason."""
@@ -191,4 +199,6 @@ class Draft(RunSettings):
 
     @property
     def train_rows(self) -> int:
-        return max(self.data.rows - self.data.validation_rows, 0) if self.data else 0
+        if self.mix:
+            return sum(data.train_rows(settings.max_rows) for data, settings in self.mix)
+        return self.data.train_rows() if self.data else 0

@@ -231,7 +231,7 @@ def _load_group(source: CompletionSource, group: SampleRow | None) -> None:
     source.group, run = group, source.run
     source.row = stored_row(group)
     if run is not None and group.row is not None:
-        search = rows.by_number(run.dataset_version, [group.row])
+        search = rows.of_run(run, [group.row])
         source.row = search.rows.get(group.row, source.row)
         if group.row not in search.rows:
             reason = search.problem or f"{run.dataset_version} has no row {group.row}."

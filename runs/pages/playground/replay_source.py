@@ -107,7 +107,7 @@ def _first_that_fit(steps: Any, count: int) -> list[int]:
 
 def _read_groups(run: Run, samples: Sequence[SampleRow], picked: PickedGroups) -> None:
     numbers = [row.row for row in samples if row.row is not None]
-    row_search = rows.by_number(run.dataset_version, numbers) if numbers else rows.RowSearch({})
+    row_search = rows.of_run(run, numbers) if numbers else rows.RowSearch({})
     missing_count = 0
     for sample in samples:
         dataset_row: Mapping[str, Any] | None = row_search.rows.get(sample.row) if sample.row is not None else None

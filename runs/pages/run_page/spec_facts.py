@@ -6,9 +6,11 @@ from django.utils.safestring import SafeString
 
 from controlplane.catalogue.environments.models import EnvironmentVersion
 from controlplane.platform.templatetags.figures import duration, sig
-from controlplane.platform.templatetags.optional import count
+from controlplane.platform.templatetags.optional import count, link
 from runs.engine.models import Run
+from runs.engine.spec import mixed_versions
 from runs.pages.run_page import limits
+from workers.contract.run import mixing
 from workers.contract.run.episodes import EpisodeSpec, GatewaySpec
 from workers.contract.run.hardware import HardwareSpec, ServerSpec
 from workers.contract.run.prompts import PromptsSpec
@@ -28,6 +30,7 @@ def model_and_data(run: Run, spec: RunSpec) -> list[Fact]:
         ("Starts with", spec.start_from and format_html("the weights of <code>{}</code>", spec.start_from)),
         ("Attention", spec.attn_implementation),
         ("Dataset", _data(run, spec)),
+        ("Mixed from", _mix(run, spec)),
         ("Choice of prompts", _choice(spec.prompts) if spec.prompts.on else None),
         ("Scoring", "groups are scored while others are being generated" if spec.rewards_beside else None),
         ("Generation", _code(correction, before="one step ahead, corrected by ") if spec.ahead else None),
@@ -118,6 +121,19 @@ def _data(run: Run, spec: RunSpec) -> SafeString:
         sig(spec.data.rows, 9),
         evaluated_note,
     )
+
+
+def _mix(run: Run, spec: RunSpec) -> SafeString:
+    """List the datasets of a mix with their shares; empty without a mix."""
+    shares = mixing.shares([source.weight for source in spec.data.every_source])
+    lines = []
+    for version, source, share in zip(mixed_versions(run), spec.data.every_source, shares, strict=True):
+        title = f"{source.name} v{source.version}"
+        address = reverse("dataset_version", args=[version.dataset_id, version.number]) if version else ""
+        bound = f", at most {source.max_rows:,} rows" if source.max_rows else ""
+        prompt = ", with a system prompt of its own" if source.system_prompt else ""
+        lines.append((link(address, title), f"{100 * float(share):.3g} %", bound, prompt))
+    return format_html_join("; ", "{} {}{}{}", lines) if spec.data.sources else SafeString("")
 
 
 def _choice(prompts: PromptsSpec) -> SafeString:

@@ -31,7 +31,7 @@ def question(model: SavedModel, form: AskForm) -> Question:
     number = data["row"]
     prompt: list[Message] | str = [{"role": "user", "content": data["text"]}]
     if number is not None:
-        row = rows.by_number(model.run.dataset_version, [number]).rows.get(number)
+        row = rows.of_run(model.run, [number]).rows.get(number)
         row_fields = prompt_of(row) if row else {}
         if row is None or (row_fields["text"], row_fields["system"]) != (data["text"], data["system"]):
             number = None  # the prompt was edited and is no longer the row's, so its answer is unknown

@@ -18,7 +18,7 @@ NEEDS_COLUMNS = "needs columns of a dataset row ({}): use a prompt from the data
 
 def score(answer: Answer) -> None:
     turn = answer.turn
-    stored_row = None if turn.row is None else rows.by_number(turn.run.dataset_version, [turn.row]).rows.get(turn.row)
+    stored_row = None if turn.row is None else rows.of_run(turn.run, [turn.row]).rows.get(turn.row)
     row = stored_row or {"row": 0, "prompt": turn.prompt, "answer": "", "test_cases": []}
     completion, scoring_turn = Completion(answer.text, tokens=answer.tokens), turns.turn(SECONDS)
     specs = spec_of(turn.run).rewards

@@ -14,7 +14,7 @@ from runs.launch.new_run.fields.table import names_of
 SEVERAL_FIELDS = names_of("Several runs: seeds and a grid")
 MAX_GROUP_RUNS = MAX_RUNS
 """Maximum number of runs in a group: as many as a comparison shows."""
-NOT_IN_A_GRID = frozenset({*SEVERAL_FIELDS, "key", "cloned_from", "name", "host", "priority"})
+NOT_IN_A_GRID = frozenset({*SEVERAL_FIELDS, "key", "cloned_from", "name", "host", "priority", "sources"})
 
 Axes = Sequence[tuple[str, list[str]]]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from runs.launch.preflight.draft import Draft
 from runs.launch.preflight.finding import Finding, Fix, note, stop, warn
-from workers.contract.run import prompts
+from workers.contract.run import mixing, prompts
 
 CHOICE_OFF = {"extra_rounds": "0", "by_difficulty": ""}
 MIN_POOL_FACTOR = 4
@@ -19,6 +19,22 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield stop("dataset_version", f"{data.name} isn't ready.", "Finish its column mapping, or choose another.")
     elif data.rows == 0:
         yield stop("dataset_version", f"{data.name} has no rows.", "Choose another dataset.")
+
+
+def check_mix(draft: Draft) -> Iterator[Finding]:
+    needed_rows = mixing.most_in_batch([settings.weight for _, settings in draft.mix], draft.batch.prompts)
+    for (data, settings), needed in zip(draft.mix, needed_rows, strict=True):
+        rows = data.train_rows(settings.max_rows)
+        if rows < needed:
+            sentence = f"{data.name} has {rows:,} prompts to train on, but a batch may take {needed:,} of them."
+            yield stop("sources", sentence, "Lower its weight, make the batch smaller, or add prompts.")
+        if settings.system_prompt and not data.chat:
+            sentence = f"{data.name} has plain-text prompts, which can't have a system prompt."
+            yield stop("sources", sentence, "Leave its system prompt empty, or map its rows as a conversation.")
+    texts = [data.name for data, _ in draft.mix if not data.chat]
+    if 0 < len(texts) < len(draft.mix):
+        sentence = f"Conversations can't be mixed with plain-text prompts ({', '.join(texts)})."
+        yield stop("sources", sentence, "Map all datasets of the mix the same way.")
 
 
 def check_evaluation(draft: Draft) -> Iterator[Finding]:

@@ -29,7 +29,8 @@ def check(draft: Draft) -> Iterator[Finding]:
     if all(r.weight == 0 for r in draft.rewards):
         yield stop("reward_version", "Every reward has weight 0, so every advantage is 0.", "Give a reward a weight.")
     for reward in draft.rewards:
-        yield from _component(reward, draft.data, "reward_version")
+        for data in (mixed_data for mixed_data, _ in draft.mix) if draft.mix else (draft.data,):
+            yield from _component(reward, data, "reward_version")
         yield from _opened_tag(reward, draft, "reward_version")
     yield from _evaluations(draft)
 
