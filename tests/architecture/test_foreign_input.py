@@ -45,6 +45,7 @@ CALLS = {
     ("controlplane/catalogue/exchange/commands.py", "shlex.split"): CHILD,
     ("controlplane/catalogue/exchange/documents.py", "zipfile.ZipFile"): CHILD,
     ("controlplane/catalogue/exchange/documents.py", "tomllib.loads"): CHILD,
+    ("controlplane/catalogue/exchange/keys.py", "tomllib.loads"): OURS,
     ("controlplane/catalogue/exchange/reading_python.py", "ast.literal_eval"): CHILD,
     ("controlplane/catalogue/exchange/reading_python.py", "parsed"): CHILD,
     ("controlplane/catalogue/exchange/shell.py", "ast.parse"): CHILD,

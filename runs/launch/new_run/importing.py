@@ -276,8 +276,8 @@ def _fits(row: HardwareProfile, settings: Mapping[str, Any], reading: Reading) -
         return False
     defaults = own.default_hardware()
     same_settings = all(values.get(path, defaults.get(path)) == value for path, value in settings.items())
-    batch = {name: reading.values.get(f"grpo.{name}", size) for name, size in profile.batch.items()}
-    return same_settings and step_of(batch) == step_of(profile.batch)
+    stated = {name: reading.values[f"grpo.{name}"] for name in profile.batch if reading.states(f"grpo.{name}")}
+    return same_settings and step_of({**profile.batch, **stated}) == step_of(profile.batch)
 
 
 def _batch(imported: ImportedConfig) -> None:
