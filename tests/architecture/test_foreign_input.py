@@ -48,6 +48,7 @@ CALLS = {
     ("controlplane/catalogue/exchange/keys.py", "tomllib.loads"): OURS,
     ("controlplane/catalogue/exchange/reading_python.py", "ast.literal_eval"): CHILD,
     ("controlplane/catalogue/exchange/reading_python.py", "parsed"): CHILD,
+    ("controlplane/catalogue/exchange/reward_functions.py", "parsed"): CHILD,
     ("controlplane/catalogue/exchange/shell.py", "ast.parse"): CHILD,
     ("controlplane/catalogue/exchange/tools.py", "tomllib.loads"): OURS,
     ("controlplane/catalogue/hardware/shipped.py", "tomllib.loads"): OURS,

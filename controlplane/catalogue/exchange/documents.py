@@ -17,6 +17,7 @@ from controlplane.catalogue.exchange import (
     deepspeed_json,
     own,
     reading_python,
+    reward_functions,
     scripts,
     tools,
     trl,
@@ -172,6 +173,7 @@ def _script(script: str, commands_of_notebook: list[str], fields: Mapping[str, s
     reading = _options(scripts.form_of(script), script, reading_python.options(script), fields)
     for line in commands_of_notebook:
         reading.note(KeyVerdict.LEFT_OUT, line, "Commands of a notebook aren't run here.")
+    reading.code = reward_functions.cut_out(script, reading.leads.get("rewards", ()))
     return reading
 
 

@@ -72,7 +72,9 @@ class Reading:
     taken: list[str] = field(default_factory=list)
     """Keys whose values were read, in the document's order."""
     leads: dict[str, list[str]] = field(default_factory=dict)
-    """Names in the document of what is chosen here by hand: "dataset" and "rewards"."""
+    """Names in the document of what is chosen here by hand: "dataset" and "rewards", and the "weights" of these."""
+    code: dict[str, str] = field(default_factory=dict)
+    """Source of the reward functions that the document has the text of, by name."""
     by_default: list[str] = field(default_factory=list)
     """Keys that the document omits and whose values are the tool's defaults."""
     complete: bool = False

@@ -20,6 +20,7 @@ from runs.launch.new_run.choices import REQUIRED_CHOICES, launch_fields
 from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_profiles, row_by_id
 from runs.launch.new_run.fields.table import ARGUMENTS
 from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.leads import Leads, leads_of
 from runs.launch.new_run.spec_values import field_of, field_values, form_value, of_empty_spec
 from workers.contract.run.hardware import WeightSync
 from workers.contract.run.spec import RewardSpec
@@ -60,6 +61,10 @@ class ImportedConfig:
 
     needs: list[str] = field(default_factory=list)
     """Sentences on what else the imported settings need."""
+
+    @property
+    def leads(self) -> Leads:
+        return leads_of(self.reading)
 
     @property
     def data(self) -> dict[str, Any]:
