@@ -28,6 +28,7 @@ from runs.launch.new_run.drafting import CheckedChoices, host_to_ask, refusals, 
 from runs.launch.new_run.fields.choice_fields import row_by_id
 from runs.launch.new_run.fields.table import ARGUMENTS, BY_FIELD
 from runs.launch.new_run.importing import ImportedConfig
+from runs.launch.new_run.leads import Leads
 from runs.launch.new_run.spec_values import field_of, trl_default
 from runs.launch.preflight.finding import Finding, Grade, stop
 from workers.contract.run.evaluation import EVALUATION
@@ -84,12 +85,19 @@ class CheckedDocument:
     """True for a run's spec, which states every setting."""
     grpo: dict[str, Any]
     schema: dict[str, Any] | None
+    leads: Leads
 
     def response_fields(self) -> dict[str, Any]:
         return {
             "launchable": not preflight.blocks(self.findings),
             "findings": [shapes.finding(finding) for finding in self.findings],
             "notes": [{"verdict": note.verdict.value, "key": note.key, "text": note.text} for note in self.notes],
+            "leads": {
+                "datasets": self.leads.datasets,
+                "rewards": self.leads.rewards,
+                "unknown_rewards": self.leads.unknown,
+                "reward_config": self.leads.config,
+            },
         }
 
     def request_inspection(self) -> bool:
@@ -178,11 +186,12 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
         raise Problem(422, f"The New run page has no field {min(unknown_names)[:80]}.", where="set")
     values: dict[str, Any] = {name: field.initial for name, field in fields.items() if field.initial is not None}
     content = json.dumps(document.spec) if document.spec is not None else document.document
-    notes, is_full, grpo = list[Note](), False, dict[str, Any]()
+    notes, is_full, grpo, leads = list[Note](), False, dict[str, Any](), Leads()
     if content:
         with refusing(UnreadableDocument, where="document", status=422, fix="Send a run's spec or a config file."):
             imported = importing.read(content.encode(errors="replace"), values, schema)
         is_full, grpo = imported.reading.complete, imported.reading.below("grpo")
+        leads = imported.leads
         notes = [note for note in imported.reading.notes if note.key not in ATTEMPT_KEYS]
         notes += _of_hardware(imported)
         values |= imported.values
@@ -197,7 +206,9 @@ def read(document: RunDocument, user: User) -> CheckedDocument:
         notes.append(Note(KeyVerdict.WRONG, "kind", text))
     kind = KINDS.get(kind, "train")
     checks = several.check(choices, user, kind)
-    draft = CheckedDocument(choices, checks.checked, checks.findings, checks.parts, kind, notes, is_full, grpo, schema)
+    draft = CheckedDocument(
+        choices, checks.checked, checks.findings, checks.parts, kind, notes, is_full, grpo, schema, leads
+    )
     return draft.with_every_stop(user, accept_notes=document.accept_notes)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from controlplane.catalogue.exchange import reporting, sampling, trl
 from controlplane.catalogue.exchange.keys import (
+    DEFAULTS,
     UNSET,
     Format,
     Leave,
@@ -63,6 +64,14 @@ PEFT = (
     "lora_modules_to_save",
     "peft_layers_to_transform",
 )
+AHEAD = tuple(
+    f"trl.{name}"
+    for name in (
+        *("use_data_producer", "prefetch_depth", "vllm_sync_interval", "streaming_partial_batch"),
+        *("streaming_min_groups", "replay_buffer_size", "replay_recompute_logps", "reroll_max_groups"),
+        "reroll_start_fraction",
+    )
+)
 TABLE: dict[str, Rule] = {
     "base_model": Take("model.path", text, unchanged),
     "revision_of_model": Take("model.revision", text, unchanged),
@@ -100,6 +109,13 @@ TABLE: dict[str, Rule] = {
     **dict.fromkeys(LIGER, Take("hardware.liger_kernels", on)),
     "trl.vllm_lora_sync": Take("_serves_lora", flag),
     "trl.async_prefetch": Take(overlapping.AHEAD_FIELD, on),
+    **dict.fromkeys(AHEAD, Leave("To generate one step ahead of the trainer, turn on asynchronous generation.")),
+    "trl.rollout_func": trl.TABLE["rollout_func"],
+    "trl.vllm_guided_decoding_regex": Take("grpo.vllm_structured_outputs_regex", text),
+    "trl.vllm_importance_sampling_cap": Take("grpo.vllm_importance_sampling_clip_max", number),
+    "trl.skip_zero_advantage_batches": Leave("A batch without spread has no gradient here either."),
+    "trl.reward_num_workers": Leave("The control plane scores rewards in parallel by itself."),
+    "context_parallel_size": Leave("A sequence isn't split over GPUs here."),
     "deepspeed": Take("_deepspeed", unchanged),
     "fsdp": Take("_fsdp", unchanged),
     "fsdp_config": Take("_fsdp", unchanged),
@@ -122,7 +138,7 @@ TABLE: dict[str, Rule] = {
     "trl.vllm_enable_sleep_mode": trl.TABLE["vllm_enable_sleep_mode"],
     "trl.scale_rewards": trl.TABLE["scale_rewards"],
     "trl.reward_funcs": trl.TABLE["reward_funcs"],
-    "trl.reward_weights": Leave(trl.CHOOSE_REWARDS),
+    "trl.reward_weights": trl.TABLE["reward_weights"],
     "datasets": trl.TABLE["datasets"],
     "test_datasets": Leave(trl.CHOOSE_DATA),
     "val_set_size": Leave("Evaluation rows are chosen under Data, from the version's validation split."),
@@ -228,4 +244,4 @@ def _total(reading: Reading) -> None:
 
 SECTIONS = frozenset({"trl", "vllm"}) | sampling.SECTIONS
 SIGNS = frozenset({"base_model", "micro_batch_size", "rl", "vllm", "trl", "sequence_len", "adapter"})
-FORMAT = Format(DocumentKind.AXOLOTL, TABLE, SECTIONS, otherwise, finish, SIGNS)
+FORMAT = Format(DocumentKind.AXOLOTL, TABLE, SECTIONS, otherwise, finish, SIGNS, defaults=DEFAULTS["axolotl"])

@@ -19,6 +19,8 @@ PROGRAM = re.compile(
     r"(?:[A-Za-z_]\w*=\S*\s+|export\s+\S|\$\s+)*(?:accelerate|trl|torchrun|deepspeed|axolotl|vllm|uv|swift|megatron|ray|rl|llamafactory-cli|python[\d.]*|\S*/python[\d.]*)\s"
 )
 VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+PROGRAMS = ("env", "slurm", "openai")
+"""Sections of options of an Atropos environment; `env` alone means environment variables."""
 NUMBER = re.compile(r"-?[.\d]")
 DEVICES = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"}
 
@@ -120,6 +122,8 @@ def _values(arguments: list[str]) -> list[str]:
 
 
 def _option(name: str, values: list[str], settings: dict[str, Any]) -> None:
+    section, dot, rest = name.partition(".")
+    name = f"{section}_{rest}" if dot and section in PROGRAMS else name
     if not values:
         is_off = name.startswith("no_")
         put(settings, name.removeprefix("no_") if is_off else name, not is_off)

@@ -17,6 +17,8 @@ from controlplane.catalogue.exchange import (
     deepspeed_json,
     own,
     reading_python,
+    reward_functions,
+    scripts,
     tools,
     trl,
 )
@@ -48,9 +50,9 @@ def parse(content: bytes, fields: Mapping[str, str]) -> Reading:
     if rest.lstrip().startswith("{"):
         reading = _json(rest, fields)
     elif reading_python.is_python(rest):
-        reading = _options(trl.SCRIPT, rest, reading_python.options(rest), fields)
+        reading = _script(*reading_python.without_commands([rest]), fields)
     elif commands.is_command(rest):
-        reading = _options(tools.of_command(rest) or trl.OPTIONS, rest, commands.options(rest), fields)
+        reading = _options(tools.of_command(rest), rest, commands.options(rest), fields)
     elif TOML_LINE.search(rest):
         reading = _toml(rest, fields)
     else:
@@ -167,13 +169,17 @@ def _options(
     return reading
 
 
+def _script(script: str, commands_of_notebook: list[str], fields: Mapping[str, str]) -> Reading:
+    reading = _options(scripts.form_of(script), script, reading_python.options(script), fields)
+    for line in commands_of_notebook:
+        reading.note(KeyVerdict.LEFT_OUT, line, "Commands of a notebook aren't run here.")
+    reading.code = reward_functions.cut_out(script, reading.leads.get("rewards", ()))
+    return reading
+
+
 def _tree(tree: dict[str, Any], text: str, fields: Mapping[str, str]) -> Reading:
     if isinstance(tree.get("cells"), list):
-        script, magics = reading_python.of_notebook(tree["cells"])
-        reading = _options(trl.SCRIPT, script, reading_python.options(script), fields)
-        for line in magics:
-            reading.note(KeyVerdict.LEFT_OUT, line, "Commands of a notebook aren't run here.")
-        return reading
+        return _script(*reading_python.without_commands(reading_python.cells_of(tree["cells"])), fields)
     kind = kind_of(tree, fields)
     if kind == DocumentKind.SPEC:
         return own.read_spec(tree)
@@ -219,7 +225,7 @@ def line_finder(text: str) -> Callable[[str], int | None]:
     def find(key: str) -> int | None:
         offset = 0
         for name in key.split("."):
-            word = re.escape(name).replace("_", "[-_]")
+            word = re.escape(name).replace("_", "[-_.]")
             match = re.compile(rf"""(?:^|[\s{{,"'\-])({word})["']?(?:\s*[:=]|\s|$)""", re.MULTILINE).search(
                 text, offset
             )

@@ -1,13 +1,17 @@
 """Rules for the keys of a format, and the reader that applies a table of rules to a document."""
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from controlplane.catalogue.exchange.reading import MAX_NOTES, DocumentKind, KeyVerdict, Reading, WrongValue
 from controlplane.platform.safe_yaml import short_value
 
+DEFAULTS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("defaults.toml").read_text())
+"""Defaults of tools by their names, and by the calls of their scripts."""
 UNSET: Any = object()
 """Result of a converter for values that mean "not set"."""
 LENGTHS = {"grpo.num_train_epochs": "grpo.max_steps", "grpo.max_steps": "grpo.num_train_epochs"}
@@ -118,9 +122,10 @@ class TableReader:
             self._fill(rule, key, raw)
 
     def _take_defaults(self) -> None:
-        """Fill what a whole document, which names its model, leaves to the tool's defaults; each is noted."""
+        """Fill what a document leaves to the tool's defaults; each is noted. A document without a model is a part of
+        one, except for a script, whose calls have their defaults in any case."""
         reading = self.reading
-        if "model.path" not in reading.values:
+        if "model.path" not in reading.values and reading.kind != DocumentKind.PYTHON:
             return
         given = {*self._given}
         for key, default in self.format.defaults.items():
@@ -133,11 +138,13 @@ class TableReader:
             if rule.path in reading.values:
                 text = f"{short_value(value)} is taken from the tool's default, because the document doesn't set it."
                 reading.note(KeyVerdict.ASSUMED, key, text, path=rule.path)
+                reading.by_default.append(key)
 
     def _default(self, default: Any) -> Any:
         if isinstance(default, Mapping) and {*default} <= {"lora", "full"}:
             values = self.reading.values
-            is_lora = values.get("_use_peft", values.get("_adapter", bool(self.reading.below("lora"))))
+            adapter = bool(self.reading.below("lora")) or values.get("_bridge") == "lora_only"
+            is_lora = values.get("_use_peft", values.get("_adapter", adapter))
             default = default.get("lora" if is_lora else "full")
         if isinstance(default, str) and default.startswith("2 * "):
             rule = self._rule(default.removeprefix("2 * "))
@@ -188,9 +195,9 @@ def put(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def named(raw: Any) -> list[str]:
-    """Return the names in a value: a text, or a list of texts or of mappings with a path or a name."""
-    if isinstance(raw, str):
-        return [raw]
+    """Return the names in a value: a text or number, or a list of those or of mappings with a path or a name."""
+    if isinstance(raw, str | int | float):
+        return [str(raw)]
     if isinstance(raw, Mapping):
         return named(raw.get("path") or raw.get("id") or raw.get("name"))
     return [name for part in raw for name in named(part)][:20] if isinstance(raw, list | tuple) else []

@@ -27,6 +27,7 @@ class DocumentKind(StrEnum):
     NEMO = "NeMo RL config"
     LLAMAFACTORY = "LLaMA-Factory YAML"
     PRIME = "prime-rl TOML"
+    ATROPOS = "Atropos trainer command"
 
 
 class KeyVerdict(StrEnum):
@@ -71,7 +72,11 @@ class Reading:
     taken: list[str] = field(default_factory=list)
     """Keys whose values were read, in the document's order."""
     leads: dict[str, list[str]] = field(default_factory=dict)
-    """Names in the document of what is chosen here by hand: "dataset" and "rewards"."""
+    """Names in the document of what is chosen here by hand: "dataset" and "rewards", and the "weights" of these."""
+    code: dict[str, str] = field(default_factory=dict)
+    """Source of the reward functions that the document has the text of, by name."""
+    by_default: list[str] = field(default_factory=list)
+    """Keys that the document omits and whose values are the tool's defaults."""
     complete: bool = False
     """True for our own documents, in which a missing setting means its default."""
 
@@ -104,6 +109,10 @@ class Reading:
         """Return the values below a path, keyed by the rest of their paths."""
         start = f"{prefix}."
         return {path.removeprefix(start): value for path, value in self.values.items() if path.startswith(start)}
+
+    def states(self, path: str) -> bool:
+        """Return whether a value comes from the document itself, not from a default of its tool."""
+        return path in self.values and self.sources.get(path) not in self.by_default
 
     @property
     def sizes(self) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from controlplane.catalogue.exchange.commands import add_variable
+from controlplane.catalogue.exchange.keys import put
 from controlplane.catalogue.exchange.reading import UnreadableDocument
 from workers.sandbox.requirements.syntax import is_too_deep, parsed
 
@@ -26,13 +27,25 @@ CALLS: dict[str, Mapping[str, str]] = {
     "GRPOConfig": {},
     "ModelConfig": {},
     "GRPOTrainer": {"model": "model"},
+    "BitsAndBytesConfig": {},
     "from_pretrained": {
         **{"model_name": "model_name_or_path", "max_seq_length": "vllm_max_model_length"},
-        **{"fast_inference": "use_vllm", "max_lora_rank": "lora_r"},
+        **{"fast_inference": "use_vllm", "pretrained_model_name_or_path": "model_name_or_path"},
     },
 }
 """Calls whose arguments are settings -> their names for TRL's keys."""
 UNSLOTH = ("FastLanguageModel", "FastModel", "FastVisionModel")
+MODELS = (*UNSLOTH, "AutoModelForCausalLM")
+SAMPLING = {"max_tokens": "max_completion_length"} | {
+    name: name for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+}
+"""Arguments of SamplingParams that a run has arguments for -> their names in TRL."""
+DATASETS = ("dataset_name", "data_files")
+DATASET_NAMES = {
+    **{"path": "dataset_name", "name": "dataset_config", "split": "dataset_train_split"},
+    **{"data_files": "data_files", "streaming": "dataset_streaming"},
+}
+"""Arguments of load_dataset -> their names in TRL."""
 DICTIONARIES = {"hyperparameters", "environment"}
 LORA_NAMES = (
     {"r": "lora_r", "bias": "lora_bias", "task_type": "lora_task_type", "inference_mode": "lora_task_type"}
@@ -48,7 +61,7 @@ INITS = {
     "trackio": {"project": "trackio_project_name", "name": "trackio_run_name"},
 }
 """Arguments of `wandb.init` and `trackio.init` -> the keys of configs."""
-OBJECTS = {"args", "peft_config", "processing_class", "tokenizer"}
+OBJECTS = {"args", "peft_config", "processing_class", "tokenizer", "reward_funcs", "vllm_sampling_params"}
 """Arguments of the trainer that other calls in the script configure."""
 
 
@@ -67,7 +80,7 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     settings: dict[str, Any] = {}
     skipped: list[tuple[str, str]] = []
     constants = _constants(tree)
-    for name, node in _settings(tree):
+    for name, node in [*_sampling(tree), *_settings(tree)]:
         try:
             value = _value(node, constants)
         except (ValueError, TypeError, ArithmeticError, RecursionError, MemoryError, SyntaxError):
@@ -84,15 +97,82 @@ def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         elif name == "num_gpus":
             skipped.append((name, "This may include vLLM's GPUs; choose a hardware profile instead."))
         else:
-            settings[name] = list(value) if isinstance(value, tuple | set) else value
-    return settings, skipped
+            _set(settings, name, list(value) if isinstance(value, tuple | set) else value, skipped)
+    return settings, [*skipped, *_arguments_of_factories(tree)]
+
+
+def _set(settings: dict[str, Any], name: str, value: Any, skipped: list[tuple[str, str]]) -> None:
+    """Set a value; a dataset is added to earlier ones, and any other earlier value is named as skipped."""
+    if name in DATASETS and name in settings:
+        earlier = settings[name]
+        settings[name] = [*(earlier if isinstance(earlier, list) else [earlier]), value]
+        return
+    if settings.get(name, value) != value:
+        skipped.append((name, f"The script sets it more than once; {str(settings[name])[:80]} is not used."))
+    put(settings, name, value)
+
+
+def _sampling(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the arguments of the SamplingParams that GRPOConfig gets, not of those for trying a model."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    given = [word.value for call in calls for word in call.keywords if word.arg == "vllm_sampling_params"]
+    names = {value.id for value in given if isinstance(value, ast.Name)}
+    given += [
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and names & set(_names(node.targets))
+    ]
+    for value in given:
+        for word in value.keywords if isinstance(value, ast.Call) else ():
+            yield SAMPLING.get(word.arg or "**", f"vllm_sampling_params.{word.arg}"), word.value
+
+
+def _names(targets: list[ast.expr]) -> list[str]:
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _arguments_of_factories(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the arguments with which a script makes its reward functions, such as those of get_cosine(max_len=9)."""
+    for function in _reward_functions(tree):
+        for word in function.keywords if isinstance(function, ast.Call) else ():
+            key = f"{reward_name(function)}.{word.arg}"
+            yield key, f"Set {ast.unparse(word.value)[:80]} as a parameter of the reward's component."
+        for argument in function.args if isinstance(function, ast.Call) else ():
+            text = ast.unparse(argument)[:80]
+            if text != reward_name(function):
+                yield reward_name(function), f"Set {text} as a parameter of the reward's component."
+
+
+def _reward_functions(tree: ast.Module) -> list[ast.expr]:
+    """Return the reward functions of the trainer, also of a list that has a name."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    given = [word.value for call in calls for word in call.keywords if word.arg == "reward_funcs"]
+    names = {value.id for value in given if isinstance(value, ast.Name)}
+    lists = [
+        node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and names & set(_names(node.targets))
+    ]
+    listed = [value for value in [*given, *lists] if isinstance(value, ast.List | ast.Tuple)]
+    return [function for value in listed for function in value.elts] or [
+        value for value in given if not isinstance(value, ast.List | ast.Tuple)
+    ]
+
+
+def reward_name(function: ast.expr) -> str:
+    """Return the name of a reward function, of the one that makes it, or of the one that `partial` completes."""
+    if isinstance(function, ast.Constant):
+        return str(function.value)
+    if not isinstance(function, ast.Call):
+        return ast.unparse(function)
+    name = ast.unparse(function.func)
+    return ast.unparse(function.args[0]) if name.endswith("partial") and function.args else name
 
 
 def _settings(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    for node in ast.walk(tree):
+    if functions := [ast.Constant(reward_name(function)) for function in _reward_functions(tree)]:
+        yield "reward_funcs", ast.fix_missing_locations(ast.List([*functions]))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Call | ast.Assign)]
+    for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):  # a later value replaces an earlier
         if isinstance(node, ast.Call):
             yield from _call(node)
-        elif isinstance(node, ast.Assign):
+        else:
             yield from _assignment(node.targets[0], node.value)
 
 
@@ -103,10 +183,12 @@ def _call(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
         yield from ((keys[argument.arg], argument.value) for argument in node.keywords if argument.arg in keys)
     owner = getattr(node.func.value, "id", "") if isinstance(node.func, ast.Attribute) else ""
     is_adapter = name == "LoraConfig" or (name == "get_peft_model" and owner in UNSLOTH)
-    if name == "load_dataset" and node.args:
-        yield "dataset_name", node.args[0]
+    if name == "load_dataset":
+        named_arguments = {word.arg: word.value for word in node.keywords}
+        given = dict(zip(("path", "name"), node.args, strict=False)) | named_arguments
+        yield from ((DATASET_NAMES.get(str(key), f"dataset_{key}"), value) for key, value in given.items())
         return
-    if not is_adapter and (name not in CALLS or (name == "from_pretrained" and owner not in UNSLOTH)):
+    if not is_adapter and (name not in CALLS or (name == "from_pretrained" and owner not in MODELS)):
         return
     names = LORA_NAMES if is_adapter else CALLS[name]
     if is_adapter:
@@ -116,21 +198,48 @@ def _call(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     for keyword in node.keywords:
         if keyword.arg is None:
             yield "**", keyword.value
-        elif keyword.arg == "reward_funcs" and isinstance(keyword.value, ast.List):
-            functions: list[ast.expr] = [ast.Constant(ast.unparse(function)) for function in keyword.value.elts]
-            yield "reward_funcs", ast.copy_location(ast.List(functions), keyword.value)
         elif keyword.arg not in OBJECTS and not (keyword.arg == "model" and isinstance(keyword.value, ast.Name)):
             yield names.get(keyword.arg, keyword.arg), keyword.value
 
 
-def of_notebook(cells: list[Any]) -> tuple[str, list[str]]:
-    """Return the Python of a notebook's cells, and their lines that are commands of the notebook."""
-    sources = [cell.get("source", "") for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
-    lines = [line for source in sources for line in _text(source).splitlines()]
-    return (
-        "\n".join(line for line in lines if line.lstrip()[:1] not in ("!", "%")),
-        [line.strip() for line in lines if line.lstrip()[:1] in ("!", "%")],
-    )
+PYTHON_MAGIC = ("%%capture", "%%time", "%%timeit", "%%prun")
+"""Commands of a notebook whose cell is still Python."""
+
+
+def cells_of(cells: list[Any]) -> list[str]:
+    return [
+        _text(cell.get("source", "")) for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"
+    ]
+
+
+def without_commands(cells: list[str]) -> tuple[str, list[str]]:
+    """Return the Python of a notebook's cells, or of a script made from one, and the lines that are commands of the
+    notebook. `pass` stands in the place of each, which may be the only line of a branch."""
+    code: list[str] = []
+    commands: list[str] = []
+    for cell in cells:
+        if is_too_deep(cell) or not isinstance(parsed(textwrap.dedent(cell)), str):
+            code.append(cell)
+            continue
+        first = cell.lstrip().split(maxsplit=1)[:1]
+        is_python = not first or not first[0].startswith("%%") or first[0] in PYTHON_MAGIC
+        continues = False
+        for line in cell.splitlines():
+            if line.strip() and (continues or not is_python or _is_command(line)):
+                commands.append(line.strip())
+                code.append("" if continues else f"{line[: len(line) - len(line.lstrip())]}pass")
+                continues = line.rstrip().endswith("\\")
+            else:
+                code.append(line)
+                continues = False
+    return "\n".join(code), commands
+
+
+def _is_command(line: str) -> bool:
+    """Return whether a line is a command such as `!pip install x`, `%cd x` or `files = !ls`."""
+    name, equals, value = line.strip().partition("=")
+    start = value.strip() if equals and name.strip().isidentifier() else name
+    return start[:1] in ("!", "%") and start[:2] != "!="
 
 
 def _text(source: Any) -> str:

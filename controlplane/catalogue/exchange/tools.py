@@ -1,7 +1,8 @@
-"""Configs of verl, ms-swift, OpenRLHF, NeMo RL, LLaMA-Factory and prime-rl. tools.toml has their names."""
+"""Configs of verl, ms-swift, OpenRLHF, NeMo RL, LLaMA-Factory, prime-rl and Atropos. tools.toml has their names."""
 
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ REASONS: dict[str, Rule] = {
     "data": Lead(trl.CHOOSE_DATA, "dataset"),
     "columns": Leave(trl.CHOOSE_DATA),
     "rewards": Lead(trl.CHOOSE_REWARDS, "rewards"),
+    "code": Leave("Paste the function under Your own code in a reward config; the file can't be read from here."),
     "prompt": Leave(trl.IN_MAPPING),
     "lengths": Leave("To leave out long prompts, filter the dataset."),
     "model": Leave("The files in the model's folder determine this."),
@@ -100,6 +102,7 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     **{"flag": flag, "integer": integer, "number": number, "positive": trl.positive, "algorithm": algorithm},
     **{"tuner": tuner, "engine": engine, "fsdp": fsdp, "loggers": loggers, "modules": modules, "pair": pair},
     **{"above_zero": above_zero, "words": words},
+    "text": text,
     "optional_integer": integer,
     "warmup": lambda raw: UNSET if number(raw) < 0 else number(raw),
     "top_k": lambda raw: max(integer(raw), 0),
@@ -155,6 +158,7 @@ def finish(reading: Reading) -> None:
     _loss(reading)
     _engine(reading)
     _hardware(reading)
+    _bridge(reading)
     trl.finish(reading)
 
 
@@ -267,19 +271,42 @@ def _hardware(reading: Reading) -> None:
         reading.note(KeyVerdict.LEFT_OUT, bits_key, "Weights can be quantized to 4 or 8 bits.")
 
 
+def _bridge(reading: Reading) -> None:
+    """Convert the two options of the Atropos trainer that decide what is trained and where the optimizer is."""
+    key, mode = reading.take("_bridge")
+    if mode == "lora_only":
+        reading.put("_use_peft", True, key)
+        reading.put("_serves_lora", True, key)
+        reading.note(KeyVerdict.ASSUMED, key, "A LoRA is trained, and vLLM swaps it in.", path="use_lora")
+    elif mode is not None:
+        reading.note(KeyVerdict.LEFT_OUT, key, trl.BRIDGE)
+    optim_key, name = reading.take("_optim")
+    if name == "adamw_cpu":
+        reading.put("hardware.offload", Offload.OPTIMIZER, optim_key)
+        message = "The optimizer is offloaded to the CPU, which needs a profile with DeepSpeed."
+        reading.note(KeyVerdict.ASSUMED, optim_key, message)
+        name = "adamw"
+    if name is not None:
+        reading.put("_optim", trl.optimizer(name), optim_key)
+
+
 TOOLS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 FORMATS: dict[DocumentKind, Format] = {DocumentKind(tool["kind"]): _format(tool) for tool in TOOLS.values()}
 
 
-def of_command(document: str) -> Format | None:
-    """Return the format of the tool that a command starts, or whose own options it has; None for any other."""
+TRL_COMMAND = replace(trl.OPTIONS, defaults=trl.OWN_DEFAULTS)
+
+
+def of_command(document: str) -> Format:
+    """Return the format of the tool that a command starts, or whose own options it has; that of TRL's scripts for a
+    model with TRL's name; otherwise one without defaults."""
     words = document.replace("\\\n", " ").split()
+    options = {word.lstrip("-").partition("=")[0].replace("-", "_") for word in words if word.startswith("--")}
     for tool in TOOLS.values():
         starts = [start for start in tool["words"] if any(_starts(word, start) for word in words)]
-        options = sum(word.lstrip("-").partition("=")[0] in tool["signs"] for word in words if word.startswith("--"))
-        if starts or options > 1:
+        if starts or len(options.intersection(tool["signs"])) > 1:
             return FORMATS[DocumentKind(tool["kind"])]
-    return None
+    return TRL_COMMAND if "model_name_or_path" in options or "trl grpo" in " ".join(words) else trl.OPTIONS
 
 
 def _starts(word: str, start: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 from controlplane.catalogue.exchange import reporting, sampling
 from controlplane.catalogue.exchange.commands import ALIASES
 from controlplane.catalogue.exchange.keys import (
+    DEFAULTS,
     UNSET,
     Format,
     Lead,
@@ -31,6 +32,7 @@ IN_MAPPING = "This belongs to the dataset's mapping, where a system prompt and t
 CHOOSE_TOOLS = "Choose an environment, which contains tools, games and their code."
 SET_BY_CONTROL_PLANE = "The control plane sets this; it manages files, logging, devices and credentials."
 OWN_SERVER = "The run starts its own server on a free port. For an external one, use a profile with its address."
+BRIDGE = "How weights reach vLLM is a setting of the hardware profile."
 GONE = "TRL no longer has this option."
 PASTE = "A file on your machine can't be read from here; import its content, too."
 BITS = ("4bit", "8bit")
@@ -172,7 +174,7 @@ TABLE: dict[str, Rule] = {
     "reward_funcs": Lead(CHOOSE_REWARDS, "rewards"),
     "train_dataset": Lead(CHOOSE_DATA, "dataset"),
     **dict.fromkeys(("system_prompt", "dataset_prompt_column", "chat_template"), Leave(IN_MAPPING)),
-    "reward_weights": Leave(CHOOSE_REWARDS),
+    "reward_weights": Lead(CHOOSE_REWARDS, "weights"),
     "reward_model_name_or_path": Leave(CHOOSE_REWARDS),
     "datasets": Lead(CHOOSE_DATA, "dataset"),
     "dataset_name": Lead(CHOOSE_DATA, "dataset"),
@@ -213,7 +215,7 @@ COMMAND: dict[str, Rule] = {
     "zero_stage": Take("_zero", integer),
     "enable_lora": Take("_serves_lora", flag),
     "save_path": Leave(SET_BY_CONTROL_PLANE),
-    "weight_bridge_mode": Leave("How weights reach vLLM is a setting of the hardware profile."),
+    "weight_bridge_mode": Leave(BRIDGE),
     "vllm_restart_interval": Leave("vLLM gets each version of the weights without a restart."),
     "atropos_url": Take("episodes.gateway.kind", atropos),
     **dict.fromkeys(
@@ -280,6 +282,8 @@ def _lora(reading: Reading) -> None:
     lora_values = reading.below("lora")
     if uses_peft or (uses_peft is None and lora_values):
         reading.put("lora", True, "use_peft")
+        if uses_peft is None and reading.kind in (DocumentKind.TRL, DocumentKind.COMMAND):
+            reading.note(KeyVerdict.ASSUMED, "use_peft", "true is assumed because of the LoRA settings; TRL needs it.")
     else:
         for name in lora_values:
             key = reading.sources.get(f"lora.{name}", name)
@@ -388,6 +392,6 @@ def command_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
 
 
 SIGNS = frozenset({"model_name_or_path", "num_generations", "reward_funcs", "per_device_train_batch_size"})
-YAML = Format(DocumentKind.TRL, TABLE, sampling.SECTIONS, grpo_rule, finish, SIGNS)
-SCRIPT = Format(DocumentKind.PYTHON, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
+OWN_DEFAULTS = DEFAULTS["trl"] | DEFAULTS["trl_lora"]
+YAML = Format(DocumentKind.TRL, TABLE, sampling.SECTIONS, grpo_rule, finish, SIGNS, defaults=OWN_DEFAULTS)
 OPTIONS = Format(DocumentKind.COMMAND, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish, dotted=True)

@@ -57,6 +57,9 @@ class Preflight(ResponseBody):
     """Preflight findings: `grade`, `field`, `cause`, `fix`, and `fixes` with values to send."""
     notes: list[dict[str, str]]
     """Parts of the document that would be changed or left out: `verdict`, `key`, `text`."""
+    leads: dict[str, Any]
+    """What the document names of data and rewards: `datasets` (ids on the hub), `rewards`, `unknown_rewards`, and
+    `reward_config`, a YAML with the rewards, as the editor imports it."""
     time: dict[str, Any] | None
     """The expected time on `host`, or on a machine to be requested (`to_ask`): `step_s`, `seconds`, `gpu_hours`, and
     `cost` if the price of a GPU-hour is known. null if unknown."""

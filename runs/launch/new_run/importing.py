@@ -21,6 +21,7 @@ from runs.launch.new_run.fields.choice_fields import offered_datasets, offered_p
 from runs.launch.new_run.fields.mix_field import lines_of
 from runs.launch.new_run.fields.table import ARGUMENTS
 from runs.launch.new_run.forms import LaunchForm
+from runs.launch.new_run.leads import Leads, leads_of
 from runs.launch.new_run.spec_values import field_of, field_values, form_value, of_empty_spec
 from workers.contract.run.hardware import WeightSync
 from workers.contract.run.spec import DataSpec, RewardSpec
@@ -61,6 +62,10 @@ class ImportedConfig:
 
     needs: list[str] = field(default_factory=list)
     """Sentences on what else the imported settings need."""
+
+    @property
+    def leads(self) -> Leads:
+        return leads_of(self.reading)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -287,8 +292,8 @@ def _fits(row: HardwareProfile, settings: Mapping[str, Any], reading: Reading) -
         return False
     defaults = own.default_hardware()
     same_settings = all(values.get(path, defaults.get(path)) == value for path, value in settings.items())
-    batch = {name: reading.values.get(f"grpo.{name}", size) for name, size in profile.batch.items()}
-    return same_settings and step_of(batch) == step_of(profile.batch)
+    stated = {name: reading.values[f"grpo.{name}"] for name in profile.batch if reading.states(f"grpo.{name}")}
+    return same_settings and step_of({**profile.batch, **stated}) == step_of(profile.batch)
 
 
 def _batch(imported: ImportedConfig) -> None:

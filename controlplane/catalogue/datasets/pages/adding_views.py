@@ -19,6 +19,8 @@ from controlplane.platform.http import upload as uploading
 from controlplane.platform.http.form_pages import form_page
 
 UPLOAD = "upload"
+MAX_PREFILLED = 200
+"""Maximum length of a value that a link fills into a form."""
 FORMS: dict[str, type[AddingForm]] = {"rows": RowsForm, "hub": HubForm, "path": PathForm, "tasks": TasksForm}
 """Forms by the origin of the rows, other than an upload."""
 
@@ -58,7 +60,10 @@ def sample(request: HttpRequest, kind: str) -> HttpResponse:
 def add(request: HttpRequest, origin: str, dataset_id: int | None = None) -> HttpResponse:
     """Add a dataset or a version from one of the origins in FORMS."""
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    return _create_or_show(request, FORMS[origin](request.POST or None, dataset=dataset), dataset, origin)
+    prefilled = {name: value for name, value in request.GET.items() if len(value) <= MAX_PREFILLED}
+    return _create_or_show(
+        request, FORMS[origin](request.POST or None, dataset=dataset, initial=prefilled), dataset, origin
+    )
 
 
 def _create_or_show(request: HttpRequest, form: AddingForm, dataset: Dataset | None, origin: str) -> HttpResponse:

@@ -86,6 +86,11 @@ def read(text: str, fields: dict[str, str] | None = None) -> Reading:
     return documents.read(text.encode(), trl.BASIC_SETTINGS if fields is None else fields)
 
 
+def stated(reading: Reading) -> dict[str, Any]:
+    """Return the values that come from the document itself."""
+    return {path: value for path, value in reading.values.items() if reading.states(path)}
+
+
 def notes(reading: Reading, verdict: KeyVerdict) -> dict[str, str]:
     return {note.key: note.text for note in reading.notes if note.verdict == verdict}
 
@@ -93,7 +98,7 @@ def notes(reading: Reading, verdict: KeyVerdict) -> dict[str, str]:
 def test_an_axolotl_config_becomes_a_run_and_its_servers():
     reading = read(AXOLOTL)
     assert reading.kind == DocumentKind.AXOLOTL
-    assert reading.values == {
+    assert stated(reading) == {
         "model.path": "org/small",
         "grpo.beta": 0.002,
         "grpo.num_generations": 6,
@@ -203,7 +208,7 @@ def test_an_accelerate_config_becomes_processes_and_sharding():
 
 def test_a_trl_config_becomes_a_run_with_vllm_inside():
     reading = read(TRL)
-    assert reading.values == {
+    assert stated(reading) == {
         "model.path": "org/small",
         "grpo.learning_rate": 1e-5,
         "grpo.num_generations": 8,
@@ -240,7 +245,7 @@ hyperparameters = {"num_gpus": 4, "num_generations": 6, "turn_coef": 1}
 def test_a_script_gives_its_plain_values_and_nothing_is_executed():
     reading = read(SCRIPT)
     assert reading.kind == DocumentKind.PYTHON
-    assert reading.values == {
+    assert stated(reading) == {
         "grpo.learning_rate": 3e-5,
         "grpo.save_strategy": "epoch",
         "grpo.fp16": True,

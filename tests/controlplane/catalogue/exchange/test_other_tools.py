@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,6 +93,17 @@ UNREAD = [
     (VERL_SCRIPT, {"made.up", "stray"}), (OPENRLHF, {"new_key"}), (NEMO, {"policy.odd.inner"}), (LLAMA, {"new_key"}),
     (PRIME, {"trainer.optim.unheard_of", "orchestrator.env"}), (UNSLOTH, {"seed"}),
     ("torchrun --nproc_per_node 2 go.py model.path=x rollout.n=3 word", {"model.path", "rollout.n", "word", "go.py"}),
+    ("swift rlhf --rlhf_type grpo --model m --external_plugins a.py --reward_funcs x", {
+        "external_plugins", "reward_funcs",
+    }),
+    ("python -m verl.trainer.main_ppo custom_reward_function.path=a.py custom_reward_function.name=f "
+     "actor_rollout_ref.model.path=m", {"custom_reward_function.path", "custom_reward_function.name"}),
+    ("trainer = GRPOTrainer(reward_funcs=[get_cosine(max_len=9), partial(near, 2), ok])\nb = GRPOConfig(beta=0)", {
+        "reward_funcs", "get_cosine.max_len", "near",
+    }),
+    ("GRPOConfig(beta=0.1)\nload_dataset('json', data_files='a.jsonl', split='train', num_proc=2)", {
+        "dataset_name", "data_files", "dataset_train_split", "dataset_num_proc",
+    }),
     ("swift rlhf --model m --rlhf_type grpo\nkeep=5\ntidy up\n", {"keep", "line 3: tidy up"}),
 ]  # fmt: skip
 
@@ -132,6 +144,7 @@ def test_a_notebook_is_read_by_its_code_cells() -> None:
 def test_the_names_of_datasets_and_rewards_are_kept_as_leads() -> None:
     reading = read("model_name_or_path: m\ndataset_name: org/rows\nreward_funcs: [accuracy, think_format]\n")
     assert reading.leads == {"dataset": ["org/rows"], "rewards": ["accuracy", "think_format"]}
+    assert read("GRPOConfig()\nload_dataset('a/b')\nload_dataset('c/d', 'main')\n").leads["dataset"] == ["a/b", "c/d"]
 
 
 DEFAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
@@ -150,6 +163,35 @@ DEFAULTS: list[tuple[str, dict[str, Any], set[str]]] = [
     ("python -m openrlhf.cli.train_ppo_ray --pretrain m --advantage_estimator group_norm --seed 1", {
         "grpo.lr_scheduler_kwargs": {"min_lr_rate": 0.1}, "grpo.beta": 0.01, "grpo.gradient_accumulation_steps": 4,
     }, {"lr_scheduler_kwargs", "init_kl_coef"}),
+    ("trl grpo --model_name_or_path m --use_peft", {
+        "lora.r": 16, "lora.alpha": 32, "lora.dropout": 0.05, "lora.target_modules": ("q_proj", "v_proj"),
+        "grpo.num_train_epochs": 3, "grpo.per_device_train_batch_size": 8, "grpo.loss_type": "dapo",
+    }, {"lora_r", "lora_target_modules", "num_train_epochs"}),
+    ("model_name_or_path: m\nlearning_rate: 2.0e-6\nlora_r: 4\n", {
+        "lora": True, "lora.r": 4, "grpo.max_completion_length": 512, "grpo.beta": 0.0,
+    }, {"max_completion_length", "use_peft"}),
+    ("GRPOConfig(max_steps=5)\nLoraConfig(lora_alpha=4)", {
+        "lora.r": 8, "lora.alpha": 4, "lora.dropout": 0.0, "lora.target_modules": ("q_proj", "v_proj"),
+        "grpo.num_train_epochs": None, "grpo.gradient_accumulation_steps": 1,
+    }, {"lora_r", "lora_target_modules", "gradient_accumulation_steps"}),
+    ("m, t = FastLanguageModel.from_pretrained('m', fast_inference=True)\nm = FastLanguageModel.get_peft_model(m)\n"
+     "c = GRPOConfig(num_generations=6, per_device_train_batch_size=1, gradient_accumulation_steps=1)", {
+        "hardware.quantization": "4bit", "hardware.colocate_max_model_len": 2048, "lora.r": 16, "lora.alpha": 16,
+        "grpo.learning_rate": 5e-5, "grpo.loss_type": "bnpo", "grpo.per_device_train_batch_size": 6,
+    }, {"load_in_4bit", "vllm_max_model_length", "lora_r", "per_device_train_batch_size"}),
+    ("m, t = FastModel.from_pretrained('m', load_in_4bit=False)\nGRPOConfig(loss_type='dapo', num_generations=4)", {
+        "hardware.quantization": None, "hardware.rollout": "transformers", "lora": False, "grpo.epsilon_high": 0.28,
+        "grpo.mask_truncated_completions": True, "grpo.per_device_train_batch_size": 4,
+    }, {"use_vllm", "epsilon_high", "mask_truncated_completions"}),
+    ("base_model: m\nadapter: lora\nlora_r: 8\nlora_alpha: 8\ntrl: {beta: 0.1}\n", {
+        "grpo.lr_scheduler_type": "cosine", "grpo.warmup_steps": 0.03, "grpo.per_device_train_batch_size": 1,
+        "grpo.num_train_epochs": 1, "grpo.beta": 0.1, "lora.target_modules": ("q_proj", "v_proj"),
+    }, {"lr_scheduler", "micro_batch_size", "lora_target_modules"}),
+    ("python grpo.py --model-name m --weight-bridge-mode lora_only --kl-coef 0.2 --optimizer adamw_cpu "
+     "--openai.api_key x --env.group_size 4 --slurm.time_interval 3", {
+        "lora": True, "lora.r": 16, "lora.dropout": 0.05, "grpo.beta": 0.2, "grpo.max_steps": 10,
+        "grpo.num_generations": 4, "hardware.offload": "optimizer", "hardware.server.weight_sync": "lora",
+    }, {"lora_r", "training_steps", "optimizer"}),
     ("model_name_or_path: m\nfinetuning_type: lora\nlora_rank: 32\n", {
         "lora.alpha": 64, "grpo.learning_rate": 5e-5, "lora.target_modules": ("all-linear",),
     }, {"lora_alpha", "learning_rate"}),
@@ -163,6 +205,49 @@ def test_what_a_document_omits_is_taken_from_its_tools_defaults_and_noted(
     reading = read(text)
     assert {path: reading.values.get(path) for path in values} == values
     assert noted <= {note.key for note in reading.notes if note.verdict == KeyVerdict.ASSUMED}
+
+
+SAMPLED = """\
+tried = SamplingParams(temperature=0.1)
+given = SamplingParams(min_p=0.1, top_k=-1, seed=1, stop=["END"], max_tokens=99)
+c = GRPOConfig(vllm_sampling_params=given, temperature=0.7)
+"""
+
+
+def test_the_sampling_params_that_training_gets_are_taken_and_no_others() -> None:
+    reading = read(SAMPLED)
+    values = [reading.values[f"grpo.{name}"] for name in ("min_p", "top_k", "temperature", "max_completion_length")]
+    assert values == [0.1, 0, 0.7, 99]
+    assert reading.values["grpo.generation_kwargs"] == {"stop": ["END"]}
+    assert "vllm_sampling_params.seed" in {note.key for note in reading.notes}
+
+
+def test_a_value_that_a_script_sets_again_is_named() -> None:
+    reading = read("GRPOConfig(beta=0.1)\nargs.beta = 0.2\n")
+    assert reading.values["grpo.beta"] == 0.2
+    assert any(note.key == "beta" and "0.1 is not used" in note.text for note in reading.notes)
+
+
+BRANCHES = """\
+%%capture
+import os
+if os.environ:
+    !pip install a \\
+      b
+else:
+    %cd x
+files = !ls
+c = GRPOConfig(num_generations=4 % 5, beta=0.1)
+"""
+
+
+def test_a_notebooks_commands_are_named_wherever_they_stand() -> None:
+    for text in (BRANCHES, json.dumps({"cells": [{"cell_type": "code", "source": BRANCHES}]})):
+        keys = {note.key for note in read(text).notes}
+        assert {"%%capture", "!pip install a \\", "b", "%cd x", "files = !ls", "num_generations"} <= keys
+    shell = {"cells": [{"cell_type": "code", "source": f"%%bash\nls {' ' * 50_000}"},
+                       {"cell_type": "code", "source": "GRPOConfig(beta=0.1)"}]}  # fmt: skip
+    assert "%%bash" in {note.key for note in read(json.dumps(shell)).notes}
 
 
 def test_every_default_of_a_tool_is_a_setting_that_its_table_takes(subtests: pytest.Subtests) -> None:

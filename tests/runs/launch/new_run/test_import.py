@@ -70,7 +70,7 @@ def test_a_config_fills_the_fields_that_it_names_and_leaves_the_others(client):
         "Qwen/Qwen2.5-0.5B", "4", "5e-06", "0.02",
     ]  # fmt: skip
     assert (value(answer, "num_train_epochs"), value(answer, "max_steps")) == ("2", "")
-    assert value(answer, "temperature") == "0.7"
+    assert value(answer, "temperature") == "1.0"  # the tool's own, as the report says
     text = answer.content.decode()
     assert "Imported: Axolotl YAML" in text
     assert 'title="From micro_batch_size in the imported document"' in text
@@ -275,3 +275,52 @@ def test_an_argument_is_left_out_for_what_is_known_of_the_hosts_trl(announced: b
         a_ready_host()
     answer = imported(operator(), "learning_rate: 1e-5\nmax_steps: 20\nnum_generations: 4\ntorch_compile: true\n")
     assert reason in html.unescape(answer.content.decode())
+
+
+SCRIPT_WITH_REWARDS = """\
+import re
+
+NUMBER = re.compile(r"[0-9]+")
+
+def near(completions, answer, **kw):
+    return [float(bool(NUMBER.search(text))) for text in completions]
+
+def unused():
+    pass
+
+load_dataset("org/rows")
+trainer = GRPOTrainer(model="m", reward_funcs=[near, think_format_reward, elsewhere], args=GRPOConfig(
+    reward_weights=[2.0, 0.5, 1.0], beta=0.1))
+"""
+
+
+def test_the_data_and_rewards_that_a_script_names_lead_on(client):
+    answer = imported(client, SCRIPT_WITH_REWARDS)
+    leads = answer.context["imported"].leads
+    assert (leads.datasets, leads.rewards, leads.unknown) == (
+        ["org/rows"],
+        ["near", "think_format_reward"],
+        ["elsewhere"],
+    )
+    text = answer.content.decode()
+    assert 'href="/datasets/hub/?id=org%2Frows"' in text
+    assert 'value="org/rows"' in client.get("/datasets/hub/?id=org%2Frows").content.decode()
+    opened = client.post("/rewards/import/", {"text": leads.config})
+    rows = opened.context["editor"].rows
+    assert [(row.entry.key, float(row["weight"].value())) for row in rows] == [
+        ("python", 2.0),
+        ("trl_think_format", 0.5),
+    ]
+    source = rows[0]["p_source"].value() if "p_source" in rows[0].fields else leads.config
+    assert "NUMBER = re.compile" in source
+    assert "def reward(completions" in source
+    assert "unused" not in source
+
+
+def test_leads_without_rewards_offer_no_config(client):
+    leads = (
+        imported(client, "model_name_or_path: m\ndataset_name: rows.jsonl\nreward_funcs: [mine.own]\n")
+        .context["imported"]
+        .leads
+    )
+    assert (leads.datasets, leads.unknown, leads.config) == ([], ["mine.own"], "")
