@@ -21,8 +21,9 @@ from controlplane.platform.confined.messages import has_too_many_values
 
 RETIREMENT_BYTES = 400 * 2**20
 """Peak memory after which a child ends, so that one large document doesn't occupy memory for good."""
-NICENESS = 15
-"""Nice value of children, since the web process, whose session they share, has to answer while they are busy."""
+NICENESS = 5
+"""Nice value of children, since the web process, whose session they share, has to answer while they are busy. With 15,
+they would stand still beside two or three busy programs."""
 MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS = 2_000, 8_000
 """Maximum lengths of an error's message, and of a traceback, of which the end is kept."""
 

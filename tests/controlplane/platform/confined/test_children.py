@@ -34,6 +34,7 @@ from controlplane.platform.confined.tasks import QUICK, ConfinedTask
 from controlplane.setup.serving.processes import BASE_DIR
 from runs.pages.playground import confined_play
 from runs.pages.playground.episode_play import WrittenMove
+from tests.waiting import LIMIT_S
 from workers.contract.run.episodes import EpisodeLimits, PartSpec
 from workers.environments.executor import Call
 from workers.rewards.library import LIBRARY
@@ -202,7 +203,7 @@ def test_a_child_has_no_secrets(own: ChildPool, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_child_that_is_full_is_replaced(own: ChildPool) -> None:
     first = ConfinedTask(pid, "Asking", pool=own)()
-    assert ConfinedTask(grow, "Growing", pool=own)(600 * 2**20) == 600 * 2**20
+    assert ConfinedTask(grow, "Growing", pool=own).within(LIMIT_S)(600 * 2**20) == 600 * 2**20
     assert ConfinedTask(pid, "Asking", pool=own)() != first
 
 
