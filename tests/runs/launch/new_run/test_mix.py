@@ -91,6 +91,9 @@ def test_a_program_may_send_a_list_and_system_prompts_survive_a_clone_and_an_exp
         ('[{"dataset": "words v1", "weight": "x"}]', "words v1: weight: expected float"),
         ('[{"dataset": "words v1", "surprise": 1}]', "surprise"),
         ("[", "not a valid JSON list"),
+        ("[" * 20_000, "not a valid JSON list"),
+        ('[{"dataset": "\\ud800 v1"}]', "not a valid JSON list"),
+        ("words v1, system prompt: \\ud800", "can't be read"),
         ("words v1, weight 90, at most 5 rows", "words v1 has 5 prompts to train on, but a batch may take 8"),
         ("plain v1", "Conversations can't be mixed with plain-text prompts (plain v1)"),
     ],
@@ -155,4 +158,4 @@ def test_the_page_keeps_a_mix_and_its_run_says_what_it_was_mixed_from() -> None:
     client.post("/runs/new/", sent(sources=MIX))
     run = Run.objects.get()
     shown = str(dict(model_and_data(run, spec_of(run)))["Mixed from"])
-    assert "words v1</a> 28.6 %, at most 20 rows" in shown
+    assert "words v1</a> 66.7 %, at most 20 rows" in shown
