@@ -29,7 +29,8 @@ class Complaints:
         page.on("response", lambda r: self.heard.append(f"{r.status} {r.url}") if r.status >= 400 else None)
 
     def _console(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        # A page that is left, or that reads its series again, closes its socket even while that connects.
+        if message.type in ("error", "warning") and "closed before the connection is established" not in message.text:
             self.heard.append(f"{message.type}: {message.text}")
 
 
