@@ -45,9 +45,10 @@ BOUNDS = {
     "settings_without_readme": 0,
 }
 """What each figure may be at most. Lower a bound with each clean-up; raise it only with the reason beside it."""
-MAX_CASES = 9_650
+MAX_CASES = 9_750
 """9,000 when the house was set up; since then a log for each of 51 further causes, the walk over everything, and the
-files, configs, rewards, sampling parameters and code tests that people bring (470)."""
+files, configs, rewards, sampling parameters and code tests that people bring (470), several datasets in one run
+and their refusals (65), and logs of errors that were handled (35)."""
 
 
 @pytest.fixture(scope="module")
