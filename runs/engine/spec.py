@@ -184,7 +184,7 @@ def mixed_versions(run: Run) -> list[DatasetVersion | None]:
     """List the dataset versions of a run's mix, its own first; None for one that is gone."""
     sources = (run.spec.get("data") or {}).get("sources") or []
     hashes = [source.get("sha256") for source in sources]
-    by_hash = {version.sha256: version for version in _ready_with(hashes)} if hashes else {}
+    by_hash = {version.sha256: version for version in ready_with(hashes)} if hashes else {}
     return [run.dataset_version, *(by_hash.get(sha256) for sha256 in hashes)]
 
 
@@ -193,7 +193,8 @@ def mixed_version(run: Run, sha256: str) -> DatasetVersion | None:
     return next((version for version in mixed_versions(run)[1:] if version and version.sha256 == sha256), None)
 
 
-def _ready_with(hashes: Sequence[str]) -> QuerySet[DatasetVersion]:
+def ready_with(hashes: Sequence[str]) -> QuerySet[DatasetVersion]:
+    """Return the versions, ready to be trained on, with one of these checksums."""
     versions = DatasetVersion.objects.filter(sha256__in=hashes, status=DatasetVersion.READY)
     return versions.select_related("dataset").defer("report").order_by("pk")
 

@@ -114,7 +114,7 @@ TABLE: dict[str, Rule] = {
     "trl.vllm_guided_decoding_regex": Take("grpo.vllm_structured_outputs_regex", text),
     "trl.vllm_importance_sampling_cap": Take("grpo.vllm_importance_sampling_clip_max", number),
     "trl.skip_zero_advantage_batches": Leave("A batch without spread has no gradient here either."),
-    "trl.reward_num_workers": Leave("The control plane scores rewards in parallel by itself."),
+    "trl.reward_num_workers": Leave("The control plane already scores rewards in parallel."),
     "context_parallel_size": Leave("A sequence isn't split over GPUs here."),
     "deepspeed": Take("_deepspeed", unchanged),
     "fsdp": Take("_fsdp", unchanged),

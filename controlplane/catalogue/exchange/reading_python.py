@@ -114,15 +114,19 @@ def _set(settings: dict[str, Any], name: str, value: Any, skipped: list[tuple[st
 
 def _sampling(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     """Yield the arguments of the SamplingParams that GRPOConfig gets, not of those for trying a model."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    given = [word.value for call in calls for word in call.keywords if word.arg == "vllm_sampling_params"]
-    names = {value.id for value in given if isinstance(value, ast.Name)}
-    given += [
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and names & set(_names(node.targets))
-    ]
-    for value in given:
+    given, assigned = _values_of(tree, "vllm_sampling_params")
+    for value in [*given, *assigned]:
         for word in value.keywords if isinstance(value, ast.Call) else ():
             yield SAMPLING.get(word.arg or "**", f"vllm_sampling_params.{word.arg}"), word.value
+
+
+def _values_of(tree: ast.Module, argument: str) -> tuple[list[ast.expr], list[ast.expr]]:
+    """Return the values that calls give to an argument, and what a script assigns to the variables among them."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    given = [word.value for call in calls for word in call.keywords if word.arg == argument]
+    names = {value.id for value in given if isinstance(value, ast.Name)}
+    assignments = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    return given, [node.value for node in assignments if names & set(_names(node.targets))]
 
 
 def _names(targets: list[ast.expr]) -> list[str]:
@@ -143,13 +147,8 @@ def _arguments_of_factories(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 def _reward_functions(tree: ast.Module) -> list[ast.expr]:
     """Return the reward functions of the trainer, also of a list that has a name."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    given = [word.value for call in calls for word in call.keywords if word.arg == "reward_funcs"]
-    names = {value.id for value in given if isinstance(value, ast.Name)}
-    lists = [
-        node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and names & set(_names(node.targets))
-    ]
-    listed = [value for value in [*given, *lists] if isinstance(value, ast.List | ast.Tuple)]
+    given, assigned = _values_of(tree, "reward_funcs")
+    listed = [value for value in [*given, *assigned] if isinstance(value, ast.List | ast.Tuple)]
     return [function for value in listed for function in value.elts] or [
         value for value in given if not isinstance(value, ast.List | ast.Tuple)
     ]

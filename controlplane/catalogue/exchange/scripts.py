@@ -1,4 +1,4 @@
-"""Python scripts for TRL, peft and Unsloth: the defaults that apply to a script, and what Unsloth changes by itself."""
+"""Python scripts for TRL, peft and Unsloth: the defaults that apply to a script, and what Unsloth itself changes."""
 
 import re
 from dataclasses import replace

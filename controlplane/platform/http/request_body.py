@@ -93,6 +93,14 @@ def field_value(text: str) -> Any:
     return json.loads(text)
 
 
+def storable_value(text: str) -> Any:
+    """Parse as `field_value` does. Raises ValueError also for NaN and unpaired surrogates, which Python's parser
+    accepts but databases don't."""
+    value = field_value(text)
+    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    return value
+
+
 def decode(body: bytes, kind: type[T]) -> T:
     """Decode JSON as a `kind`, with U+FFFD for NUL and "?" for unpaired surrogates. Raises BadBody with the place of
     the error, such as `$.lines[3].seq`, and with status 413 for more than MAX_VALUES values."""

@@ -12,12 +12,14 @@ from runs.engine.records import number
 from runs.insight.completions import episodes
 from runs.insight.completions.episodes import EpisodeFacts
 from runs.insight.completions.solving import Solving
+from workers.contract.run.prompts import MAX_SOURCE_CHARS
 
 _INT32_LIMIT = 2**31
 FIGURES = "figures"
 """Key under which a group without texts stores [reward, advantage, tokens, end, [reward of each name]] for each
 completion, followed by the number of turns if it is an episode."""
-MAX_SOURCES, MAX_SOURCE_CHARS = 64, 60
+MAX_SOURCES = 64
+"""Maximum number of a prompt's sources and tags that are stored."""
 POLICY = "policy"
 """Key of the step whose weights generated a group, if the group was generated one step ahead."""
 

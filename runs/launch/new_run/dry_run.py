@@ -24,7 +24,7 @@ from controlplane.catalogue.hardware.profiles import Profile
 from runs.engine.hosts.view import HostView
 from runs.engine.models import Run
 from runs.engine.scheduling import leasing
-from runs.engine.spec import freeze, spec_of
+from runs.engine.spec import freeze, ready_with, spec_of
 from runs.engine.warm.idle import with_own_servers
 from runs.launch.new_run.drafting import CheckedChoices, candidate_hosts, checked, forecast
 from runs.launch.new_run.forms import LaunchForm
@@ -163,10 +163,9 @@ def _pack(dry: DryRun, file: IO[bytes]) -> None:
         dataset.compress_type = zipfile.ZIP_STORED  # Parquet is compressed
         with dry.version.rows_path.open("rb") as source, archive.open(dataset, "w", force_zip64=True) as target:
             shutil.copyfileobj(source, target, 1 << 20)
-        for sha256 in dict.fromkeys(source.sha256 for source in dry.spec.run.data.sources):
-            version = DatasetVersion.objects.filter(sha256=sha256, status=DatasetVersion.READY).first()
-            if version is not None:
-                archive.write(version.rows_path, f"{dry.file_name}/{FileName.SOURCES}/{sha256}.parquet")
+        by_hash = {version.sha256: version for version in ready_with([s.sha256 for s in dry.spec.run.data.sources])}
+        for sha256, version in by_hash.items():
+            archive.write(version.rows_path, f"{dry.file_name}/{FileName.SOURCES}/{sha256}.parquet")
     file.seek(0)
 
 

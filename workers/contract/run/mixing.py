@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from workers.contract.run.problem import Problem
 from workers.contract.wire.names import FileName
 
 MAX_SOURCES = 16
@@ -78,6 +79,12 @@ def shares(weights: Sequence[float]) -> list[Fraction]:
 def most_in_batch(weights: Sequence[float], size: int) -> list[int]:
     """Return the largest number of prompts that a batch of this size takes from each source."""
     return [math.ceil(share * size) for share in shares(weights)]
+
+
+def shortage(name: str, rows: int, needed: int) -> Problem:
+    """Describe a source with fewer training rows than a batch may need."""
+    sentence = f"{name} has {rows:,} prompts to train on, but a batch may take {needed:,} of them."
+    return Problem("sources", sentence, "Lower its weight, make the batch smaller, or add prompts.")
 
 
 def counts_by_batch(weights: Sequence[float], size: int) -> Iterator[list[int]]:

@@ -28,6 +28,8 @@ REPLACED = "replaced"
 SOURCE_REWARD, SOURCE_LENGTH, SOURCE_ZERO_SPREAD = "reward", "length", "zero_spread"
 """Figures of the prompts from one source: the mean total reward, the mean tokens per completion, and the share of
 groups in which all completions got the same reward."""
+MAX_SOURCE_CHARS = 60
+"""Maximum length of a source's name in metrics and stored groups; longer names are cut off."""
 _SOURCE = re.compile(r"sources/(.+)/([a-z_]+)")
 
 

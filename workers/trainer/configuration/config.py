@@ -10,7 +10,7 @@ from trl import GRPOConfig
 
 from workers.contract.run import overlapping
 from workers.contract.run.hardware import Rollout
-from workers.contract.run.mixing import most_in_batch, place_of
+from workers.contract.run.mixing import most_in_batch, place_of, shortage
 from workers.contract.run.spec import AttemptSpec, DataSpec, LoraSpec, RunSpec, outcome_weights, servers_of
 from workers.contract.stack.training_rules import value_problems
 from workers.contract.wire.names import FileName
@@ -86,10 +86,7 @@ def check_steps(config: GRPOConfig, rows: Sequence[int], data: DataSpec) -> None
     needed_by_source = most_in_batch([source.weight for source in data.every_source], needed_prompts)
     for index, (source, needed) in enumerate(zip(data.every_source, needed_by_source, strict=True)):
         if counts[index] < needed:
-            raise NoStepsError(
-                f"{source.name} has {counts[index]} prompts to train on, but a batch may take {needed} of them. Lower "
-                f"its weight, make the batch smaller, or add prompts."
-            )
+            raise NoStepsError(str(shortage(source.name, counts[index], needed)))
 
 
 def lora(spec: LoraSpec | None) -> LoraConfig | None:

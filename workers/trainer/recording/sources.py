@@ -7,6 +7,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
+from workers.contract.run.prompts import MAX_SOURCE_CHARS
 from workers.trainer.data import Rows
 
 COLUMNS = ("source", "data_source", "source_dataset", "dataset", "family", "task", "subject", "category")
@@ -18,7 +19,6 @@ MIN_SHARE = 0.02
 """Minimum share of the rows that have a tag which is followed."""
 SAMPLE_ROWS = 2000
 """Number of rows, spread over the dataset, from which the column is chosen."""
-MAX_CHARS = 60
 
 
 class Sources:
@@ -40,7 +40,7 @@ class Sources:
     def _of(self, row: int) -> set[str]:
         metadata, followed = self._rows.by_id[row], self._followed.items()
         own = {source for column, names in followed for source in names.intersection(_sources(metadata, column))}
-        return own | ({mixed[:MAX_CHARS]} if (mixed := self._rows.by_id.source_of(row)) else set())
+        return own | ({mixed[:MAX_SOURCE_CHARS]} if (mixed := self._rows.by_id.source_of(row)) else set())
 
     def __bool__(self) -> bool:
         return bool(self._followed or self._rows.by_id.sources)
@@ -68,4 +68,6 @@ def _followed(rows: Sequence[Collection[str]]) -> frozenset[str]:
 def _sources(row: Mapping[str, Any], column: str) -> list[str]:
     value = row.get(column)
     names = value if isinstance(value, list) else [value]
-    return list(dict.fromkeys(name.strip()[:MAX_CHARS] for name in names if isinstance(name, str) and name.strip()))
+    return list(
+        dict.fromkeys(name.strip()[:MAX_SOURCE_CHARS] for name in names if isinstance(name, str) and name.strip())
+    )

@@ -117,7 +117,8 @@ class PromptHistory:
             rewards = self._reward[is_visited] / (1 - KEPT_SHARE ** self._visits[is_visited])
             values[metric.MEAN_REWARD] = float(rewards.mean())
         if weighted:
-            weights_by_part = [self.weights()[part] for part in self._parts]
+            weights = self.weights()
+            weights_by_part = [weights[part] for part in self._parts]
             parts = list(zip(self._shares, weights_by_part, kinds_by_part, strict=True))
             values |= {
                 metric.share_of_draws(kind): float(sum(share * w[of[kind]].sum() / w.sum() for share, w, of in parts))

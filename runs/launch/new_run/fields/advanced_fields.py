@@ -1,13 +1,12 @@
 """The remaining fields of GRPOConfig as form fields, typed by the schema of the host's trainer."""
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from django import forms
 from django.forms.fields import InvalidJSONInput
 
-from controlplane.platform.http.request_body import field_value
+from controlplane.platform.http.request_body import storable_value
 from runs.launch.new_run.fields.table import BY_FIELD
 from workers.contract.stack.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FORM, RESERVED
 
@@ -38,10 +37,9 @@ class Json(forms.JSONField):
 
 
 def _can_be_stored(document: str) -> bool:
-    """Return whether a text is JSON that can be stored: without NaN or unpaired surrogates, which Python's parser
-    accepts, and not nested too deeply to parse."""
+    """Return whether a text is JSON that can be stored, and not nested too deeply to parse."""
     try:
-        json.dumps(field_value(document), allow_nan=False, ensure_ascii=False).encode()
+        storable_value(document)
     except (ValueError, RecursionError):
         return False
     return True

@@ -9,7 +9,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from controlplane.catalogue.datasets.models import DatasetVersion
-from controlplane.platform.http.request_body import field_value
+from controlplane.platform.http.request_body import storable_value
 from controlplane.platform.safe_yaml import short_value
 from runs.engine.spec import ChosenSource
 from runs.launch.new_run.fields.table import BY_FIELD
@@ -67,22 +67,15 @@ def _of_line(line: str) -> dict[str, Any]:
 
 
 def _unescaped(text: str) -> str:
-    return str(_parsed(f'"{text}"')) if "\\" in text else text
+    return str(storable_value(f'"{text}"')) if "\\" in text else text
 
 
 def _of_json(text: str) -> list[Any]:
     try:
-        entries = _parsed(text)
+        entries = storable_value(text)
     except (ValueError, RecursionError):
         raise ValidationError(f"This is not a valid JSON list. {HOW_TO}") from None
     return list(entries)
-
-
-def _parsed(text: str) -> Any:
-    """Parse JSON that can be stored. Raises ValueError for anything else, such as unpaired surrogates."""
-    value = field_value(text)
-    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    return value
 
 
 def _source(entry: Any) -> ChosenSource:

@@ -26,8 +26,8 @@ def check_mix(draft: Draft) -> Iterator[Finding]:
     for (data, settings), needed in zip(draft.mix, needed_rows, strict=True):
         rows = data.train_rows(settings.max_rows)
         if rows < needed:
-            sentence = f"{data.name} has {rows:,} prompts to train on, but a batch may take {needed:,} of them."
-            yield stop("sources", sentence, "Lower its weight, make the batch smaller, or add prompts.")
+            problem = mixing.shortage(data.name, rows, needed)
+            yield stop(problem.field, problem.sentence, problem.fix)
         if settings.system_prompt and not data.chat:
             sentence = f"{data.name} has plain-text prompts, which can't have a system prompt."
             yield stop("sources", sentence, "Leave its system prompt empty, or map its rows as a conversation.")
