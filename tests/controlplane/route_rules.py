@@ -158,6 +158,7 @@ RULES = {
     "corpus_unarchive": ACT,
     "corpus_delete": ACT,
     "api_corpus": HOST,
+    "api_source": HOST,
     "dataset_version": READ,
     "dataset_state": READ,
     "dataset_report": READ,

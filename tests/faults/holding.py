@@ -75,7 +75,7 @@ def _gpu(run: ARun) -> int:
     return int(run.look()["placement"]["gpus"][0])
 
 
-SERVER = with_server(ready_timeout_s=120)
+SERVER = with_server(ready_timeout_s=3600)  # `loading` is held, and ends by nothing but its gate
 HOLDS = {
     "starting": Hold(
         {"hardware": SERVER, "trainer": "steps:20", "supervisor": "gate"},

@@ -23,11 +23,11 @@ WAVES = [("trainer", "vllm", "engine"), ("supervisor",), *((fault,) for fault in
 """Faults whose runs are held at the same time. One of the installation strikes all states at once."""
 GATED = tuple(HOLDS)
 PATIENT = {
-    "GRPO_TERM_GRACE_S": "60",  # `stopping` is held by processes that end on SIGTERM when a gate opens
-    "GRPO_SAVE_DEADLINE_S": "120",
-    "GRPO_GPU_FREE_DEADLINE_S": "120",
+    "GRPO_TERM_GRACE_S": "3600",  # `stopping` is held by processes that end on SIGTERM when a gate opens
+    "GRPO_SAVE_DEADLINE_S": "3600",
+    "GRPO_GPU_FREE_DEADLINE_S": "3600",
     "GRPO_TREE_SCAN_S": "0.5",
-    "CONTROLPLANE_LAUNCH_AGAIN_S": "20",
+    "CONTROLPLANE_LAUNCH_AGAIN_S": "40",
 }
 """A held state must not end by itself, and a launch must have been claimed, however slow the machine is."""
 

@@ -18,11 +18,21 @@ export class Regions {
     this.timer = 0;
     this.plannedFor = 0;
     this.asked = 0;
+    this.reading = false;
     this.state = stateOf(document);
     this.told = this.state;
     /** @type {Map<string, boolean>} the state of each fold that the server last sent; the user may have changed it */
     this.wanted = new Map();
     for (const region of document.querySelectorAll("[data-region]")) for (const [key, fold] of folds(region)) this.wanted.set(key, fold.open);
+    document.body.addEventListener("htmx:afterSwap", () => this.overtaken());
+  }
+
+  /** Drops a reading that was asked for before the user's own request was answered: it may not know what that request changed. */
+  overtaken() {
+    if (!this.reading) return;
+    this.asked += 1;
+    this.reading = false;
+    this.refresh();
   }
 
   /** Handles the run's current state. What is shown may be older, or newer than any state the feed has reported. @param {string} state */
@@ -43,9 +53,12 @@ export class Regions {
   async read() {
     this.timer = 0;
     const mine = ++this.asked;
+    this.reading = true;
     const text = await textOf(this.url);
     // Responses may overtake each other, so only the one to the last request is used.
-    if (mine !== this.asked || text === "") return;
+    if (mine !== this.asked) return;
+    this.reading = false;
+    if (text === "") return;
     if (text === null || !this.swap(text) || this.state !== this.told) this.refresh(AGAIN_MS);
   }
 
