@@ -298,7 +298,7 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
 
 
 def _weight_sync(spec: RunSpec) -> tuple[Chart, ...]:
-    """Return the charts of the fixed sequences that the trainer and vLLM score after each weight sync."""
+    """Return the charts of the fixed sequences that the trainer and vLLM score after weight syncs."""
     sleeps = spec.hardware.rollout is Rollout.COLOCATE and spec.hardware.colocate_sleep
     note = "Not measured, because vLLM sleeps between batches." if sleeps else ""
     arrived = (

@@ -1,4 +1,4 @@
-"""The stale-policy canary: a few fixed sequences that both the trainer and vLLM score after each weight sync.
+"""The stale-policy canary: a few fixed sequences that both the trainer and vLLM score after weight syncs.
 
 The sequences are taken from the first batch, before the first update. If the new weights arrive, vLLM's
 log-probabilities of their tokens change. If they don't arrive, they stay exactly as they were, which shows at the next
@@ -7,7 +7,7 @@ to other requests, it rounds differently, and with asynchronous generation the n
 here draws a random number or changes what TRL trains on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any
 
 import torch
@@ -24,6 +24,11 @@ MAX_TOKENS = 256
 """Maximum length of a sequence, since the trainer computes the logits of all its tokens."""
 MAX_SCORED = 64
 """Maximum number of tokens at a sequence's end whose log-probabilities are compared."""
+
+FIRST_SYNCS = 8
+"""Number of syncs at an attempt's start after each of which the sequences are scored."""
+EVERY_SYNCS = 8
+"""Number of syncs between two later scorings: for a small model, scoring takes a fifth of a short step."""
 
 ScoreByVllm = Callable[[list[list[int]]], list[list[list[float | None]]]]
 """Function that returns, for each engine and sequence, the log-probability of each token; None for the first."""
@@ -66,17 +71,22 @@ class Canary:
         self._synced: list[Logps] = []
         """Scores by each engine since the last sync; [] if they aren't known."""
         self._step = -1
+        self._syncs = 0
+        self._due = True
 
     def score_synced(self) -> None:
-        """Let vLLM score the sequences, once there are any, with the weights that it has just got. All ranks must call
-        this."""
-        self._synced = self._scores_of_engines() if self._sequences else []
+        """Let vLLM score the sequences, once there are any, with the weights that it has just got, if this sync's turn
+        has come. All ranks must call this."""
+        self._syncs += 1
+        self._due = self._syncs <= FIRST_SYNCS or self._syncs % EVERY_SYNCS == 0
+        self._synced = self._scores_of_engines() if self._sequences and self._due else []
 
     def check(self, batch: Any) -> None:
-        """Score the sequences and log the metrics, once per optimizer step at most. All ranks must call this. `batch`:
-        TRL's output of a generation, from which the first call takes the sequences."""
+        """Score the sequences and log the metrics, once per optimizer step at most, unless the last sync wasn't scored.
+        All ranks must call this. `batch`: TRL's output of a generation, from which the first call takes the
+        sequences."""
         trainer = self._trainer
-        if self._step == trainer.state.global_step:
+        if self._step == trainer.state.global_step or not self._due:
             return
         self._step = trainer.state.global_step
         if not self._sequences:
@@ -116,18 +126,25 @@ class Canary:
         model.eval()  # without dropout, which would also draw random numbers
         try:
             with torch.no_grad():
-                return joined(self._score_sequence(ids) for ids in self._sequences)
+                return joined(self._score_sequences())
         finally:
             model.train(was_training)
 
-    def _score_sequence(self, ids: list[int]) -> list[float]:
-        tokens = torch.tensor([ids], device=self._trainer.accelerator.device)
-        with self._trainer.accelerator.autocast():
-            logits = self._trainer.model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
-        count = scored_count(ids)
-        logps = logits[0, -count - 1 : -1].float().log_softmax(-1)
-        values: list[float] = logps.gather(-1, tokens[0, -count:, None])[:, 0].tolist()
-        return values
+    def _score_sequences(self) -> Iterator[list[float]]:
+        """Yield the scores of each sequence. All are in one batch, since short passes take as long as one, and with
+        sharded weights each pass gathers them all."""
+        accelerator, lengths = self._trainer.accelerator, [len(ids) for ids in self._sequences]
+        tokens = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
+        for row, ids in zip(tokens, self._sequences, strict=True):
+            row[: len(ids)] = torch.tensor(ids)
+        tokens = tokens.to(accelerator.device)
+        mask = torch.arange(max(lengths)).lt(torch.tensor(lengths)[:, None]).to(tokens)
+        with accelerator.autocast():
+            logits = self._trainer.model(input_ids=tokens, attention_mask=mask).logits
+        for row, length, scores in zip(tokens, lengths, logits, strict=True):
+            count = scored_count(row[:length])
+            logps = scores[length - count - 1 : length - 1].float().log_softmax(-1)
+            yield logps.gather(-1, row[length - count : length, None])[:, 0].tolist()
 
 
 def choose_sequences(batch: Any, num_generations: int) -> list[list[int]]:
@@ -143,7 +160,7 @@ def choose_sequences(batch: Any, num_generations: int) -> list[list[int]]:
     return sequences
 
 
-def scored_count(ids: Sequence[int]) -> int:
+def scored_count(ids: Sized) -> int:
     return min(MAX_SCORED, len(ids) - 1)
 
 

@@ -6,7 +6,7 @@ SYNC: dict[str, HealthRule] = {
     "sync": HealthRule(
         title="Weights don’t reach vLLM",
         about="Share of the policy’s change on fixed sequences that vLLM shows too: the higher one of the last two "
-        "weight syncs",
+        "weight syncs that were checked, which are the first eight and then every eighth",
         above=False,
         warning=0.7,
         bad=0.1,
