@@ -30,6 +30,7 @@ from typing import Any
 
 from workers.contract.run.dataset import schema_metadata
 from workers.contract.run.hardware import HardwareSpec, Rollout
+from workers.contract.run.prompts import PromptsSpec
 from workers.contract.run.spec import (
     AttemptSpec,
     DataSpec,
@@ -60,17 +61,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--task", choices=TOKENS, default="sums")
     parser.add_argument("--by", choices=("product", "bare"), default="product")
     parser.add_argument("--lora", action="store_true")
+    parser.add_argument("--dynamic", action="store_true", help="replace groups without spread (the product only)")
     parser.add_argument("--rate", type=float, default=2e-6)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--gpu", type=int, default=0)
+    parser.add_argument("--share", type=float, default=0.3, help="of the GPU's memory, for vLLM")
     parser.add_argument("--train", type=Path, help="JSON lines with question and answer")
     parser.add_argument("--test", type=Path)
     parser.add_argument("--rehearsal", action="store_true")
     parser.add_argument("--render", type=Path, help="an OUT whose results are to be committed")
     options = parser.parse_args(argv)
+    if options.dynamic and options.by == "bare":
+        parser.error("--dynamic: bare TRL has no dynamic sampling; leave it out, or choose --by product.")
     if options.render:
         results = [json.loads(path.read_text()) for path in sorted(options.render.glob("*.json"))]
-        COMMITTED.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        lines = ",\n".join(json.dumps(result) for result in results)
+        COMMITTED.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
         return 0
     os.environ["CUDA_VISIBLE_DEVICES"] = "" if options.rehearsal else str(options.gpu)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -81,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def measure(options: argparse.Namespace) -> None:
     steps = options.steps or (2 if options.rehearsal else STEPS[options.task])
     train, held_out = problems(options)
-    name = "-".join([options.task, "lora" if options.lora else "full", options.by])
+    parts = [options.task, "lora" if options.lora else "full", options.by, "dynamic" if options.dynamic else ""]
+    name = "-".join(filter(None, parts))
     folder = options.out.resolve() / name
     folder.mkdir(parents=True, exist_ok=True)
     write_spec(folder, options, train, steps)
@@ -105,8 +112,11 @@ def measure(options: argparse.Namespace) -> None:
         "rewards": [round(reward, 4) for reward in rewards],
     }
     save(options.out, result)
-    if not options.rehearsal:
-        result |= accuracies(options, folder, held_out)
+    saved = sorted(folder.glob("**/checkpoint-*"), key=lambda path: path.stat().st_mtime)
+    if not saved:
+        print(f"{name} wrote no checkpoint: it ended with {code}; see {options.out / name}.log", file=sys.stderr)
+    elif not options.rehearsal:
+        result |= accuracies(options, saved[-1], held_out)
         save(options.out, result)
     print(json.dumps({key: value for key, value in result.items() if key != "rewards"}), flush=True)
 
@@ -138,7 +148,7 @@ def write_spec(folder: Path, options: argparse.Namespace, rows: list[Row], steps
             Rollout.COLOCATE,
             trainer_gpus=1,
             cpu_slots=0,
-            colocate_memory_utilization=0.3,
+            colocate_memory_utilization=options.share,
             colocate_max_model_len=1024,
         )
         if on_gpu
@@ -168,6 +178,7 @@ def write_spec(folder: Path, options: argparse.Namespace, rows: list[Row], steps
         hardware=hardware,
         grpo=grpo,
         lora=LoraSpec(r=16, alpha=32) if options.lora else None,
+        prompts=PromptsSpec(extra_rounds=2 if options.dynamic else 0),
     )
     placement = Placement("test", gpus=(0,), cpu_slots=()) if on_gpu else Placement("test", cpu_slots=(0,))
     (folder / FileName.SPEC).write_text(to_json(AttemptSpec("r1-1", 1, 1, run, placement)), encoding="utf-8")
@@ -210,34 +221,39 @@ def logged(folder: Path, by: str) -> list[dict[str, Any]]:
     return [line["values"] for line in lines if "loss" in line["values"]]
 
 
-def accuracies(options: argparse.Namespace, folder: Path, rows: list[Row]) -> dict[str, Any]:
-    """Measure the accuracy on held-out rows before and after, with 95 % intervals (Wilson's)."""
+def accuracies(options: argparse.Namespace, trained: Path, rows: list[Row]) -> dict[str, Any]:
+    """Measure the accuracy on held-out rows before and after. Runs of one task share the figures from before."""
+    shared = options.out / "before" / f"{options.task}.json"
+    if not shared.exists():
+        shared.parent.mkdir(exist_ok=True)
+        shared.write_text(json.dumps(accuracy(options, options.model, rows)), encoding="utf-8")
+    return {
+        "held_out": len(rows),
+        "before": json.loads(shared.read_bytes()),
+        "after": accuracy(options, trained, rows, adapter=options.lora),
+    }
+
+
+def accuracy(options: argparse.Namespace, weights: Path, rows: list[Row], *, adapter: bool = False) -> dict[str, Any]:
+    """Measure the share of rows answered rightly with greedy sampling by vLLM, with its 95 % interval (Wilson's)."""
     from vllm import LLM, SamplingParams
     from vllm.lora.request import LoRARequest
 
-    saved = sorted(folder.glob("**/checkpoint-*"), key=lambda path: path.stat().st_mtime)[-1]
+    engine = LLM(
+        str(options.model if adapter else weights),
+        tokenizer=str(options.model),
+        max_model_len=1024,
+        gpu_memory_utilization=options.share,
+        enable_lora=adapter,
+    )
+    request = LoRARequest("trained", 1, str(weights)) if adapter else None
     sampling = SamplingParams(temperature=0.0, max_tokens=TOKENS[options.task])
-    found: dict[str, Any] = {"held_out": len(rows)}
-    for when, weights in (("before", options.model), ("after", saved)):
-        adapted = options.lora and when == "after"
-        engine = LLM(
-            str(options.model if adapted else weights),
-            tokenizer=str(options.model),
-            max_model_len=1024,
-            gpu_memory_utilization=0.3,
-            enable_lora=adapted,
-        )
-        adapter = {"lora_request": LoRARequest("trained", 1, str(weights))} if adapted else {}
-        chats = engine.chat([messages(row) for row in rows], sampling, use_tqdm=False, **adapter)  # type: ignore[arg-type]
-        texts = [chat.outputs[0].text for chat in chats]
-        scores = score(LIBRARY[REWARD.function], texts, list(rows), REWARD.params).values
-        right = sum(value == 1.0 for value in scores)
-        found[when] = {"accuracy": round(right / len(rows), 4), "interval": wilson(right, len(rows))}
-        found[when]["sample"] = texts[:2]
-        with suppress(AttributeError):
-            engine.llm_engine.engine_core.shutdown()
-        del engine
-    return found
+    chats = engine.chat([messages(row) for row in rows], sampling, use_tqdm=False, lora_request=request)  # type: ignore[arg-type]
+    with suppress(AttributeError):
+        engine.llm_engine.engine_core.shutdown()
+    texts = [chat.outputs[0].text for chat in chats]
+    right = sum(value == 1.0 for value in score(LIBRARY[REWARD.function], texts, list(rows), REWARD.params).values)
+    return {"accuracy": round(right / len(rows), 4), "interval": wilson(right, len(rows)), "sample": texts[:2]}
 
 
 def wilson(right: int, count: int, z: float = 1.96) -> list[float]:
