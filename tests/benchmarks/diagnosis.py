@@ -2,7 +2,8 @@
 
 `provoked` are the fixtures whose error a real program wrote; `right_first_percent` is the share of all fixtures, each
 as it is and in each noise of real logs, for which the right cause comes first; `healthy_with_a_cause` are the logs of
-runs that work, though they speak of errors, for which a cause is named.
+runs that work, though they speak of errors, for which a cause is named; `innocent_with_a_cause` the single lines of
+warnings, handled errors and models' texts that are taken for one.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from tests.workers.diagnosis.cases import CASES, NOISES, Case, healthy
+from tests.workers.diagnosis.cases import CASES, NOISES, Case, healthy, innocent
 from workers.diagnosis.catalogue import Confidence, entries
 from workers.diagnosis.folder import diagnose
+from workers.diagnosis.matching import UNEXPLAINED_ID
 
 MEBIBYTES = 100
 HEALTHY = (
@@ -41,6 +43,9 @@ def main(argv: list[str]) -> dict[str, Any]:
         tried = [(case, noise, _first(Path(folder), case, noise)) for case, noise in _in_noises(options.noises)]
         well = {name: Case(name, "", "written", "", text) for name, text in healthy().items()}
         alarmed = {name: first for name, case in well.items() if (first := _first(Path(folder), case, "")[0])}
+        lines = {line: Case("", "", "written", "", f"{line}\n") for line in innocent()}
+        blamed = {line: _first(Path(folder), case, "")[0] for line, case in lines.items()}
+        blamed = {line: first for line, first in blamed.items() if first not in ("", UNEXPLAINED_ID)}
         seconds = _large(Path(folder) / "trainer.log", options.mib)
     right = [first == case.expect for case, _, (first, _) in tried]
     wrong = [(case, noise, first) for case, noise, (first, sure) in tried if sure and first != case.expect]
@@ -55,11 +60,14 @@ def main(argv: list[str]) -> dict[str, Any]:
         "wrong_and_certain": len(wrong),
         "healthy": len(well),
         "healthy_with_a_cause": len(alarmed),
+        "innocent_lines": len(lines),
+        "innocent_with_a_cause": len(blamed),
         "ms_per_100mb_log": round(1000 * seconds * MEBIBYTES / options.mib),
         "offenders": {
             "wrong_and_certain": [f"{case.name} ({noise}): {first}" for case, noise, first in wrong],
             "right_first_percent": [f"{case.name} ({noise}): {first}" for case, noise, first in missed],
             "healthy_with_a_cause": [f"{name}: {first}" for name, first in alarmed.items()],
+            "innocent_with_a_cause": [f"{line}: {first}" for line, first in blamed.items()],
         },
     }
 

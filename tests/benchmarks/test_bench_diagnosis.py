@@ -17,6 +17,7 @@ def test_it_tells_how_good_the_catalogue_is() -> None:
     assert figures["nothing_percent"] == 0
     assert figures["healthy"] >= 15
     assert figures["healthy_with_a_cause"] == 0
+    assert figures["innocent_with_a_cause"] == 0
     assert figures["entries"] > 160
     assert 0 < figures["provoked"] < figures["fixtures"]
     assert figures["ms_per_100mb_log"] > 0

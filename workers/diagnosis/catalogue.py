@@ -68,6 +68,8 @@ class CatalogueEntry:
     exits: tuple[int, ...] = ()
     events: tuple[str, ...] = ()
     """Kinds of events in the outbox that prove this cause; their data must match `patterns` if there are any."""
+    endpoint: str = ""
+    """Whose server the cause is about: "own" (the run's), "other", or "" for any; a port in the line must agree."""
     figures: bool = False
     """True if the trainer's lines of metrics are searched too."""
     anywhere: bool = False

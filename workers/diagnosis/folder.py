@@ -58,7 +58,16 @@ def facts_of(folder: Path) -> Facts:
             events = [event for event in events if event[0] != "hang"]
         elif kind in EVIDENCE_KINDS:
             events.append((str(kind), json.dumps(data, ensure_ascii=False)))
-    return Facts(reason, exits, tuple(events[:50]), trained if has_events else None)
+    return Facts(reason, exits, tuple(events[:50]), trained if has_events else None, _ports(folder))
+
+
+def _ports(folder: Path) -> frozenset[int]:
+    """Return the ports of the attempt's own servers from its spec, or none if it can't be read."""
+    try:
+        placement = json.loads((folder / "spec.json").read_bytes())["placement"]
+        return frozenset(map(int, [*placement["ports"], *(placement.get("warm") or {}).get("ports", ())]))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return frozenset()
 
 
 def _logs(folder: Path) -> list[Log]:

@@ -20,6 +20,8 @@ class Facts:
     """(kind, data as JSON) of the events that may be evidence."""
     trained: bool | None = None
     """True if training had begun, None if that is unknown."""
+    ports: frozenset[int] = frozenset()
+    """Ports of the attempt's own servers; empty if they are unknown."""
 
     @property
     def has_failed(self) -> bool:
@@ -79,7 +81,7 @@ def judge(logs: Sequence[Log], facts: Facts, limit: int | None = None) -> Report
             scans.append(Scan(log, limit, has_failed=facts.has_failed))
         except OSError:
             continue
-    matches = [match for scan in scans for match in scan.matches.values()]
+    matches = [match for scan in scans for match in scan.matches.values() if _has_right_endpoint(match, facts)]
     matches += _from_facts(facts, {match.entry.id: match for match in matches})
     matches = _without_consequences(_merged(matches))
     for match in matches:
@@ -87,14 +89,23 @@ def judge(logs: Sequence[Log], facts: Facts, limit: int | None = None) -> Report
     if any(match.confidence is not Confidence.POSSIBLE for match in matches):
         matches = [match for match in matches if not match.is_mild]
     matches = matches or _from_exits(facts)
-    if all(match.confidence is Confidence.POSSIBLE and "*" in match.entry.follows for match in matches):
-        matches = [*matches, *_unexplained(scans, matches)]
+    weak = [match for match in matches if "*" in match.entry.follows or match.is_mild]
+    if all(match.confidence is Confidence.POSSIBLE for match in matches) and len(weak) == len(matches):
+        unexplained = _unexplained(scans, matches)
+        for match in matches if any(error.is_exception for error in unexplained) else ():
+            match.is_mild |= not (match.is_exception or match.facts)
+        matches = [*matches, *unexplained]
     matches.sort(key=lambda match: _rank(match, facts))
     for match in matches[1:]:
         if match.confidence is Confidence.CERTAIN:
             match.confidence = Confidence.LIKELY  # two causes can't both be certain
-    errors = tuple(line for scan in scans for line in scan.first_errors)
-    return Report(tuple(_diagnosis(match) for match in matches), errors)
+    return Report(tuple(map(_diagnosis, matches)), tuple(line for scan in scans for line in scan.first_errors))
+
+
+def _has_right_endpoint(match: Match, facts: Facts) -> bool:
+    """Return whether the port that a match names, if any, belongs to a server of the kind that its entry is about."""
+    port, whose = match.values.get("port"), match.entry.endpoint
+    return not (port and whose and facts.ports) or (int(port) in facts.ports) == (whose == "own")
 
 
 def _from_facts(facts: Facts, matched: dict[str, Match]) -> list[Match]:
@@ -112,8 +123,7 @@ def _from_facts(facts: Facts, matched: dict[str, Match]) -> list[Match]:
 
 
 def _evidence_in_facts(entry: CatalogueEntry, facts: Facts) -> tuple[list[str], dict[str, str]]:
-    sentences: list[str] = []
-    values: dict[str, str] = {}
+    sentences, values = list[str](), dict[str, str]()
     if facts.reason in entry.reasons and (not entry.exits or set(entry.exits) & set(facts.exits.values())):
         sentences.append(f"The run ended as {facts.reason.replace('_', ' ')}.")
     for kind, data in facts.events:
@@ -143,10 +153,8 @@ def _from_exits(facts: Facts) -> list[Match]:
 def _unexplained(scans: Iterable[Scan], matches: Sequence[Match]) -> list[Match]:
     """Return the first errors that no entry explains, as one cause that says so, if no match has them as evidence."""
     explained_lines = {line for match in matches for line in match.lines}
-    unexplained_matches = [
-        match for scan in scans if (match := scan.unexplained) and explained_lines.isdisjoint(match.lines)
-    ]
-    return _merged(unexplained_matches)
+    unexplained = (scan.unexplained for scan in scans)
+    return _merged(match for match in unexplained if match and explained_lines.isdisjoint(match.lines))
 
 
 def _merged(matches: Iterable[Match]) -> list[Match]:
@@ -165,12 +173,9 @@ def _without_consequences(matches: list[Match]) -> list[Match]:
 
     def is_consequence(match: Match) -> bool:
         follows = match.entry.follows
-        causes = [
-            rank
-            for id_, rank in ranks.items()
-            if id_ != match.entry.id and (id_ in follows or ("*" in follows and "*" not in by_id[id_].follows))
-        ]
-        return any(rank <= Confidence.LIKELY.rank or rank <= match.confidence.rank for rank in causes)
+        weakest = max(Confidence.LIKELY.rank, match.confidence.rank)
+        causes = [id_ for id_, rank in ranks.items() if id_ != match.entry.id and rank <= weakest]
+        return any(id_ in follows or ("*" in follows and "*" not in by_id[id_].follows) for id_ in causes)
 
     return [match for match in matches if not is_consequence(match)]
 
@@ -185,7 +190,7 @@ def _adjust_confidence(match: Match, facts: Facts) -> None:
 
 
 def _rank(match: Match, facts: Facts) -> tuple[int, int, int, float]:
-    is_general = 1 if "*" in match.entry.follows else 0
+    is_general = (1 if "*" in match.entry.follows else 0) + 2 * match.is_mild
     is_elsewhere = 1 if facts.first_role and match.role != facts.first_role else 0
     return match.confidence.rank, is_general, is_elsewhere, match.position
 
@@ -193,14 +198,5 @@ def _rank(match: Match, facts: Facts) -> tuple[int, int, int, float]:
 def _diagnosis(match: Match) -> Diagnosis:
     entry, values = match.entry, match.values
     changes = tuple(replace(change, value=entry.filled(change.value, values)) for change in entry.changes)
-    return Diagnosis(
-        entry.id,
-        entry.title,
-        entry.filled(entry.cause, values),
-        entry.filled(entry.fix, values),
-        match.confidence,
-        tuple(match.lines),
-        tuple(match.facts),
-        values,
-        changes,
-    )
+    cause, fix, lines = entry.filled(entry.cause, values), entry.filled(entry.fix, values), tuple(match.lines)
+    return Diagnosis(entry.id, entry.title, cause, fix, match.confidence, lines, tuple(match.facts), values, changes)

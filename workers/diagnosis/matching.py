@@ -53,6 +53,8 @@ class Match:
     values: dict[str, str] = field(default_factory=dict)
     position: float = 0.0
     is_mild: bool = False
+    is_exception: bool = True
+    """False if its line only speaks of the cause, and isn't the text of an error."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,9 @@ class Scan:
         if position is None:
             return None
         values = {"error": position.line.text[:MAX_EVIDENCE_LENGTH], "layer": self._layer(position)}
-        evidence, size = [self._evidence_line(position)], max(1, self.log.path.stat().st_size)
-        return Match(entry, self.log.role, entry.confidence, evidence, [], values, position.offset / size)
+        evidence, at = [self._evidence_line(position)], position.offset / max(1, self.log.path.stat().st_size)
+        is_exception = position.line.is_exception
+        return Match(entry, self.log.role, entry.confidence, evidence, [], values, at, is_exception=is_exception)
 
     @property
     def first_errors(self) -> list[LogLine]:
@@ -202,13 +205,10 @@ class Scan:
                 continue
             values = {name: value for name, value in best.groupdict().items() if value}
             values |= {"layer": layer} if "*" in entry.follows and (layer := self._layer(position)) else {}
-            lines = list(
-                dict.fromkeys(
-                    self._evidence_line(evidence_offset) for evidence_offset in [position, *(at for at, _ in hits)]
-                )
-            )
+            lines = list(dict.fromkeys(map(self._evidence_line, [position, *(at for at, _ in hits)])))
             match = Match(entry, self.log.role, confidence, lines[:MAX_EVIDENCE], [], values, position.offset / size)
             match.is_mild = position.line.is_mild and not entry.anywhere
+            match.is_exception = position.line.is_exception
             self.matches[entry.id] = match
 
     def _counts(self, entry: CatalogueEntry, position: _Position, texts: dict[int, str]) -> bool:
@@ -260,7 +260,9 @@ class Scan:
         if 0 <= self._unexplained < position.offset and not entry.anywhere:
             # An error that no entry explains came before this one, which may be its consequence.
             is_chained = bool(_CHAINED_EXCEPTION.search(self._around(position.offset, texts)))
-            confidence = confidence if is_chained or confidence is not Confidence.CERTAIN else Confidence.LIKELY
+            is_doubtful = self._unexplained > self._progress.last and "*" in entry.follows
+            limit = Confidence.POSSIBLE if is_doubtful else Confidence.LIKELY
+            confidence = confidence if is_chained else max(confidence, limit, key=lambda level: level.rank)
         return confidence
 
     def _evidence_line(self, position: _Position) -> LogLine:

@@ -13,6 +13,8 @@ MAX_PREFIX_CHARS = 120
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _BAR = re.compile(r"([^|\n]{0,100}?)\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}\[[^\]\n]{0,120}\]\s*")
+_TABLE_ROW = re.compile(r"\s*[│┃](?:[^│┃\n]*[│┃]){3}")
+"""A row with three cells or more, such as those in which TRL prints completions."""
 _ERROR_WORD = re.compile(r"rror|xception|illed|raceback")
 _TRACEBACK = "Traceback (most recent call last)"
 _DIGITS = re.compile(r"(?:\\?\d)+")
@@ -82,8 +84,8 @@ class Cleaner:
                 break
         self._learn(text)
         prefix = _prefix().match(text)
-        if prefix is None:
-            return Cleaned(text.strip())
+        if prefix is None or _TABLE_ROW.match(text):
+            return Cleaned(text.strip(" \t\r\n│┃"), None if prefix is None else False)
         text = without_bars(text[prefix.end() :]) or text[prefix.end() :]
         is_error = True if prefix["level"] else False if prefix["mild"] else None
         source = prefix["container"] or ("serving" if _is_of_vllm(prefix["process"] or "") else "")
@@ -92,12 +94,8 @@ class Cleaner:
     def _learn(self, text: str) -> None:
         before, _, _ = text.partition(_TRACEBACK)
         is_prefix = 0 < len(before) < min(len(text), MAX_PREFIX_CHARS) and not _ERROR_WORD.search(before)
-        known_prefix = _prefix().match(before)
-        if (
-            is_prefix
-            and len(self._learned) < MAX_LEARNED
-            and (known_prefix is None or known_prefix.end() < len(before))
-        ):
+        known = _prefix().match(before)
+        if is_prefix and len(self._learned) < MAX_LEARNED and (known is None or known.end() < len(before)):
             self._learned.append(re.compile(_DIGITS.sub(r"\\d+", re.escape(before))))
 
 
@@ -159,13 +157,7 @@ def _level_of(fields: dict[str, Any]) -> bool | None:
         error, warning = _NUMBERS[key]
         number = -int(text[:9]) if error < 0 else int(text[:9])
         return True if number >= error else False if number >= warning else None
-    return (
-        True
-        if text.startswith(("err", "crit", "fatal", "alert", "emerg"))
-        else False
-        if text.startswith("warn")
-        else None
-    )
+    return text.startswith(("err", "crit", "fatal", "alert", "emerg")) or (None, False)[text.startswith("warn")]
 
 
 def _conclusion(text: str) -> str:

@@ -27,7 +27,7 @@ _RAISED_EXCEPTION = re.compile(
     r"|(?:slurmstepd|NVRM): |Input should be "
     r"|.*\b(?:fault|core dumped|ErrImagePull|ImagePullBackOff|OOMKilled|Evicted|FailedScheduling)\b)"
 )
-_WARNED = re.compile(r"^(?:\S+:\d+: )?\w*Warning\b")
+_WARNED = re.compile(r"^(?:\S+:\d+: )?\w*Warning\b|^'.{1,2000}' thrown while requesting (?:GET|HEAD|POST)\b")
 _FRAME = re.compile(
     r"^(?:File \"|[~^]+$|(?:\w+(?:Error|Exception)\s+)?Traceback \(most recent call last\)"
     r"|During handling|The above exception|(?:\w+\.)*ValidationError: \d+ validation errors? for )"

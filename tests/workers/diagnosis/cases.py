@@ -1,5 +1,5 @@
-"""Logs with their causes: real programs' own in logs/, provoked; others in documented.toml, cores.toml and rare.toml;
-and healthy ones, which have none."""
+"""Logs with their causes: real programs' own in logs/, provoked; others in documented.toml, cores.toml, rare.toml and
+printed.toml; healthy ones and innocent lines, which have none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FILES = {"core": "cores.toml", "rare": "rare.toml"}
+FILES = {"core": "cores.toml", "rare": "rare.toml", "printed": "printed.toml"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def documented() -> list[Case]:
 def cores() -> list[Case]:
     return [
         Case(f"{expect}-{name}-{number}", expect, "written", "", text)
-        for name in ("core", "rare")
+        for name in FILES
         for expect, texts in tomllib.loads((HERE / FILES[name]).read_text(encoding="utf-8")).items()
         for number, text in enumerate(texts)
     ]
@@ -133,6 +133,11 @@ NOISES: dict[str, Callable[[str], str]] = {
     "cut at both ends": lambda text: f'site/torch/_ops.py", line 1158, in __call__\n{text}\n{ENDING[:-60]}',
 }
 """What real logs have around the lines of an error."""
+
+
+def innocent() -> list[str]:
+    """Lines of warnings, handled errors and models' texts, none of which is a cause."""
+    return [line for line in (HERE / "innocent.txt").read_text(encoding="utf-8").splitlines() if line[:2] != "# "]
 
 
 def healthy() -> dict[str, str]:

@@ -11,7 +11,18 @@ import pytest
 
 from tests.architecture.patterns import QUICK_S
 from tests.architecture.test_patterns import SQUARE
-from tests.workers.diagnosis.cases import CASES, NOISES, STYLES, Case, documented, healthy, provoked, styled
+from tests.workers.diagnosis.cases import (
+    BAR,
+    CASES,
+    NOISES,
+    STYLES,
+    Case,
+    documented,
+    healthy,
+    innocent,
+    provoked,
+    styled,
+)
 from workers.diagnosis.catalogue import Confidence, catalogue, entries
 from workers.diagnosis.folder import diagnose
 from workers.diagnosis.judging import Report
@@ -20,6 +31,10 @@ from workers.diagnosis.prefixes import _prefix
 from workers.diagnosis.scanning import STEM_CONTEXT_BYTES
 
 HOSTILE = (*"a_0$*(", "a.", "a-", "<a", "a ", "A", "a:", " \t")
+TRAINING = "".join(f"{BAR.format(n=n)}\n" for n in (3, 4, 5))
+UNKNOWN_ERROR = (
+    'Traceback (most recent call last):\n  File "/job/train.py", line 9, in <module>\nzorg.GrobError: no teeth\n'
+)
 LONG = 2 * STEM_CONTEXT_BYTES
 """Characters of the longest line that is searched."""
 
@@ -65,6 +80,20 @@ def test_a_healthy_log_full_of_warnings_has_no_cause(tmp_path: Path) -> None:
                     wrong[name, style, role] = causes
     assert wrong == {}
     assert len(healthy()) >= 15
+
+
+def test_no_innocent_line_becomes_a_cause(tmp_path: Path) -> None:
+    """Neither alone, nor as the last line of a log that was cut, nor before an error that no entry explains."""
+    blamed = {}
+    for line in innocent():
+        for before, after in (("", ""), (TRAINING, ""), (TRAINING, UNKNOWN_ERROR)):
+            text = f"{before}{line}\n{after}"
+            for role in ("", "trainer", "vllm"):
+                first = report_of(tmp_path, Case("", "", "written", role, text)).diagnoses[:1]
+                if any(one.id != UNEXPLAINED_ID for one in first):
+                    blamed[line, role, bool(after)] = first[0].id
+    assert blamed == {}
+    assert len(innocent()) >= 180
 
 
 def test_the_first_error_is_always_told(tmp_path: Path) -> None:

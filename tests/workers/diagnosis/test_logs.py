@@ -426,3 +426,23 @@ def test_a_validation_error_is_explained_by_its_next_line(tmp_path: Path) -> Non
     )
     [first, *_] = of(tmp_path, text).diagnoses
     assert (first.id, first.confidence) == ("tensor_parallel_heads", Confidence.CERTAIN)
+
+
+def test_a_refused_connection_is_told_by_the_port_that_it_names(tmp_path: Path) -> None:
+    """A port of the attempt's own servers is vLLM's; any other is a service that a reward or tool uses."""
+    refused = (
+        'Traceback (most recent call last):\n  File "/job/judge_reward.py", line 9, in judge\n'
+        '  File "/site/vllm_client.py", line 3, in post\n'
+        "requests.exceptions.ConnectionError: HTTPConnectionPool(host='10.0.0.9', port={port}): Max retries exceeded "
+        "with url: /score (Caused by NewConnectionError('[Errno 111] Connection refused'))\n"
+    )
+    placements = ({"ports": [8000]}, {"ports": [], "warm": {"ports": [8000]}}, {"ports": ["x"]}, [])
+    for number, placement in enumerate(placements):
+        firsts = []
+        for port in (8000, 8893):
+            folder = a_folder(tmp_path / f"{number}-{port}", {"trainer": refused.format(port=port)})
+            (folder / "spec.json").write_text(json.dumps({"placement": placement}))
+            firsts.append(diagnose(folder).diagnoses[0])
+        own = "server_gone" if number < 2 else "service_unreachable"
+        assert [first.id for first in firsts] == [own, "service_unreachable"], placement
+        assert "to 10.0.0.9:8893" in firsts[1].cause
