@@ -248,6 +248,41 @@ CASES = (
         kind="left_out_parts",
     ),
     Brought(
+        "rows in an object",
+        json.dumps(
+            {"version": "1", "data": [{"question": f"Double {n}", "answer": f"{2 * n}"} for n in NUMBERS]}
+        ).encode(),
+        {"prompt": "question", "answer": "answer"},
+        "2",
+    ),
+    Brought(
+        "columns as lists",
+        json.dumps({"question": [f"Double {n}" for n in NUMBERS], "answer": [f"{2 * n}" for n in NUMBERS]}).encode(),
+        {"prompt": "question", "answer": "answer"},
+        "2",
+    ),
+    Brought(
+        "objects over several lines",
+        "\n".join(json.dumps({"question": f"Double {n}", "answer": f"{2 * n}"}, indent=2) for n in NUMBERS).encode(),
+        {"prompt": "question", "answer": "answer"},
+        "2",
+    ),
+    Brought(
+        "lists of messages",
+        json.dumps(
+            [
+                [
+                    {"from": "human", "value": f"Double {n}"},
+                    {"from": "assistant", "ground_truth": {"value": f"{2 * n}"}},
+                ]
+                for n in NUMBERS
+            ]
+        ).encode(),
+        {"prompt": "messages", "answer": "messages.-1.ground_truth.value"},
+        "2",
+        "Double 1",
+    ),
+    Brought(
         "images", each(lambda n: {"question": f"<image>Find {n}", "images": ["a.png"], "answer": f"{n}"}), kind="images"
     ),
 )
