@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from controlplane.catalogue.datasets.reader import files
+from controlplane.catalogue.datasets.reader.checking import check_file
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, canonical
 from controlplane.catalogue.datasets.reader.parsing import contents, formats
 from controlplane.catalogue.datasets.reader.parsing.records import RowSource
@@ -54,6 +56,26 @@ def test_a_value_that_no_row_has_is_never_proposed(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"prompt": [{"role": "user", "content": f"q{n}"}], "answer": None} for n in range(9)]
     case = Brought("", json.dumps(rows).encode(), {"prompt": "prompt", "answer": ""})
     assert tried(tmp_path, case) == ""
+
+
+def test_system_texts_of_messages_row_and_mapping_are_joined_once() -> None:
+    turns = [{"role": "system", "content": "Own."}, {"role": "user", "content": "Why?"}]
+    for system, constant, expected in (
+        ("Of the row.", "Of all.", "Own.\n\nOf the row.\n\nOf all."),
+        ("", "Own.", "Own."),
+        (None, "", "Own."),
+    ):
+        mapping = ColumnMapping("m", messages=True, system="s", system_prompt=constant)
+        assert canonical({"m": turns, "s": system}, mapping, 0)["prompt"][0]["content"] == expected
+
+
+def test_columns_in_a_template_tell_equal_prompts_apart(tmp_path: Path) -> None:
+    rows = [{"question": "Which?", "A": f"w{n}", "B": "x", "answer": "AB"[n % 2]} for n in range(4)]
+    (tmp_path / files.SOURCE).write_text(json.dumps(rows))
+    report = check_file.run(tmp_path, {})
+    assert report["duplicates"]["exact"] == 0
+    again = check_file.run(tmp_path, {"mapping": report["checked"]})
+    assert (again["duplicates"]["exact"], again["checked"]) == (0, report["checked"])
 
 
 PAIRS = [{"question": f"What is {n} times {n + 1}?", "answer": f"{n * n + n}"} for n in range(3)]

@@ -4,8 +4,8 @@
         return {"prompt": row["question"], "answer": row["answer"].split("####")[-1].strip()}
 
 It returns the row that the mapping uses: `prompt` (a string or messages), optionally `answer` and `test_cases`; other
-keys become metadata. If it returns None, the row is left out; if it raises an error, that is a problem of the row. A row
-that is a list or a string in the file is passed as such.
+keys become metadata. If it returns None, the row is left out; if it raises an error, that is a problem of the row.
+Where rows of the file are lists or strings, it receives those.
 """
 
 import ast
