@@ -76,9 +76,9 @@ def made_up_calls(function: Function) -> Iterator[list[list[Any]]]:
     if any(values is None for values in given):
         return
     for kind in _KINDS if [] in given else _KINDS[:1]:
-        values = [one or _VALUES[kind] for one in given]
-        count = max((len(one) for one in values), default=1)
-        yield [[one[(number + 3 * place) % len(one)] for place, one in enumerate(values)] for number in range(count)]
+        values = [known or _VALUES[kind] for known in given]
+        count = max(map(len, values), default=1)
+        yield [[pool[(number + 3 * place) % len(pool)] for place, pool in enumerate(values)] for number in range(count)]
 
 
 def _functions(tree: ast.Module) -> Iterator[Function]:
@@ -115,7 +115,7 @@ def _inside(name: str, inner: ast.expr) -> Sequence[Any] | None:
     """Return values of a type with parameters, such as list[str]."""
     parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
     values = [_annotated(part) for part in parts if not (isinstance(part, ast.Constant) and part.value is ...)]
-    if not values or any(not one for one in values):
+    if not values or not all(values):
         return None
     kind = _ALIASES.get(name, name)
     if kind in ("Optional", "Union"):
@@ -128,8 +128,8 @@ def _inside(name: str, inner: ast.expr) -> Sequence[Any] | None:
             dict(zip(values[0] or (), (values[1] or ())[n:], strict=False)) for n in range(min(3, len(values[1] or ())))
         ]
     if kind in ("tuple", "Tuple"):
-        count = max(len(one or ()) for one in values)
-        return [[(one or [0])[n % len(one or [0])] for one in values] for n in range(count)]
+        pools = [pool or [0] for pool in values]
+        return [[pool[n % len(pool)] for pool in pools] for n in range(max(map(len, pools)))]
     return None
 
 

@@ -86,7 +86,10 @@ def test_functions_without_tests_are_called_and_a_reward_that_cannot_do_so_is_bl
     verdict = showing.verdict(checked(version, PRINTS))
     assert verdict.text == "Every answer fails for one reason."
     assert "use “Returns what the reference returns”" in verdict.fix
-    check = checked(version, {"name": "returns", "function": "same_returns"})
+    returns = saving.make("returns", [{"name": "returns", "function": "same_returns"}])
+    check = starting.start(version, returns, a_user("ann"))
+    worker.score_waiting()
+    check.refresh_from_db()
     assert (check.counts, showing.verdict(check).grade) == (
         {"returns": {"scored": 2, "failed": 0, "total": 2.0}},
         "good",

@@ -58,8 +58,10 @@ def find(content: bytes, start: int = 0, level: int = 1) -> RowsInObject | None:
         names, cells = (_decoded(content, by_name[name]) for name in ("columns", "data"))
         rows = [dict(zip(map(str, names), row, strict=False)) for row in cells]
         return RowsInObject("The rows are the lists in “data”, named by “columns”.", rows=rows)
-    rows_in = [one for one in lists if one.first == b"[{" and not _are_turns(content, one)]
-    if splits := [one.name for one in rows_in if one.name.lower() in SPLITS][1:] and [one.name for one in rows_in]:
+    rows_in = [member for member in lists if member.first == b"[{" and not _are_turns(content, member)]
+    if splits := [member.name for member in rows_in if member.name.lower() in SPLITS][1:] and [
+        member.name for member in rows_in
+    ]:
         names_text = " and ".join(f"“{name}”" for name in splits[:4])
         raise FileProblem(
             "other_format",
@@ -80,11 +82,14 @@ def find(content: bytes, start: int = 0, level: int = 1) -> RowsInObject | None:
 def _row_list(content: bytes, found: Sequence[_Member], rows_in: Sequence[_Member]) -> _Member | None:
     """Return the list whose items are rows: by its name, as the only member, or because its items have a prompt and the
     object has none."""
-    named = sorted((one for one in rows_in if one.name.lower() in ROW_LISTS), key=lambda one: _rank(one.name))
+    named = sorted(
+        (found_list for found_list in rows_in if _rank(found_list.name) >= 0),
+        key=lambda found_list: _rank(found_list.name),
+    )
     if named or not rows_in:
         return named[0] if named else None
     has_prompt = any(_is_prompt(member.name) and member.first[:1] == b'"' for member in found)
-    prompted = [one for one in rows_in if any(map(_is_prompt, _first_item(content, one)))]
+    prompted = [member for member in rows_in if any(map(_is_prompt, _first_item(content, member)))]
     if len(found) == 1 or (len(prompted) == 1 and not has_prompt):
         return (prompted or rows_in)[0]
     return None
@@ -131,7 +136,7 @@ def _left_out(names: Sequence[str]) -> str:
 
 
 def _rank(name: str) -> int:
-    return ROW_LISTS.index(name.lower())
+    return ROW_LISTS.index(name.lower()) if name.lower() in ROW_LISTS else -1
 
 
 def _is_prompt(name: str) -> bool:
