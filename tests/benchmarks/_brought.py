@@ -248,6 +248,132 @@ CASES = (
         kind="left_out_parts",
     ),
     Brought(
+        "a text that the question is about",
+        each(lambda n: {"question": f"How many inns in town {n}?", "passage": f"Town {n} has few.", "answer": "few"}),
+        {"prompt": "question", "input": "passage", "answer": "answer"},
+        "few",
+        "How many inns in town 1?\n\nTown 1 has few.",
+    ),
+    Brought(
+        "one question about several texts",
+        each(
+            lambda n: {
+                "article": f"This is story {n}.",
+                "question": "What?",
+                "options": ["w", "x"],
+                "answer": "AB"[n % 2],
+            }
+        ),
+        {"input": "article", "choices": "options"},
+        "B",
+        "What?\n\nThis is story 1.\n\nA) w\nB) x",
+    ),
+    Brought(
+        "an index of the right ending",
+        each(lambda n: {"ctx": f"A man opens door {n}", "endings": ["w", "x", "y"], "label": str(n % 3)}),
+        {"prompt": "ctx", "choices": "endings", "answer": "label", "numbering": "from 0"},
+        "B",
+    ),
+    Brought(
+        "choices in columns and a number",
+        each(lambda n: {"question": f"Pick {n}", "opa": "w", "opb": "x", "opc": "y", "cop": n % 3}),
+        {"answer": "cop", "numbering": "from 0"},
+        "B",
+        "Pick 1\n\nA) w\nB) x\nC) y",
+    ),
+    Brought(
+        "choices in columns with numbers",
+        each(lambda n: {"sentence": f"The _ {n} fell.", "option1": "w", "option2": "x", "answer": str(1 + n % 2)}),
+        {"prompt": "sentence", "numbering": "from 1"},
+        "B",
+    ),
+    Brought(
+        "choices that have their letters",
+        each(lambda n: {"question": f"Pick {n}", "options": ["A)w", "B)x", "C)y"], "rationale": "So.", "correct": "C"}),
+        {"answer": "correct", "choices": "options"},
+        "C",
+        "Pick 1\n\nA) w\nB) x\nC) y",
+    ),
+    Brought(
+        "small letters of choices",
+        each(lambda n: {"question": f"Pick {n}", "choices": ["w", "x", "y"], "answer": "abc"[n % 3]}),
+        {"choices": "choices"},
+        "B",
+    ),
+    Brought(
+        "a prefill and no column named for an answer",
+        each(
+            lambda n: {
+                "prompt": [user(f"Reach {n}"), {"role": "assistant", "content": f"Let me see {n}. <think>"}],
+                "target": n,
+            }
+        ),
+        {"prompt": "prompt", "answer": "target"},
+        "1",
+    ),
+    Brought(
+        "a prefill and no answer",
+        each(lambda n: {"prompt": [user(f"Say {n}"), {"role": "assistant", "content": f"Well, {n} <think>"}]}),
+        kind="last_turn",
+    ),
+    Brought(
+        "assertions as the ground truth",
+        each(
+            lambda n: {
+                "prompt": [user(f"Write f{n}")],
+                "reward_model": {"ground_truth": json.dumps([f"assert f{n}({n}) == {n}"])},
+            }
+        ),
+        {"test_cases": "reward_model.ground_truth", "answer": ""},
+    ),
+    Brought(
+        "earlier turns in pairs",
+        each(lambda n: {"instruction": f"And {n}?", "input": "", "output": f"{n}", "history": [["hi", "hello"]]}),
+        {"answer": "output", "test_cases": ""},
+        "1",
+    ),
+    Brought(
+        "the end of a plain template",
+        each(lambda n: {"prompt": f"### Instruction:\nSay {n}\n\n### Response:\n", "answer": f"{n}"}),
+        {"chat": False},
+        "1",
+    ),
+    Brought(
+        "rows in an object",
+        json.dumps(
+            {"version": "1", "data": [{"question": f"Double {n}", "answer": f"{2 * n}"} for n in NUMBERS]}
+        ).encode(),
+        {"prompt": "question", "answer": "answer"},
+        "2",
+    ),
+    Brought(
+        "columns as lists",
+        json.dumps({"question": [f"Double {n}" for n in NUMBERS], "answer": [f"{2 * n}" for n in NUMBERS]}).encode(),
+        {"prompt": "question", "answer": "answer"},
+        "2",
+    ),
+    Brought(
+        "objects over several lines",
+        "\n".join(json.dumps({"question": f"Double {n}", "answer": f"{2 * n}"}, indent=2) for n in NUMBERS).encode(),
+        {"prompt": "question", "answer": "answer"},
+        "2",
+    ),
+    Brought(
+        "lists of messages",
+        json.dumps(
+            [
+                [
+                    {"from": "human", "value": f"Double {n}"},
+                    {"from": "assistant", "ground_truth": {"value": f"{2 * n}"}},
+                ]
+                for n in NUMBERS
+            ]
+        ).encode(),
+        {"prompt": "messages", "answer": "messages.-1.ground_truth.value"},
+        "2",
+        "Double 1",
+    ),
+    Brought(
         "images", each(lambda n: {"question": f"<image>Find {n}", "images": ["a.png"], "answer": f"{n}"}), kind="images"
     ),
 )

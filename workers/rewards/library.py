@@ -18,6 +18,7 @@ from workers.rewards.entries import (
     ranking,
     reasoning_gym,
     same_output,
+    same_returns,
     structured,
     tags,
     text,
@@ -28,7 +29,7 @@ from workers.rewards.reward import Reward, RewardGroup
 SECTIONS: dict[RewardGroup, tuple[ModuleType, ...]] = {
     RewardGroup.FORMAT: (tags, structured),
     RewardGroup.CORRECTNESS: (answer, maths, choice, reasoning_gym),
-    RewardGroup.CODE: (code, input_output, same_output),
+    RewardGroup.CODE: (code, input_output, same_output, same_returns),
     RewardGroup.SHAPE: (text, language),
     RewardGroup.TOOLS: (dialogue, environment),
     RewardGroup.MODEL: (model, judge, ranking),

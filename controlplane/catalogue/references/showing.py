@@ -60,6 +60,9 @@ def verdict(check: ReferenceCheck) -> AnswerVerdict:
     answer_count, failed_rows = check.done - check.unanswered, check.failed_rows
     if not answer_count:
         return AnswerVerdict("watch", "No answers were checked.", "Rows without an answer can't be checked.")
+    reasons = list(check.failures.order_by("message").values_list("message", flat=True).distinct()[:2])
+    if failed_rows == answer_count and len(reasons) == 1 and reasons[0] and answer_count > 1:
+        return AnswerVerdict("bad", "Every answer fails for one reason.", reasons[0])
     if failed_rows == answer_count:
         sentence = "Every answer fails, so the answers are probably not at fault."
         return AnswerVerdict("bad", sentence, "Check the column mapping, and where the component looks for the answer.")

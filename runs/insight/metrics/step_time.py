@@ -197,7 +197,7 @@ def _rewards(spec: RunSpec, last_metrics: Mapping[str, Any]) -> Iterator[str]:
 
 
 _SLOW_REWARD_ADVICE = {
-    ("python_executes", "tests_passed", "same_output"): (
+    ("python_executes", "tests_passed", "input_output_tests", "same_output", "same_returns"): (
         "{names} {runs} code in the sandbox: a shorter time limit, fewer tests per row or more CPU cores help."
     ),
     ("python",): "{names} {runs} custom code: batch its work, and cache what repeats between completions.",

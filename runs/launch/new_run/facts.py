@@ -77,7 +77,8 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
         return None
     mapping = version.mapping or {}
     import_report = (version.report or {}).get("mapped") or {}
-    lengths = (import_report.get("statistics") or {}).get("lengths") or {}
+    statistics = import_report.get("statistics") or {}
+    lengths, io_tests = statistics.get("lengths") or {}, statistics.get("with_io_tests")
     columns = tuple(str(column.get("name") if isinstance(column, dict) else column) for column in version.columns)
     bins, top_length = _bins(lengths)
     return DataFacts(
@@ -88,6 +89,8 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
         columns=columns,
         has_answer="answer" in columns or bool(mapping.get("answer")),
         chat=bool(mapping.get("chat")),
+        python_tests=None if io_tests is None else statistics["with_tests"] - io_tests,
+        io_tests=io_tests,
         longest_prompt_chars=_longest_prompt(lengths, "prompt_chars"),
         longest_prompt_tokens=_longest_prompt(lengths, "prompt_tokens"),
         prompt_bins=bins,

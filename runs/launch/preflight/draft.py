@@ -86,6 +86,10 @@ class DataFacts:
     columns: tuple[str, ...] = ()
     has_answer: bool = True
     chat: bool = False
+    python_tests: int | None = None
+    """Number of rows whose tests are Python code; None if it isn't known. A row has tests of one kind."""
+    io_tests: int | None = None
+    """Number of rows with input/output tests; None if it isn't known."""
     longest_prompt_chars: int | None = None
     longest_prompt_tokens: int | None = None
     """Tokens of the longest prompt, by the import's tokenizer."""

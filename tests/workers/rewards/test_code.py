@@ -267,7 +267,15 @@ def test_a_batch_without_code_opens_no_sandbox() -> None:
 
 def test_rewards_of_code_share_one_sandbox() -> None:
     with best_tools() as tools:
-        for key in ("python_syntax", "python_executes", "tests_passed", "same_output", "python_style", "python"):
+        for key in (
+            "python_syntax",
+            "python_executes",
+            "tests_passed",
+            "same_output",
+            "same_returns",
+            "python_style",
+            "python",
+        ):
             example = LIBRARY[key].examples[0]
             score(LIBRARY[key], [example.completion], [example.row], example.params, tools)
         assert len(tools._sandboxes) == 1

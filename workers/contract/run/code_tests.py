@@ -30,9 +30,14 @@ def pack(test: InputOutputTest) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
+def is_input_output(text: str) -> bool:
+    """Return whether a test begins like an input/output test, and not like Python."""
+    return text.startswith(('{"stdin":', '{"call":'))
+
+
 def unpack(text: str) -> InputOutputTest | None:
     """Return the test in a line of JSON, or None if it isn't one, such as Python code."""
-    if not text.startswith(('{"stdin":', '{"call":')):
+    if not is_input_output(text):
         return None
     try:
         fields = json.loads(text)

@@ -17,7 +17,8 @@ from workers.sandbox.outcomes import Job, Kind, Outcome
 
 COMPARISONS = (outputs.TRIMMED_LINES, outputs.EXACT_TEXT, outputs.TOKEN_BY_TOKEN)
 TESTS_ARE_NEEDED = (
-    "It defines functions, but this reward compares only printed output: add test_cases and use “Tests passed”."
+    "It defines functions, but this reward compares only printed output: use “Returns what the reference returns”, or "
+    "add test_cases."
 )
 _DEFINITION = re.compile(r"^[ \t]*+(async\s+def|def|class)\s", re.MULTILINE)
 _REPRODUCIBLE_KINDS = (Kind.OK, Kind.ERROR, Kind.MEMORY, Kind.OUTPUT)
@@ -133,9 +134,10 @@ REWARDS = (
         needs=("answer",),
         low="No code, an exception, an exceeded limit, or a different output.",
         high="The code runs without an error and prints the same.",
-        use="For programs with a reference answer but no tests. Only printed output is compared: code that only "
-        "defines functions needs tests, and an answer that prints the time or random numbers matches nothing. A row "
-        "whose answer fails or prints nothing is a failure and has no score, so check the dataset's answers first.",
+        use="For programs with a reference answer but no tests. Only printed output is compared: for code that only "
+        "defines functions, use “Returns what the reference returns” or tests. An answer that prints the time or "
+        "random numbers matches nothing. A row whose answer fails or prints nothing is a failure and has no score, so "
+        "check the dataset's answers first.",
         examples=(
             Example(_SUM, 1.0, _ROW, why="Both print 45, however they compute it."),
             Example("```python\nprint(sum(range(11)))\n```", 0.0, _ROW, why="It prints 55; the reference prints 45."),

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from controlplane.catalogue.datasets.fetching.choosing import NotFetched
-from controlplane.catalogue.datasets.reader.parsing.formats import BOM, JSON, JSONL, PARQUET
+from controlplane.catalogue.datasets.reader.parsing.formats import JSON, JSONL, PARQUET
 from controlplane.catalogue.datasets.reader.parsing.parquet import check_footer
+from controlplane.catalogue.datasets.reader.parsing.unpacking import BOM
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 from controlplane.catalogue.datasets.reader.progress_file import ProgressFile
 

@@ -85,7 +85,7 @@ class UploadForm(AddingForm):
         label="File",
         allow_empty_file=True,  # rejected in `clean_file`, with our own message
         max_length=None,
-        help_text="JSON Lines, a JSON list, CSV, TSV or Parquet, optionally gzipped. "
+        help_text="JSON Lines or other JSON, CSV, TSV or Parquet, optionally gzipped. "
         "The format is detected from the content, not from the file name.",
         widget=forms.FileInput(),
         error_messages={"required": "Choose a file.", "missing": "Choose a file.", "invalid": "Choose a file."},

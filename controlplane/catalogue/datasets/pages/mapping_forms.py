@@ -113,7 +113,10 @@ class MappingForm(forms.Form):
         choices=[("chat", "Chat messages"), ("plain", "Plain text")],
         help_text="Messages use the model's chat template. Choose plain text for a base model without one.",
     )
-    system = _column("System prompt column", "Each row's own system prompt, which precedes the one below.")
+    system = _column(
+        "System prompt column",
+        "Each row's own system prompt, which comes after that of its messages and before the one below.",
+    )
     system_prompt = _text(
         "System prompt", 4, "Precedes every prompt, for example to request <think> and <answer> tags."
     )

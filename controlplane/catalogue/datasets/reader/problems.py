@@ -172,7 +172,7 @@ _WARNINGS = {
     "last_turn": (
         "A prompt that begins the answer",
         "The assistant's last message isn't part of the prompt, since runs don't continue it. It is kept in the "
-        "metadata; if the model needs it, put its text into the prompt.",
+        "metadata; if the model needs it, put its text into the prompt. Choose another column for the answer.",
     ),
     "several_answers": (
         "Several answers, of which any is right",

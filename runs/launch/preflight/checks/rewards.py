@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from controlplane.catalogue.versioned import checking
 from controlplane.platform.confined.limits import NotFinished
@@ -32,6 +32,8 @@ def check(draft: Draft) -> Iterator[Finding]:
         for data in (mixed_data for mixed_data, _ in draft.mix) if draft.mix else (draft.data,):
             yield from _component(reward, data, "reward_version")
         yield from _opened_tag(reward, draft, "reward_version")
+    for data in (mixed_data for mixed_data, _ in draft.mix) if draft.mix else (draft.data,):
+        yield from _other_tests(draft.rewards, data, "reward_version")
     yield from _evaluations(draft)
 
 
@@ -52,6 +54,7 @@ def _evaluations(draft: Draft) -> Iterator[Finding]:
     for reward in draft.eval_rewards:
         yield from _component(reward, draft.data, "eval_reward_version")
         yield from _opened_tag(reward, draft, "eval_reward_version")
+    yield from _other_tests(draft.eval_rewards, draft.data, "eval_reward_version")
 
 
 def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterator[Finding]:
@@ -81,6 +84,21 @@ def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterat
     if reward.weight < 0 and field == "reward_version":
         cause = f"{reward.name} has a negative weight, so the run learns to avoid it."
         yield warn("reward_version", cause, "Change the sign unless that is intended.")
+
+
+def _other_tests(rewards: Sequence[RewardSpec], data: DataFacts | None, field: str) -> Iterator[Finding]:
+    """Warn of rewards for tests that rows have in the other kind, which they leave without a score."""
+    if data is None or data.python_tests is None or data.io_tests is None:
+        return
+    used = {reward.function: reward.name for reward in rewards}
+    kinds = (
+        ("tests_passed", "input_output_tests", data.io_tests, "input/output tests"),
+        ("input_output_tests", "tests_passed", data.python_tests, "tests in Python"),
+    )
+    for function, other, count, kind in kinds:
+        if count and function in used and other not in used:
+            cause = f"{used[function]} gives no score to the {count:,} rows of {data.name} with {kind}."
+            yield warn(field, cause, f"Add or use “{LIBRARY[other].title}” in the reward config.")
 
 
 ALWAYS_OPENS = {"trl_think_format": "think"}

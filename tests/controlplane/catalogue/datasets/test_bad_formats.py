@@ -61,7 +61,7 @@ def tarred() -> bytes:
         (b"<!doctype html><p>hi", "other_format", "HTML"),
         (b"\x01\x02\x03\x04\x05\x06\x07\x08" * 10, "other_format", "unknown format"),
         (b"once upon a time there was\nmore of it\n", "other_format", "column names in its first line"),
-        (b'{\n  "data": [\n    {"a": 1}\n  ]\n}\n', "other_format", "several lines"),
+        (b'{"train": [{"a": 1}],\n "test": [{"a": 2}]}\n', "other_format", "“train” and “test”"),
     ],
 )
 def test_what_is_no_dataset_is_named(tmp_path: Path, content: bytes, kind: str, said: str) -> None:
@@ -79,8 +79,8 @@ def test_what_is_no_dataset_is_named(tmp_path: Path, content: bytes, kind: str, 
     [
         (GOOD, FileFormat("jsonl")),
         (b"not json\n" + GOOD * 3, FileFormat("jsonl")),
-        (b"[1]\n[2]\n", FileFormat("jsonl")),
-        (b'"a"\n"b"\n', FileFormat("jsonl")),
+        (b"[1]\n[2]\n", FileFormat("jsonl", is_bare=True)),
+        (b'"a"\n"b"\n', FileFormat("jsonl", is_bare=True)),
         (b'[{"a": 1}, {"a": 2}]', FileFormat("json")),
         (b'[\n  {"a": 1}\n]', FileFormat("json")),
         (b'  [\n{"a": 1},\n{"a": 2}]\n', FileFormat("json")),

@@ -12,7 +12,8 @@ import pytest
 
 from controlplane.catalogue.datasets.reader.columns import code_tests
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
-from controlplane.catalogue.datasets.reader.columns.recognising_columns import Recognised, recognise
+from controlplane.catalogue.datasets.reader.columns.proposing import Recognised
+from controlplane.catalogue.datasets.reader.columns.recognising_columns import recognise
 from workers.contract.run.code_tests import InputOutputTest, unpack
 
 PROGRAM = [InputOutputTest("3\n", "1 2\n"), InputOutputTest("12\n", "5 7\n")]

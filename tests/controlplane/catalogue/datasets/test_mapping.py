@@ -70,9 +70,9 @@ def test_an_input_goes_below_the_prompt_where_a_row_has_one() -> None:
     assert with_input["metadata"] == {}
 
 
-def test_a_system_prompt_goes_first_and_a_chat_keeps_its_own() -> None:
+def test_a_system_prompt_goes_first_or_follows_a_chats_own() -> None:
     assert mapped({"q": "x"}, prompt="q", system_prompt="ours")["prompt"] == [system("ours"), user("x")]
-    for own, first in (([], "ours"), ([system("own")], "own")):
+    for own, first in (([], "ours"), ([system("own")], "own\n\nours")):
         row = {"messages": [*own, user("x")]}
         made = mapped(row, prompt="messages", messages=True, system_prompt="ours")
         assert made["prompt"] == [system(first), user("x")]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, canonical, problems
-from controlplane.catalogue.datasets.reader.columns.recognising_columns import Recognised, recognise
+from controlplane.catalogue.datasets.reader.columns.proposing import Recognised
+from controlplane.catalogue.datasets.reader.columns.recognising_columns import recognise
 from controlplane.catalogue.datasets.reader.columns.transforms import THINK_PROMPT
 
 PRIME = "Write a function to check if a number is prime"

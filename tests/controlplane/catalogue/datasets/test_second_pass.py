@@ -205,7 +205,7 @@ def ready_or_not(rows: list[dict[str, Any]], mapping: ColumnMapping) -> DatasetV
 
 @pytest.mark.django_db
 def test_tests_that_need_more_in_a_column_that_only_the_mapping_names_are_in_the_check() -> None:
-    rows = [{"prompt": asked, "answer": "x", "checks": ["assert f()"]} for asked in ASKING]
+    rows = [{"prompt": asked, "answer": "x", "checks": ["x = f()\nassert x"]} for asked in ASKING]
     rows[4]["checks"] = ["assert f()", "assert Stack().pushed(1)"]
     version = ready_or_not(rows, ColumnMapping(prompt="prompt", answer="answer", test_cases="checks"))
     assert (version.status, version.rows, version.report["bad_rows"]) == (DatasetVersion.READY, 5, 0)
@@ -215,7 +215,7 @@ def test_tests_that_need_more_in_a_column_that_only_the_mapping_names_are_in_the
 
 @pytest.mark.django_db
 def test_tests_in_a_column_that_only_the_mapping_names_are_read_by_the_check() -> None:
-    rows = [{"prompt": asked, "answer": "x", "checks": ["assert f()"]} for asked in ASKING]
+    rows = [{"prompt": asked, "answer": "x", "checks": ["x = f()\nassert x"]} for asked in ASKING]
     rows[4]["checks"] = ["assert f()", "assert f(1 == 2"]
     mapping = ColumnMapping(prompt="prompt", answer="answer", test_cases="checks")
     version = ready_or_not(rows, mapping)

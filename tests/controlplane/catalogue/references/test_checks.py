@@ -10,7 +10,7 @@ from controlplane.catalogue.datasets import worker as datasets_worker
 from controlplane.catalogue.datasets.errors import DatasetError
 from controlplane.catalogue.datasets.models import DatasetVersion
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping
-from controlplane.catalogue.references import starting, worker
+from controlplane.catalogue.references import showing, starting, worker
 from controlplane.catalogue.references.models import ReferenceCheck
 from controlplane.catalogue.rewards import saving
 from tests.controlplane.catalogue.datasets.steps import ready
@@ -76,6 +76,24 @@ def test_programs_that_cannot_be_compared_are_listed_with_what_they_did():
     assert (fails.score, silent.score) == (None, None)
     assert "ZeroDivisionError: division by zero" in fails.message
     assert "prints nothing" in silent.message
+
+
+def test_functions_without_tests_are_called_and_a_reward_that_cannot_do_so_is_blamed():
+    answers = ["def double(n: int):\n    return 2 * n", "def last(items):\n    return items[-1]"]
+    rows = [{"question": f"{n}?", "answer": answer, "args": None} for n, answer in enumerate(answers)]
+    rows[1]["args"] = [[[1, 2]], [[3]]]
+    version = ready(rows, MAPPING)
+    verdict = showing.verdict(checked(version, PRINTS))
+    assert verdict.text == "Every answer fails for one reason."
+    assert "use “Returns what the reference returns”" in verdict.fix
+    returns = saving.make("returns", [{"name": "returns", "function": "same_returns"}])
+    check = starting.start(version, returns, a_user("ann"))
+    worker.score_waiting()
+    check.refresh_from_db()
+    assert (check.counts, showing.verdict(check).grade) == (
+        {"returns": {"scored": 2, "failed": 0, "total": 2.0}},
+        "good",
+    )
 
 
 def test_a_check_that_was_interrupted_goes_on_after_what_is_stored(monkeypatch):

@@ -374,6 +374,20 @@ def _typed(text: str) -> Any:
     return int(text) if text.isdigit() else text
 
 
+def test_a_reward_for_the_other_kind_of_tests_is_told() -> None:
+    asserts, pairs = RewardSpec("a", "tests_passed"), RewardSpec("b", "input_output_tests")
+    for rewards, python, pairs_count, words in (
+        ((asserts,), 0, 9, "a gives no score to the 9 rows of sums v1 with input/output tests."),
+        ((pairs,), 7, 2, "b gives no score to the 7 rows of sums v1 with tests in Python."),
+        ((asserts,), 9, 0, ""),
+        ((asserts, pairs), 4, 5, ""),
+        ((asserts,), None, None, ""),
+    ):
+        facts = data(python_tests=python, io_tests=pairs_count, columns=("test_cases",))
+        causes = [finding.cause for finding in found(**facts, rewards=rewards) if "no score" in finding.cause]
+        assert causes == [words] * bool(words)
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from controlplane.catalogue.datasets.reader.columns import choices, fields, templating
-from controlplane.catalogue.datasets.reader.columns.conversations import messages
+from controlplane.catalogue.datasets.reader.columns.conversations import check_images, messages
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem
-from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, check_images, tests
+from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, tests
 from controlplane.catalogue.datasets.reader.columns.paths import value_of
 from controlplane.catalogue.datasets.reader.columns.transforms import TRANSFORMS
 from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT, visible
@@ -64,9 +64,10 @@ class Checker:
         if not mapping.prompt:
             return templating.fill(mapping.template, "", row)
         prompt: str = value_of(row, mapping.prompt)
-        if not (mapping.input or mapping.follow_up or mapping.choices):
+        shown = [name for name in templating.placeholder_names(mapping.template) if name != templating.PROMPT]
+        if not (mapping.input or mapping.follow_up or mapping.choices or shown):
             return prompt
-        turns = (value_of(row, name) for name in (mapping.input, mapping.follow_up, mapping.choices))
+        turns = (value_of(row, name) for name in (mapping.input, mapping.follow_up, mapping.choices, *shown))
         return (prompt, *(str(turn) if turn else None for turn in turns))
 
     def answer_key(self, row: Row) -> Hashable:

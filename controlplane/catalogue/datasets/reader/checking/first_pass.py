@@ -14,8 +14,9 @@ from controlplane.catalogue.datasets.reader.checking.duplicates import Duplicate
 from controlplane.catalogue.datasets.reader.checking.report import Collector
 from controlplane.catalogue.datasets.reader.columns.mapping import COLUMN_FIELDS, ColumnMapping, resolved
 from controlplane.catalogue.datasets.reader.columns.paths import leaves, value_of
+from controlplane.catalogue.datasets.reader.columns.proposing import Recognised
 from controlplane.catalogue.datasets.reader.columns.recognising_choices import numbered_by
-from controlplane.catalogue.datasets.reader.columns.recognising_columns import Recognised, recognise
+from controlplane.catalogue.datasets.reader.columns.recognising_columns import recognise
 from controlplane.catalogue.datasets.reader.limits import MAX_ROWS
 from controlplane.catalogue.datasets.reader.parsing import formats, records, schema
 from controlplane.catalogue.datasets.reader.parsing.records import Record, RowSource

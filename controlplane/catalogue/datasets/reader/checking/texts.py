@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from controlplane.catalogue.datasets.reader.columns.conversations import CHAT_TOKENS
+from controlplane.catalogue.datasets.reader.columns.conversations import CHAT_TOKENS, begins_answer
 from controlplane.catalogue.datasets.reader.columns.fields import parse_list
 from controlplane.catalogue.datasets.reader.columns.mapping import IMAGE_MARKS, LAST_TURN, ColumnMapping, prompt_text
 from controlplane.catalogue.datasets.reader.columns.paths import TEXTS_OF_MESSAGES, value_of
@@ -56,6 +56,9 @@ def problems(row: Mapping[str, Any], mapping: ColumnMapping, line: int) -> Itera
     if last_turn and answer and answer not in last_turn:
         message = "The prompt ends with a message of the assistant, which is left out."
         yield _problem(line, "last_turn", message, last_turn, 0, mapping.prompt)
+    elif mapping.messages and not mapping.answer and "<" in answer and begins_answer([answer]):
+        message = "The last message of the assistant only begins an answer, and became the row's answer."
+        yield _problem(line, "last_turn", message, answer, 0, mapping.prompt)
 
 
 def left_out(source_row: Mapping[str, Any], mapping: ColumnMapping, line: int) -> Iterator[DataProblem]:

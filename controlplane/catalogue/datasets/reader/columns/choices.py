@@ -13,8 +13,8 @@ NUMBERINGS = {"": "Letters, labels or texts", FROM_0: "Numbers from 0", FROM_1: 
 """Ways in which a file names the right choice, with their titles."""
 LETTERS = string.ascii_uppercase
 _NUMBER = re.compile(r"\d{1,2}(?:\.0)?")
-_LETTER = re.compile(r"\(?([A-Z])(?:[).:].*)?", re.DOTALL)
-_LABELLED = re.compile(r"\(?([A-Z])[).:]\s")
+_LETTER = re.compile(r"\(?([A-Za-z])(?:[).:].*)?", re.DOTALL)
+_LABELLED = re.compile(r"\(?([A-Z])[).:]\s*+(?=\S)")
 
 
 def choices_of(row: Mapping[str, Any], name: str) -> tuple[list[str], list[str]]:
@@ -33,7 +33,7 @@ def choices_of(row: Mapping[str, Any], name: str) -> tuple[list[str], list[str]]
         raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; choices must be a list of 2 to 26 strings.", name)
     texts = [str(item).strip() for item in value]
     if all(match and match[1] == LETTERS[n] for n, match in enumerate(map(_LABELLED.match, texts))):
-        texts = [text.split(maxsplit=1)[1] for text in texts]  # they have their letters already
+        texts = [_LABELLED.sub("", text, count=1) for text in texts]  # they have their letters already
     return texts, labels if len(labels) == len(texts) else []
 
 
@@ -60,8 +60,8 @@ def _letter(named: str, texts: Sequence[str], labels: Sequence[str], numbering: 
         return LETTERS[labels.index(named)]
     elif list(texts).count(named) == 1:
         return LETTERS[list(texts).index(named)]
-    elif (match := _LETTER.fullmatch(named)) and LETTERS.index(match[1]) < count:
-        return match[1]
+    elif (match := _LETTER.fullmatch(named)) and LETTERS.index(match[1].upper()) < count:
+        return match[1].upper()
     elif not texts:
         return named
     raise RowProblem("wrong_type", f"“{column}” is “{named[:40]}”, which names none of the {count} choices.", column)

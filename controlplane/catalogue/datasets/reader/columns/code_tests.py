@@ -34,6 +34,7 @@ _MAX_LEVELS = 4
 """Maximum number of encodings of a value: JSON in a string, twice, and compressed."""
 _COMPRESSED = re.compile(r"eJ[A-Za-z0-9+/\s]{8,}={0,2}\s*")
 _DEFINED_FUNCTION = re.compile(r"\bdef\s+([A-Za-z_]\w*)\s*\(")
+_ASSERTION = re.compile(r"\s*assert\b.*(?:==|\bis\b|\()", re.DOTALL)
 _TEXT_OPCODES = frozenset(("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"))
 _PICKLED_TEXT = _TEXT_OPCODES | {"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "STOP"}
 
@@ -58,12 +59,18 @@ def tests(row: Row, name: str, *, is_required: bool) -> list[str]:
 
 def is_tests(value: Any, *, is_named: bool, row: Row) -> bool:
     """Return whether a value has tests. `is_named`: whether the name of its column says so; otherwise only input/output
-    tests count."""
+    tests with names and lists of assertions count."""
     try:
-        found = list(_tests(_opened(value), row))
+        content = _opened(value)
+        found = list(_tests(content, row))
     except _Damaged:
         return False
-    return bool(found) and (is_named or all(unpack(test) for test in found))
+    if is_named or not found:
+        return bool(found)
+    if isinstance(content, list) and all(isinstance(item, list) for item in content):
+        return False  # pairs may be anything, such as earlier turns
+    has_assertions = isinstance(content, list) and all(_ASSERTION.match(test) for test in found)
+    return has_assertions or all(unpack(test) for test in found)
 
 
 def _checked(found: list[str]) -> list[str]:

@@ -4,11 +4,11 @@ import re
 
 PROMPT_WORDS = (
     *("prompt", "question", "problem", "instruction", "input", "query", "text", "task", "exercise", "puzzle"),
-    "content",
+    *("content", "goal", "ctx", "sentence"),
 )
 ANSWER_WORDS = (
-    *("answer", "solution", "response", "completion", "output", "target", "expected", "truth", "gold", "label"),
-    *("result", "reply"),
+    *("answer", "solution", "response", "completion", "output", "target", "expected", "truth", "gold", "correct"),
+    *("label", "result", "reply"),
 )
 """Words in a column's name that suggest what it contains, most reliable first."""
 DESCRIPTIVE_WORDS = frozenset(
@@ -40,6 +40,13 @@ DIFFICULTY = ("difficulty", "level", "difficulty_level", "hardness")
 TAGS = ("tags", "topics", "categories", "labels", "concepts")
 FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_response"))
 INSTRUCTION_COLUMN = "instruction"
+CONTEXTS = ("context", "passage", "article", "paragraph", "background", "story", "document", "body")
+"""Names of texts to read, which a question is about."""
+CHOICE_ANSWERS = (
+    *("answer_key", "correct", "correct_option", "correct_answer", "correct_choice", "correct_index", "answer_index"),
+    *("answer_idx", "gold", "gold_index", "label", "target", "cop"),
+)
+"""Names of columns that say which of several choices is right."""
 CHOICES = ("choices", "options", "endings", "answer_choices")
 CHOICE_COLUMN_PATTERNS = (
     ("{}", "a"),
@@ -47,6 +54,10 @@ CHOICE_COLUMN_PATTERNS = (
     ("choice_{}", "a"),
     ("op{}", "a"),
     ("option_{}", "1"),
+    ("option_{}", "0"),
+    ("choice_{}", "1"),
+    ("choice_{}", "0"),
+    ("sol_{}", "1"),
     ("ending_{}", "0"),
 )
 """Names of columns with one choice each, as (pattern with a placeholder for the letter or number, its first value)."""

@@ -1,11 +1,12 @@
 """Chat messages in common formats: with role and content, or from and value, in lists or in JSON strings."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem, kind, parse_list, required_value
 from controlplane.catalogue.datasets.reader.columns.paths import SPEAKERS
+from controlplane.catalogue.datasets.reader.parsing.records import IMAGE_WORDS
 
 Message = dict[str, str]
 
@@ -13,9 +14,12 @@ TOOL = "tool"
 NO_IMAGES = "images, sounds and videos aren't trained on"
 CHAT_TOKENS = re.compile(
     r"<\|(?:im_start|im_end|start_header_id|eot_id|begin_of_text|endoftext|user|assistant|system|end)\|>"
-    r"|<start_of_turn>|<｜(?:User|Assistant)｜>|\[/?INST\]|<</?SYS>>"
+    r"|<\|(?:start|message|channel|header_start|eot|im_user|im_middle|START_OF_TURN_TOKEN|USER_TOKEN)\|>"
+    r"|<start_of_turn>|<｜(?:User|Assistant)｜>|\[/?INST\]|<</?SYS>>|\[gMASK\]"
+    r"|(?:###? ?(?:Response|Assistant|Answer)|\n(?:Assistant|ASSISTANT)):\s*\Z"
 )
-"""Tokens that a chat template writes around messages."""
+"""Tokens that a chat template writes around messages, or the end of a prompt that has been written as plain text."""
+_OPEN_END = re.compile(r"<(think|answer|reasoning|thinking|scratchpad)>(?!.*</\1>)", re.DOTALL)
 _ROLES = {
     **dict.fromkeys(("system", "developer"), "system"),
     **dict.fromkeys(("user", "human"), "user"),
@@ -76,6 +80,19 @@ def ends_with_answer(value: Any) -> bool:
     return _ROLES.get(speaker.lower()) == "assistant" and any(last.get(key) for key in _CONTENTS)
 
 
+def begins_answer(texts: Collection[str]) -> bool:
+    """Return whether last turns of the assistant only begin an answer: with a tag that stays open, or all alike."""
+    return bool(texts) and (all(map(_OPEN_END.search, texts)) or (len(texts) > 1 and len(set(texts)) == 1))
+
+
+def last_text(value: Any) -> str:
+    """Return the text of the last of some messages, or ""."""
+    turns = parse_list(value) if isinstance(value, str) else value
+    last = turns[-1] if isinstance(turns, list) and turns and isinstance(turns[-1], dict) else {}
+    text = next((last[key] for key in _CONTENTS if last.get(key)), "")
+    return text if isinstance(text, str) else ""
+
+
 def uses_tools(value: Any) -> bool:
     """Return whether a value is a list of messages with tool calls or results."""
     turns = parse_list(value) if isinstance(value, str) else value
@@ -86,6 +103,19 @@ def uses_tools(value: Any) -> bool:
         )
         for turn in turns
     )
+
+
+def check_images(row: Mapping[str, Any]) -> None:
+    """Raise RowProblem if the row has an image, a video or a sound. A string could also be a caption or an address, so
+    it counts only if a text in the row has a marker such as “<image>”."""
+    if IMAGE_WORDS.isdisjoint(row):
+        return
+    for name in row.keys() & IMAGE_WORDS:
+        value = row[name]
+        if value and (
+            not isinstance(value, str) or any(f"<{name.rstrip('s')}>" in str(other) for other in row.values())
+        ):
+            raise RowProblem("images", f"“{name}” has content, but {NO_IMAGES}.", name)
 
 
 def _message(message: Any, number: int, name: str, *, is_last: bool) -> Message | None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from controlplane.catalogue.datasets.reader.columns import choices, code_tests, fields, templating
-from controlplane.catalogue.datasets.reader.columns.conversations import NO_IMAGES, Message, messages
+from controlplane.catalogue.datasets.reader.columns.conversations import NO_IMAGES, Message, check_images, messages
 from controlplane.catalogue.datasets.reader.columns.fields import Row, RowProblem
 from controlplane.catalogue.datasets.reader.columns.paths import value_of
 from controlplane.catalogue.datasets.reader.columns.transforms import COLUMNS, ENTRY_POINT, TRANSFORMS
@@ -120,12 +120,12 @@ def resolved(mapping: ColumnMapping) -> ColumnMapping:
 
 def checked_part(mapping: ColumnMapping) -> ColumnMapping:
     """Return only the parts of a mapping that a file's check depends on: not the text around prompts, which would make
-    all of them similar, nor difficulty and tags, which only the import reads."""
+    all of them similar, nor difficulty and tags, which only the import reads. Columns in a template stay."""
     mapping = resolved(mapping)
     return replace(
         mapping,
         system_prompt="",
-        template="" if mapping.prompt else mapping.template,
+        template=_columns_in_template(mapping) if mapping.prompt else mapping.template,
         metadata="",
         difficulty="",
         tags="",
@@ -133,6 +133,11 @@ def checked_part(mapping: ColumnMapping) -> ColumnMapping:
         leave_out=False,
         drop_duplicates=False,
     )
+
+
+def _columns_in_template(mapping: ColumnMapping) -> str:
+    names = templating.placeholder_names(mapping.template)
+    return "\n".join(f"{{{name}}}" for name in names) if {*names} - {templating.PROMPT} else ""
 
 
 def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -237,19 +242,6 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
     }
 
 
-def check_images(row: Row) -> None:
-    """Raise RowProblem if the row has an image, a video or a sound. A string could also be a caption or an address, so
-    it counts only if a text in the row has a marker such as “<image>”."""
-    if IMAGE_WORDS.isdisjoint(row):
-        return
-    for name in row.keys() & IMAGE_WORDS:
-        value = row[name]
-        if value and (
-            not isinstance(value, str) or any(f"<{name.rstrip('s')}>" in str(other) for other in row.values())
-        ):
-            raise RowProblem("images", f"“{name}” has content, but {NO_IMAGES}.", name)
-
-
 def tests(row: Row, mapping: ColumnMapping) -> list[str]:
     """Return the test cases of a row. Raises RowProblem if they are unusable, or if required ones are missing."""
     transform = TRANSFORMS[mapping.transform]
@@ -340,8 +332,8 @@ def _from_messages(row: Row, mapping: ColumnMapping) -> _Conversation:
         raise RowProblem("wrong_type", message_text, mapping.prompt)
     conversation = messages(row, mapping.prompt)
     last_response = conversation.pop()["content"] if conversation[-1]["role"] == "assistant" else None
-    if conversation[0]["role"] != "system":
-        conversation = [*_system(row, mapping), *conversation]
+    own = conversation.pop(0)["content"] if conversation[0]["role"] == "system" else ""
+    conversation = [*_system(row, mapping, own), *conversation]
     conversation[-1] = {"role": "user", "content": _written(row, mapping, conversation[-1]["content"])}
     if mapping.answer and mapping.answer != mapping.prompt:
         return _Conversation(conversation, *_responses(row, mapping, mapping.answer), last_response or "")
@@ -350,9 +342,14 @@ def _from_messages(row: Row, mapping: ColumnMapping) -> _Conversation:
     return _Conversation(conversation, [] if last_response is None else [last_response], mapping.prompt)
 
 
-def _system(row: Row, mapping: ColumnMapping) -> list[Message]:
+def _system(row: Row, mapping: ColumnMapping, first: str = "") -> list[Message]:
+    """Return the system's message: the messages' own text `first`, the row's and the mapping's, each only once."""
     own = fields.optional_text(row, mapping.system) if mapping.system else ""
-    text = "\n\n".join(part for part in (own, mapping.system_prompt) if part.strip())
+    parts = list[str]()
+    for part in (first, own, mapping.system_prompt):
+        if part.strip() and not any(part.strip() in earlier for earlier in parts):
+            parts.append(part)
+    text = "\n\n".join(parts)
     return [{"role": "system", "content": text}] if text else []
 
 

@@ -5,13 +5,15 @@ This is plain Python: the child proposes a mapping with it, and pages show the p
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.columns.code_tests import is_tests
 from controlplane.catalogue.datasets.reader.columns.column_names import (
     ANSWER_WORDS,
     BESIDE_QUESTIONS,
+    CHOICE_ANSWERS,
+    CONTEXTS,
     DESCRIPTIVE_WORDS,
     DIFFICULTY,
     FOLLOW_UPS,
@@ -30,12 +32,24 @@ from controlplane.catalogue.datasets.reader.columns.column_names import (
 from controlplane.catalogue.datasets.reader.columns.conversations import (
     CHAT_TOKENS,
     are_messages,
+    begins_answer,
     ends_with_answer,
+    last_text,
     uses_tools,
 )
 from controlplane.catalogue.datasets.reader.columns.fields import answer_texts, is_ordered
 from controlplane.catalogue.datasets.reader.columns.mapping import ColumnMapping, resolved
 from controlplane.catalogue.datasets.reader.columns.paths import value_of
+from controlplane.catalogue.datasets.reader.columns.proposing import (
+    Recognised,
+    Rows,
+    all_match,
+    first,
+    holds,
+    length,
+    name_words,
+    with_word,
+)
 from controlplane.catalogue.datasets.reader.columns.recognising_choices import with_choices
 from controlplane.catalogue.datasets.reader.columns.templating import PROMPT
 from controlplane.catalogue.datasets.reader.columns.transforms import (
@@ -49,22 +63,6 @@ from controlplane.catalogue.datasets.reader.columns.transforms import (
     TRANSFORMS,
     WITH_TESTS,
 )
-
-Rows = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Recognised:
-    """Proposed mapping, with the reasons for it."""
-
-    schema: str
-    """Slug of the schema: one of SCHEMAS, `messages`, `by_words`, `text` or `unknown`, or the slug of a refinement."""
-    title: str
-    why: str
-    mapping: ColumnMapping
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "mapping": self.mapping.as_dict()}
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,6 @@ SCHEMAS: Mapping[str, KnownSchema] = {
 MIN_FILLED_SHARES = (0.9, 0.5, 0.0)
 """Minimum shares of rows with a value, tried in turn, so that columns that nearly all rows fill take precedence."""
 CHOOSE_ANSWER = "Choose the answer column, or “no answers”."
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _IDENTIFIER = re.compile(r"\d+|[a-zA-Z_][\w.:/#-]{0,40}\d[\w.:/#-]{0,40}|[0-9a-fA-F-]{16,40}")
 WHOLE_FUNCTION = "Complete the function. Answer with the whole function, in one block of Python."
 
@@ -134,23 +131,25 @@ def _names(columns: Sequence[str]) -> dict[str, str]:
     names: dict[str, str] = {}
     for column in columns:
         if "." not in column or column in inner:
-            names.setdefault("_".join(_name_words(column)), column)
+            names.setdefault("_".join(name_words(column)), column)
     for column in sorted(inner, key=lambda column: not any(truth in column for truth in TRUTHS)):
         if any(truth in column for truth in TRUTHS) and not NOT_TRUTH.search(column):
             names.setdefault("answer", column)
-        names.setdefault("_".join(_name_words(column.rpartition(".")[2])), column)
+        names.setdefault("_".join(name_words(column.rpartition(".")[2])), column)
     return names
 
 
 def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
     candidates = [names[name] for name in MESSAGES if name in names] + list(names.values())
-    column = next((name for name in candidates if _all_match(rows, name, are_messages)), None)
+    column = next((name for name in candidates if all_match(rows, name, are_messages)), None)
     if column is None:
         return None
     values = [value for row in rows if (value := value_of(row, column))]
     has_answers = all(map(ends_with_answer, values))
+    is_begun = has_answers and begins_answer([last_text(value) for value in values])
     answers = {key: name for key, name in names.items() if _are_answers(rows, name)}
-    answer = _first(MESSAGE_ANSWERS if has_answers else MESSAGE_ANSWERS + BESIDE_QUESTIONS, answers)
+    in_turns = has_answers and not is_begun
+    answer = first(MESSAGE_ANSWERS if in_turns else MESSAGE_ANSWERS + BESIDE_QUESTIONS, answers)
     slug, source = "messages", "the assistant's last turn becomes the answer"
     if answer:
         source = f"“{answer}” contains the answer"
@@ -163,13 +162,13 @@ def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
 
 
 def _pair(rows: Rows, filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | None:
-    texts = {key: name for key, name in filled.items() if _holds(rows, name, lambda value: isinstance(value, str))}
+    texts = {key: name for key, name in filled.items() if holds(rows, name, lambda value: isinstance(value, str))}
     answers = {key: name for key, name in filled.items() if _are_answers(rows, name)}
     for slug, schema in SCHEMAS.items():
-        prompt, answer = _first(schema.prompt, texts), _first(schema.answer, answers)
+        prompt, answer = first(schema.prompt, texts), first(schema.answer, answers)
         if not (prompt and answer) or prompt == answer:
             continue
-        input_column = _first(schema.input, names)
+        input_column = first(schema.input, names)
         why = f"The file has the columns “{prompt}” and “{answer}”."
         if input_column:
             why += f" “{input_column}” is appended to the prompt in rows that have it."
@@ -184,11 +183,11 @@ def _by_words(rows: Rows, filled: Mapping[str, str]) -> Recognised | None:
     """Propose the columns whose names contain words for prompts and answers, such as “Question Text”."""
     filled = {key: name for key, name in filled.items() if "." not in name}
     text_columns = {key: name for key, name in filled.items() if _may_be_prompt(rows, name)}
-    prompt = _with_word(PROMPT_WORDS, text_columns, excluded=ANSWER_WORDS, rows=rows)
+    prompt = with_word(PROMPT_WORDS, text_columns, excluded=ANSWER_WORDS, rows=rows)
     if not prompt:
         return None
     others = {key: name for key, name in filled.items() if name != prompt and _are_answers(rows, name)}
-    answer = _first(("answer_key",), others) or _with_word(ANSWER_WORDS, others)
+    answer = first(("answer_key",), others) or with_word(ANSWER_WORDS, others)
     if answer:
         why = f"The column names “{prompt}” and “{answer}” suggest a prompt and its answer."
         return Recognised("by_words", "Prompt and answer", why, ColumnMapping(prompt=prompt, answer=answer))
@@ -198,7 +197,7 @@ def _by_words(rows: Rows, filled: Mapping[str, str]) -> Recognised | None:
 
 def _numbers(names: Mapping[str, str]) -> Recognised | None:
     """Propose a template for tasks that are made of numbers and a target, such as Countdown."""
-    numbers, target = _first(NUMBERS, names), names.get("target", "")
+    numbers, target = first(NUMBERS, names), names.get("target", "")
     if not (numbers and target):
         return None
     template = (
@@ -211,7 +210,7 @@ def _numbers(names: Mapping[str, str]) -> Recognised | None:
 
 def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
     text_columns = [name for name in names.values() if _may_be_prompt(rows, name)]
-    prompt = max(text_columns, key=lambda name: _length(rows, name), default="")
+    prompt = max(text_columns, key=lambda name: length(rows, name), default="")
     why = "No column name was recognized"
     why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and no column looks like a prompt."
     return Recognised("unknown", "Not recognized", why, ColumnMapping(prompt=prompt))
@@ -219,32 +218,9 @@ def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
 
 def _may_be_prompt(rows: Rows, name: str) -> bool:
     """Return whether a column contains text other than row numbers and identifiers, judged by its name and values."""
-    return not DESCRIPTIVE_WORDS.intersection(_name_words(name)) and _all_match(
+    return not DESCRIPTIVE_WORDS.intersection(name_words(name)) and all_match(
         rows, name, lambda value: isinstance(value, str) and not _IDENTIFIER.fullmatch(value.strip())
     )
-
-
-def _with_word(words: Sequence[str], names: Mapping[str, str], excluded: Sequence[str] = (), rows: Rows = ()) -> str:
-    """Return the column named with the earliest of these words and with no descriptive or `excluded` one, or "" if
-    there is none. Of several, return the one with the longest texts in `rows`, or the first."""
-    for word in words:
-        matches = list[str]()
-        for name in names.values():
-            name_words = {*_name_words(name)} | {part.removesuffix("s") for part in _name_words(name)}
-            if word in name_words and not name_words & (DESCRIPTIVE_WORDS | {*excluded}):
-                matches.append(name)
-        if matches:
-            return max(matches, key=lambda name: _length(rows, name))
-    return ""
-
-
-def _length(rows: Rows, name: str) -> int:
-    return sum(len(str(value_of(row, name) or "")) for row in rows)
-
-
-def _name_words(name: str) -> list[str]:
-    """Split a name into lower-case words, the same for “Question Text”, question-text and questionText."""
-    return [word.lower() for word in _WORD.findall(name)]
 
 
 def _instruction_above(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
@@ -267,7 +243,7 @@ def _complements(instruction: Any, prompt: Any) -> bool:
 
 def _final_answer_after_a_marker(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     answer = guess.mapping.answer
-    if not answer or not _all_match(rows, answer, lambda value: isinstance(value, str) and GSM8K_MARKER in value):
+    if not answer or not all_match(rows, answer, lambda value: isinstance(value, str) and GSM8K_MARKER in value):
         return guess
     why = f"{guess.why} In the first rows, the final answer follows {GSM8K_MARKER}, as in GSM8K."
     mapping = replace(guess.mapping, transform=GSM8K, answer_after=GSM8K_MARKER)
@@ -281,7 +257,7 @@ def _reasoning(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recog
         return isinstance(value, str) and "<think>" in value and "</think>" in value
 
     column = guess.mapping.answer or (guess.mapping.prompt if guess.mapping.messages else "")
-    if not column or not _all_match(rows, column, has_reasoning):
+    if not column or not all_match(rows, column, has_reasoning):
         return guess
     why = f"{guess.why} The first responses reason in <think>…</think>, and the answers are extracted from them."
     system_prompt = guess.mapping.system_prompt or THINK_PROMPT
@@ -314,7 +290,7 @@ def _code_with_tests(guess: Recognised, rows: Rows, names: Mapping[str, str]) ->
     mapping = replace(guess.mapping, test_cases=column, transform=transform)
     if mapping.answer == column or mapping.answer.startswith(f"{column}."):
         rest = {key: name for key, name in names.items() if not name.startswith(column) and name != mapping.prompt}
-        mapping = replace(mapping, answer=_with_word(("solution", "solutions"), rest))
+        mapping = replace(mapping, answer=with_word(("solution", "solutions"), rest))
     return replace(guess, schema="code_with_tests", title=f"{guess.title}, with tests", why=why, mapping=mapping)
 
 
@@ -330,18 +306,35 @@ def _human_eval(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Reco
 
 
 def _system_column(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    column = _first(SYSTEM, names)
-    if not column or not _all_match(rows, column, lambda value: isinstance(value, str)):
+    column = first(SYSTEM, names)
+    if not column or not all_match(rows, column, lambda value: isinstance(value, str)):
         return guess
     why = f"{guess.why} “{column}” is each row's system prompt."
     return replace(guess, why=why, mapping=replace(guess.mapping, system=column))
 
 
-def _multiple_choice(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
-    mapping = with_choices(guess.mapping, rows, names)
-    if mapping is None:
+def _context_below(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    """Put the text that a question is about below it."""
+    mapping, column = guess.mapping, first(CONTEXTS, names)
+    taken = (mapping.prompt, mapping.answer, mapping.test_cases, mapping.system)
+    if mapping.messages or mapping.input or not mapping.prompt or not column or column in taken:
         return guess
-    why = f"{guess.why} The choices are put below the question, and “{mapping.answer}” becomes a letter."
+    if not all_match(rows, column, lambda value: isinstance(value, str)):
+        return replace(guess, why=f"{guess.why} The prompt lacks “{column}”, which isn't text.")
+    if any(str(value_of(row, column) or "-") in str(value_of(row, mapping.prompt)) for row in rows):
+        return guess
+    why = f"{guess.why} “{column}” is put below the prompt in rows that have it."
+    return replace(guess, why=why, mapping=replace(mapping, input=column))
+
+
+def _multiple_choice(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    answers = [guess.mapping.answer] if guess.mapping.answer else [names[n] for n in CHOICE_ANSWERS if n in names]
+    tried = (with_choices(replace(guess.mapping, answer=answer), rows, names) for answer in answers)
+    mapping = next((mapping for mapping in tried if mapping), None)
+    if mapping is None or not mapping.prompt:
+        return guess
+    reason = guess.why if guess.mapping.answer else f"{guess.why.partition(', and no column')[0]}."
+    why = f"{reason} The choices are put below the question, and “{mapping.answer}” becomes a letter."
     return replace(guess, schema="multiple_choice", title="Multiple choice", why=why, mapping=mapping)
 
 
@@ -349,7 +342,7 @@ def _templated(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recog
     """Propose plain text if the prompts already contain a chat template's tokens."""
     if guess.mapping.messages or not guess.mapping.prompt:
         return guess
-    if not _all_match(rows, guess.mapping.prompt, lambda value: bool(CHAT_TOKENS.search(str(value)))):
+    if not all_match(rows, guess.mapping.prompt, lambda value: bool(CHAT_TOKENS.search(str(value)))):
         return guess
     why = f"{guess.why} The prompts already contain a chat template's tokens, so they stay plain text."
     return replace(guess, why=why, mapping=replace(guess.mapping, chat=False))
@@ -358,7 +351,7 @@ def _templated(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recog
 def _difficulty_and_tags(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     used_columns = set(guess.mapping.as_dict().values())
     unused_columns = {key: name for key, name in names.items() if name not in used_columns and "." not in name}
-    difficulty, tags = _first(DIFFICULTY, unused_columns), _first(TAGS, unused_columns)
+    difficulty, tags = first(DIFFICULTY, unused_columns), first(TAGS, unused_columns)
     uses = [f"“{column}” as {role}" for column, role in ((difficulty, "difficulty"), (tags, "tags")) if column]
     if not uses:
         return guess
@@ -374,6 +367,7 @@ _REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised],
     _code_with_tests,
     _human_eval,
     _system_column,
+    _context_below,
     _multiple_choice,
     _templated,
     _difficulty_and_tags,
@@ -382,19 +376,4 @@ _REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised],
 
 def _are_answers(rows: Rows, name: str) -> bool:
     values = [value_of(row, name) for row in rows]
-    return _holds(rows, name, lambda value: bool(answer_texts(value))) and not is_ordered(name, values)
-
-
-def _holds(rows: Rows, column: str, predicate: Callable[[Any], bool]) -> bool:
-    """Return whether all non-empty values of the column match, if it has any in these rows."""
-    return all(predicate(value) for row in rows if (value := value_of(row, column)) not in (None, ""))
-
-
-def _first(candidates: Sequence[str], names: Mapping[str, str]) -> str:
-    return next((names[name] for name in candidates if name in names), "")
-
-
-def _all_match(rows: Rows, column: str, predicate: Callable[[Any], bool]) -> bool:
-    """Return whether the column has non-empty values, all of which match."""
-    values = [value for row in rows if (value := value_of(row, column)) not in (None, "")]
-    return bool(values) and all(map(predicate, values))
+    return holds(rows, name, lambda value: bool(answer_texts(value))) and not is_ordered(name, values)

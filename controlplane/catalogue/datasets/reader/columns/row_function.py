@@ -5,6 +5,7 @@
 
 It returns the row that the mapping uses: `prompt` (a string or messages), optionally `answer` and `test_cases`; other
 keys become metadata. If it returns None, the row is left out; if it raises an error, that is a problem of the row.
+Where rows of the file are lists or strings, it receives those.
 """
 
 import ast
@@ -105,7 +106,7 @@ class RowFunction(Closing):
         """Return (True, the function's value) or (False, the error) for each row."""
         if not records:
             return []
-        rows = [record.row for record in records]
+        rows = [contents.as_given(record.row) if record.is_bare and record.row else record.row for record in records]
         if self._sandbox is None:
             self._sandbox = Sandbox(self._backend, parallel=1)
         [outcome] = self._sandbox.run([Job(self._source, "__grpo_transform__", (rows,))], _LIMITS)
@@ -131,7 +132,7 @@ def _transformed(record: Record, has_returned: bool, value: Any) -> Record:
         return _without_row(record, FAILED, message)
     if issue := contents.problem(row):
         return _without_row(record, FAILED, f"In the row that the transform returned: {issue[1]}")
-    return replace(record, row=row, raw=None)
+    return replace(record, row=row, raw=None, is_bare=False)
 
 
 def _without_row(record: Record, kind: str, message: str) -> Record:

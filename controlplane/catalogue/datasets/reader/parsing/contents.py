@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from controlplane.catalogue.datasets.reader.columns.paths import SPEAKERS
 from controlplane.catalogue.datasets.reader.excerpts import visible
 
 MAX_LEVELS = 64
@@ -47,3 +48,23 @@ def value_problem(value: Any, levels: int = MAX_LEVELS - 1) -> tuple[str, str] |
             if issue := value_problem(inner, levels - 1):
                 return issue
     return None
+
+
+def as_row(value: Any) -> Any:
+    """Return the row of a list or string in a file whose rows aren't objects: with “messages” if it is a conversation,
+    with a column per value of a plain list, and with “row” or “text” otherwise."""
+    if isinstance(value, str):
+        return {"text": value}
+    if not isinstance(value, list) or not value:
+        return value
+    if all(isinstance(item, dict) and any(key in item for key in SPEAKERS) for item in value):
+        return {"messages": value}
+    if any(isinstance(item, dict | list) for item in value):
+        return {"row": value}
+    return {f"column {number}": item for number, item in enumerate(value, 1)}
+
+
+def as_given(row: dict[str, Any]) -> Any:
+    """Return the list or string that `as_row` made a row of."""
+    [first, *others] = row.values()
+    return [first, *others] if others or "column 1" in row else first

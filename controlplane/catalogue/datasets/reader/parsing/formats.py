@@ -1,15 +1,21 @@
 """Detection of a file's format from its content, since names and declared types can be wrong."""
 
 import csv
+import io
 import re
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
-from controlplane.catalogue.datasets.reader.parsing.unpacking import open_content
+from controlplane.catalogue.datasets.reader.parsing import jsonlist, jsonobject
+from controlplane.catalogue.datasets.reader.parsing.jsonlist import value_end
+from controlplane.catalogue.datasets.reader.parsing.unpacking import BOM, open_content
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 
 JSONL, JSON, CSV, TSV, PARQUET = "jsonl", "json", "csv", "tsv", "parquet"
-BOM = b"\xef\xbb\xbf"
+OBJECT, SERIES = "object", "series"
+"""Layouts of JSON other than a list: one object that contains the rows, and objects that follow each other."""
 HEAD_BYTES = 64 * 2**10
 MAX_LINES = 50
 NAMES = {JSONL: "JSON Lines", JSON: "a JSON list", CSV: "CSV", TSV: "TSV", PARQUET: "Parquet"}
@@ -52,13 +58,17 @@ _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 @dataclass(frozen=True)
 class FileFormat:
-    """Format of a file. `kind` is one of NAMES, and `note` a sentence for the page, or ""."""
+    """Format of a file. `kind` is one of NAMES, `layout` one of JSON or "" for a list, and `note` a sentence for the
+    page, or ""."""
 
     kind: str
     gzip: bool = False
     delimiter: str = ","
     bom: bool = False
     note: str = ""
+    layout: str = ""
+    is_bare: bool = False
+    """True if the rows of JSON are lists or strings instead of objects."""
 
 
 def detect(path: Path) -> FileFormat:
@@ -78,9 +88,66 @@ def detect(path: Path) -> FileFormat:
         return FileFormat(PARQUET, gzip)
     _refuse_binary(head)
     bom = head.startswith(BOM)
-    kind, delimiter = _detect_text_format(head.removeprefix(BOM).lstrip(), is_whole=len(head) < HEAD_BYTES)
+    text, is_whole = head.removeprefix(BOM).lstrip(), len(head) < HEAD_BYTES
     note = "The file begins with a byte order mark, which was ignored." if bom else ""
-    return FileFormat(kind, gzip, delimiter, bom, note)
+    if text.startswith(b"{") and (layout := _layout(path, text, gzip=gzip)):
+        return FileFormat(JSON, gzip, bom=bom, note=" ".join(filter(None, (note, layout[1]))), layout=layout[0])
+    kind, delimiter = _detect_text_format(text, is_whole=is_whole)
+    is_bare = kind in (JSON, JSONL) and _is_bare(text, kind, is_whole=is_whole)
+    return FileFormat(kind, gzip, delimiter, bom, note, is_bare=is_bare)
+
+
+def object_content(file: BinaryIO) -> bytes:
+    """Read a file that is one object. Raises FileProblem if it is too large for that."""
+    content = file.read(jsonobject.MAX_BYTES + 1).removeprefix(BOM)
+    if len(content) > jsonobject.MAX_BYTES:
+        raise FileProblem(
+            "other_format",
+            f"The file is one JSON object of more than {jsonobject.MAX_BYTES // 2**20} MiB.",
+            "`jq -c '.data[]' file` writes the rows in a field “data” as JSON Lines, one object per line.",
+        )
+    return content
+
+
+def _is_bare(text: bytes, kind: str, *, is_whole: bool) -> bool:
+    """Return whether the first rows are all lists, or all strings."""
+    if kind == JSONL:
+        first_bytes = {line.lstrip()[:1] for line in _lines(text, is_whole=is_whole)}
+    else:
+        elements = islice(jsonlist.elements(io.BytesIO(text)), MAX_LINES)
+        first_bytes = {element.raw[:1] for element in elements if not element.problem}
+    return first_bytes in ({b"["}, {b'"'})
+
+
+def _layout(path: Path, text: bytes, *, gzip: bool) -> tuple[str, str] | None:
+    """Return the layout of a file that begins with an object, and a note, or None if it has one object per line."""
+    line, _, rest = text.partition(b"\n")
+    first_line, has_more = line.strip(), bool(rest.strip())
+    end = value_end(first_line, 0)
+    if end == len(first_line):
+        is_series = False
+    elif end > 0:
+        is_series = first_line[end:].lstrip(b" \t,")[:1] in (b"", b"{")
+    else:
+        is_series = first_line.endswith((b"{", b"[", b",", b":"))
+    if has_more and not is_series:
+        return None
+    with open_content(path, gzip=gzip) as file:
+        content = file.read(jsonobject.MAX_BYTES).removeprefix(BOM)
+        start = content.index(b"{")
+        end = value_end(content, start)
+        if end < 0 and len(content) >= jsonobject.MAX_BYTES // 2:
+            object_content(file)
+    if end > 0 and not content[end:].strip() and (found := jsonobject.find(content, start)):
+        return OBJECT, found.note
+    return (SERIES, "The file has objects that follow each other.") if is_series else None
+
+
+def _lines(text: bytes, *, is_whole: bool) -> list[bytes]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not is_whole and len(lines) > 1:
+        lines.pop()
+    return lines[:MAX_LINES]
 
 
 def _refuse_binary(head: bytes) -> None:
@@ -110,21 +177,12 @@ def _unsupported(name: str) -> FileProblem:
 
 def _detect_text_format(text: bytes, *, is_whole: bool) -> tuple[str, str]:
     """Return (kind, delimiter) of text without a byte order mark or leading white space."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not is_whole and len(lines) > 1:
-        lines.pop()
-    lines = lines[:MAX_LINES]
+    lines = _lines(text, is_whole=is_whole)
     first_line = lines[0].strip()
     if text.startswith(b"["):
         list_lines = [line for line in lines if line.lstrip().startswith(b"[") and line.rstrip().endswith(b"]")]
         # One list per line is JSON Lines with the wrong rows; each line is reported.
         return (JSONL if len(lines) > 1 and len(list_lines) == len(lines) else JSON), ","
-    if first_line == b"{" and len(lines) > 1 and not lines[1].lstrip().startswith(b"{"):
-        raise FileProblem(
-            "other_format",
-            "The first object spans several lines. JSON Lines has one object per line.",
-            "`jq -c . file` writes one object per line, and `jq -c '.data[]' file` does so for rows in a field “data”.",
-        )
     object_count = sum(line.lstrip().startswith(b"{") for line in lines)
     if object_count * 2 >= len(lines) or first_line[:1] == b"{":
         return JSONL, ","

@@ -12,11 +12,10 @@ import msgspec
 
 from controlplane.catalogue.datasets.reader.excerpts import excerpt
 from controlplane.catalogue.datasets.reader.parsing import contents
-from controlplane.catalogue.datasets.reader.parsing.formats import BOM
+from controlplane.catalogue.datasets.reader.parsing.unpacking import BOM, MAX_LINE_BYTES
 from controlplane.catalogue.datasets.reader.problems import DataProblem
 
 BLOCK_BYTES = 2**18
-MAX_LINE_BYTES = 8 * 2**20
 
 _decode = msgspec.json.Decoder().decode
 _LONE_SURROGATE = re.compile(
@@ -77,12 +76,16 @@ def too_long_problem(line: int, unit: str, start: bytes, size: int, offset: int)
     return DataProblem(line, "line_too_long", message, excerpt(start[:1000]), byte=offset)
 
 
-def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, list[DataProblem]]:
-    """Parse a JSON value at an offset of the file, and return (the row or None, its problems)."""
+def row_of(
+    raw: bytes, line: int, offset: int, *, is_bare: bool = False
+) -> tuple[dict[str, Any] | None, list[DataProblem]]:
+    """Parse a JSON value at an offset of the file, and return (the row or None, its problems). `is_bare`: whether the
+    file's rows are lists or strings."""
     try:
         value = _decode(raw)
     except _FAILURES as error:
         return None, [_diagnose(raw, line, offset, error)]
+    value = contents.as_row(value) if is_bare else value
     if not isinstance(value, dict):
         json_type = _TYPES.get(type(value), "a number")
         message = f"The row is {json_type}; each row must be an object, {{…}}."

@@ -1,4 +1,4 @@
-"""Splitting of a JSON list of rows into its elements, without loading the whole list.
+"""Splitting of a JSON list of rows, or of objects in succession, into its elements, without loading all of it.
 
 Elements are delimited by brackets alone, skipping strings; each is then read like a line of JSON Lines. Where brackets
 don't match, parsing resumes after the next `}, {`.
@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from controlplane.catalogue.datasets.reader.parsing.formats import BOM
-from controlplane.catalogue.datasets.reader.parsing.jsonlines import MAX_LINE_BYTES
+from controlplane.catalogue.datasets.reader.parsing.unpacking import BOM, MAX_LINE_BYTES
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 
 BLOCK_BYTES = 2**18
@@ -24,6 +23,7 @@ _NEXT_ROW = re.compile(rb"\}\s*,?\s*(?=\{)|\}\s*(?=\]\s*\Z)")
 _SCALAR = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,\]\[{}"\s]++)')
 _CLOSING_BRACKETS = {b"[": b"]", b"{": b"}"}
 _SPACE = re.compile(rb"[\s,]*+")
+_MEMBER = re.compile(rb'[\s,]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")\s*+:\s*+', re.DOTALL)
 
 
 class _Mismatch(Exception):
@@ -39,14 +39,52 @@ class Element:
     problem: str = ""
 
 
-def elements(file: BinaryIO) -> Iterator[Element]:
-    """Yield the elements of the list in a file. Raises FileProblem if the file doesn't begin with a list."""
-    yield from _Splitter(file).elements()
+def elements(file: BinaryIO, *, in_list: bool = True) -> Iterator[Element]:
+    """Yield the elements of the list in a file, or what follows each other without a list. Raises FileProblem if a list
+    is expected and the file doesn't begin with one."""
+    yield from _Splitter(file, in_list=in_list).elements()
+
+
+def members(content: bytes, start: int) -> Iterator[tuple[str, int, int]]:
+    """Yield (name, start, end) of each value of the object at `start`, up to the first one that doesn't end."""
+    position = content.find(b"{", start) + 1
+    while match := _MEMBER.match(content, position):
+        position = value_end(content, match.end())
+        if position < 0:
+            return
+        yield match[1][1:-1].decode("utf-8", "replace"), match.end(), position
+
+
+def value_end(content: bytes, start: int) -> int:
+    """Return the end of the JSON value at `start`, or -1 if its brackets or quotes don't close."""
+    if content[start : start + 1] not in (b"[", b"{"):
+        scalar = _SCALAR.match(content, start)
+        return scalar.end() if scalar else -1
+    try:
+        return _closing_end(content, start) or -1
+    except _Mismatch:
+        return -1
+
+
+def _closing_end(content: bytes, start: int) -> int | None:
+    """Return the end of the list or object at `start`, or None if it doesn't end. Raises _Mismatch if it can't end."""
+    closing_brackets: list[bytes] = []
+    for token in _TOKEN.finditer(content, start):
+        bracket = token.group()[:1]
+        if bracket in b"[{":
+            closing_brackets.append(_CLOSING_BRACKETS[bracket])
+        elif bracket in b"]}":
+            if closing_brackets.pop() != bracket:
+                raise _Mismatch
+            if not closing_brackets:
+                return token.end()
+    return None
 
 
 class _Splitter:
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, *, in_list: bool) -> None:
         self._file = file
+        self._in_list = in_list
         self._buffer = b""
         self._position = 0  # in the buffer
         self._offset = 0  # of the buffer in the file
@@ -55,20 +93,26 @@ class _Splitter:
 
     def elements(self) -> Iterator[Element]:
         self._read_more(BLOCK_BYTES)
-        start = self._buffer.find(b"[", 0, 4096)
-        if self._buffer[:start].removeprefix(BOM).strip():
-            raise FileProblem("other_format", "The file doesn't begin with a list.")
-        self._position = start + 1
+        self._position = self._start()
         while True:
             self._skip_space()
             if self._position >= len(self._buffer):
-                yield Element(b"", self._file_offset, "The file ends before the list is closed with “]”.")
+                if self._in_list:
+                    yield Element(b"", self._file_offset, "The file ends before the list is closed with “]”.")
                 return
-            if self._buffer[self._position] == 0x5D:
+            if self._in_list and self._buffer[self._position] == 0x5D:
                 self._position += 1
                 yield from self._trailing_text()
                 return
             yield self._element()
+
+    def _start(self) -> int:
+        if not self._in_list:
+            return len(BOM) if self._buffer.startswith(BOM) else 0
+        start = self._buffer.find(b"[", 0, 4096)
+        if self._buffer[:start].removeprefix(BOM).strip():
+            raise FileProblem("other_format", "The file doesn't begin with a list.")
+        return start + 1
 
     @property
     def _file_offset(self) -> int:
@@ -120,17 +164,7 @@ class _Splitter:
             if end >= len(self._buffer) and not self._ended:
                 return None
             return end
-        closing_brackets: list[bytes] = []
-        for token in _TOKEN.finditer(self._buffer, self._position):
-            bracket = token.group()[:1]
-            if bracket in b"[{":
-                closing_brackets.append(_CLOSING_BRACKETS[bracket])
-            elif bracket in b"]}":
-                if closing_brackets.pop() != bracket:
-                    raise _Mismatch
-                if not closing_brackets:
-                    return token.end()
-        return None
+        return _closing_end(self._buffer, self._position)
 
     def _skip_broken(self, start: int, offset: int) -> Element:
         """Return an element without an end, and resume at the apparent start of the next row, if any."""

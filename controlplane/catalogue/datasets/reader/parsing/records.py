@@ -1,5 +1,6 @@
 """Reading of the rows of a file in any format, each with its number, its line and its problems."""
 
+import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from controlplane.catalogue.datasets.reader.excerpts import excerpt
-from controlplane.catalogue.datasets.reader.parsing import contents, formats, jsonlines, jsonlist
+from controlplane.catalogue.datasets.reader.parsing import contents, formats, jsonlines, jsonlist, jsonobject
 from controlplane.catalogue.datasets.reader.parsing.formats import FileFormat
 from controlplane.catalogue.datasets.reader.parsing.parquet import Parquet, RowBatch
 from controlplane.catalogue.datasets.reader.parsing.tables import Cells, DelimitedTable
@@ -33,6 +34,8 @@ class Record:
     problems: list[DataProblem] = field(default_factory=list)
     raw: bytes | None = None
     byte: int = -1
+    is_bare: bool = False
+    """True if the row is a list or a string in the file."""
 
 
 @dataclass(slots=True)
@@ -81,27 +84,26 @@ def _batches(path: Path, file_format: FileFormat, remark: Remark | None) -> Iter
         return
     with open_content(path, gzip=file_format.gzip) as file:
         if file_format.kind == formats.JSONL:
-            yield from _line_batches(file)
+            yield from _line_batches(file, is_bare=file_format.is_bare)
         elif file_format.kind == formats.JSON:
-            elements = enumerate(jsonlist.elements(file))
-            yield from _in_batches(file, ((len(e.raw), partial(_element_record, n, e)) for n, e in elements))
+            yield from _in_batches(file, _json_rows(file, file_format))
         else:
             table = DelimitedTable(file, file_format.delimiter)
             cells = ((sum(map(len, c.cells or ())), partial(_cells_record, n, c, table)) for n, c in enumerate(table))
             yield from _in_batches(file, cells)
 
 
-def _line_batches(file: BinaryIO) -> Iterator[RecordBatch]:
+def _line_batches(file: BinaryIO, *, is_bare: bool) -> Iterator[RecordBatch]:
     number = line = 0
     for block in jsonlines.blocks(file):
-        yield RecordBatch(bytes_read(file), partial(_block_records, block, number, line))
+        yield RecordBatch(bytes_read(file), partial(_block_records, block, number, line, is_bare))
         line += len(block.lines)
         number += len(block.lines)
         if not block.too_long:
             number -= block.lines.count(b"") + sum(map(bytes.isspace, block.lines))
 
 
-def _block_records(block: jsonlines.Block, number: int, line: int) -> Iterator[Record]:
+def _block_records(block: jsonlines.Block, number: int, line: int, is_bare: bool) -> Iterator[Record]:
     if block.too_long:
         problem = jsonlines.too_long_problem(line + 1, "line", block.lines[0], block.size, block.offset)
         yield Record(number, line + 1, None, [problem])
@@ -110,10 +112,32 @@ def _block_records(block: jsonlines.Block, number: int, line: int) -> Iterator[R
     for raw in block.lines:
         line += 1
         if raw and not raw.isspace():
-            row, problems = jsonlines.row_of(raw, line, offset)
-            yield Record(number, line, row, problems, raw, offset)
+            row, problems = jsonlines.row_of(raw, line, offset, is_bare=is_bare)
+            yield Record(number, line, row, problems, raw, offset, is_bare)
             number += 1
         offset += len(raw) + 1
+
+
+def _json_rows(file: BinaryIO, file_format: FileFormat) -> "Iterator[SizedRow]":
+    start = 0
+    if file_format.layout == formats.OBJECT:
+        content = formats.object_content(file)
+        found = jsonobject.find(content)
+        if found is None or not found.end:
+            for number, row in enumerate(found.rows if found else ()):
+                yield 1000, partial(_decoded_record, number, row)
+            return
+        start, file = found.start, io.BytesIO(content[found.start : found.end])
+    for number, element in enumerate(jsonlist.elements(file, in_list=file_format.layout != formats.SERIES)):
+        element.offset += start
+        yield len(element.raw), partial(_element_record, number, element, file_format)
+
+
+def _decoded_record(number: int, row: Any) -> Record:
+    if isinstance(row, dict):
+        return _validated(number, number + 1, row)
+    problem = DataProblem(number + 1, "not_an_object", "The row isn't an object with the names of its columns.")
+    return Record(number, number + 1, None, [problem])
 
 
 IMAGE_WORDS = frozenset(("image", "images", "video", "videos", "audio", "audios"))
@@ -141,7 +165,7 @@ def _in_batches(file: BinaryIO, rows: Iterator[SizedRow]) -> Iterator[RecordBatc
         raise problem
 
 
-def _element_record(number: int, element: jsonlist.Element) -> Record:
+def _element_record(number: int, element: jsonlist.Element, file_format: FileFormat) -> Record:
     line = number + 1
     if element.problem:
         kind = "line_too_long" if "longer than" in element.problem else "malformed_json"
@@ -151,8 +175,10 @@ def _element_record(number: int, element: jsonlist.Element) -> Record:
     if len(element.raw) > jsonlist.MAX_ELEMENT_BYTES:
         problem = jsonlines.too_long_problem(line, "row", element.raw, len(element.raw), element.offset)
         return Record(number, line, None, [problem])
-    row, problems = jsonlines.row_of(element.raw, line, element.offset)
-    return Record(number, line, row, problems, element.raw, element.offset)
+    row, problems = jsonlines.row_of(element.raw, line, element.offset, is_bare=file_format.is_bare)
+    if row and file_format.layout == formats.OBJECT:
+        row = jsonobject.unwrapped(row)
+    return Record(number, line, row, problems, element.raw, element.offset, file_format.is_bare)
 
 
 def _cells_record(number: int, cells: Cells, table: DelimitedTable) -> Record:

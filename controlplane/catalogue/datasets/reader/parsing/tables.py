@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from controlplane.catalogue.datasets.reader.excerpts import MAX_EXCERPT, visible
 from controlplane.catalogue.datasets.reader.limits import MAX_COLUMNS
-from controlplane.catalogue.datasets.reader.parsing.formats import BOM
+from controlplane.catalogue.datasets.reader.parsing.unpacking import BOM
 from controlplane.catalogue.datasets.reader.problems import DataProblem, FileProblem
 
 MAX_LINE_BYTES = 2**21

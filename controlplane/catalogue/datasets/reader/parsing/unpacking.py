@@ -1,4 +1,4 @@
-"""Unpacking of gzip files while they are read, and the limits that keep any small file from expanding without end."""
+"""Unpacking of gzip files while they are read, and the limits of files and rows, so that none expands without end."""
 
 import gzip as gzip_file
 import io
@@ -8,6 +8,8 @@ from typing import BinaryIO
 
 from controlplane.catalogue.datasets.reader.problems import FileProblem
 
+BOM = b"\xef\xbb\xbf"
+MAX_LINE_BYTES = 8 * 2**20
 MAX_UNPACKED_BYTES = 32 * 2**30
 MAX_RATIO = 200
 RATIO_FROM = 64 * 2**20

@@ -51,8 +51,8 @@ def _answer_hints(statistics: Mapping[str, Any]) -> Iterator[Hint]:
     if code > rows / 2 and tests < code:
         text = (
             f"{code - tests:,} rows with code have an answer but no test_cases. If answers are programs that print, "
-            "“Prints what the reference prints” compares completions with them; other code can only be rewarded for "
-            "parsing and running."
+            "“Prints what the reference prints” compares completions with them; for functions, “Returns what the "
+            "reference returns” does."
         )
         yield NOTE, "Code without tests", text
 

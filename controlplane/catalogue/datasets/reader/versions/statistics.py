@@ -7,6 +7,7 @@ from typing import Any
 
 from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
 from controlplane.catalogue.datasets.reader.excerpts import visible
+from workers.contract.run.code_tests import is_input_output
 
 BINS = 24
 MAX_COUNTED_NAMES = 200
@@ -103,6 +104,7 @@ class Statistics:
         self._counts["validation"] += row.get("split") == "validation"
         self._counts["answers"] += answer is not None
         self._counts["tests"] += bool(row.get("test_cases"))
+        self._counts["io_tests"] += any(map(is_input_output, row.get("test_cases") or ()))
         self._counts["code"] += bool(row.get("test_cases")) or bool(answer and _CODE.search(answer))
         self._counts["short"] += len(prompt.split(None, MIN_WORDS)) < MIN_WORDS
         self._add_names(row.get("metadata") or {})
@@ -128,6 +130,7 @@ class Statistics:
             "tags": self._tags.as_dict(),
             "with_answer": self._counts["answers"],
             "with_tests": self._counts["tests"],
+            "with_io_tests": self._counts["io_tests"],
             "code": self._counts["code"],
             "short_prompts": self._counts["short"],
             "validation": self._counts["validation"],
