@@ -51,7 +51,11 @@ if not begun:
         User.objects.create_user(role, password="a long " + role + " password", **seen)
 if connection.vendor == "sqlite" and not begun:
     connection.cursor().execute("VACUUM INTO %s", [first])
+if os.path.exists(static):
+    shutil.copytree(static, settings.STATIC_ROOT, dirs_exist_ok=True)
 staticfiles.collect(lambda words: None)
+if not os.path.exists(static):
+    shutil.copytree(settings.STATIC_ROOT, static)
 token = os.environ["GRPO_HOST_TOKEN_FILE"]
 with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
     f.write(credentials.embedded_token(os.environ["GRPO_HOST_NAME"], ""))
@@ -183,8 +187,9 @@ class Stack:
 
     def _start_children(self, host_app: str) -> None:
         assert self.listener is not None
+        files = {"first": str(_first("database") / "sqlite3"), "static": str(_first("static") / "collected")}
         (self.session_cookie, self.csrf_cookie), self.sessions = self.django(
-            PREPARE, first=str(_first("database") / "sqlite3"), migrated=str(migrated.file() or "")
+            PREPARE, **files, migrated=str(migrated.file() or "")
         )
         here = self.installation
         if here.embedded_redis:
@@ -236,7 +241,7 @@ class Stack:
 @cache
 def _first(name: str) -> Path:
     """A folder in which the first product of this process leaves what the others need not make again: its database
-    with the users in it, and what the trainer's interpreter said of itself."""
+    with the users in it, its static files, and what the trainer's interpreter said of itself."""
     folder = Path(tempfile.mkdtemp(prefix="gt-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / name).mkdir()

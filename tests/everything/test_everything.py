@@ -10,6 +10,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import httpx
@@ -103,6 +104,9 @@ class Answer:
         return html.unescape(NOT_SPOKEN.sub(" ", self.text))
 
 
+Walks = Callable[[Role], list[tuple[str, str, Answer]]]
+
+
 def ask(client: Client, method: str, address: str, body: bytes = b"", kind: str = "application/json") -> Answer:
     """The answer to a request, whose changes are undone."""
     client.raise_request_exception = False
@@ -111,6 +115,21 @@ def ask(client: Client, method: str, address: str, body: bytes = b"", kind: str 
         content = b"".join(answer.streaming_content) if answer.streaming else answer.content
         transaction.set_rollback(True)
     return Answer(answer.status_code, answer.get("Content-Type", ""), content)
+
+
+def walked(role: Role, known: Known) -> Iterator[tuple[str, str, Answer]]:
+    """(route, address, answer) of every page, as somebody with the role gets it."""
+    client = signed_in(role, user=User.objects.filter(role=role, is_active=True).order_by("pk")[0])
+    at = addresses(known, 4 if role == Role.ADMIN else 1)
+    for name in (name for name, rule in RULES.items() if rule in PAGES and name not in APART):
+        for address in at.of(name, ROUTES[name]):
+            yield name, address, ask(client, "GET", address)
+
+
+@pytest.fixture(scope="module")
+def walks(known: Known) -> Walks:
+    """The walk of a role, made once."""
+    return cache(lambda role: list(walked(role, known)))
 
 
 def addresses(known: Known, rows: int) -> Addresses:
@@ -183,23 +202,19 @@ def test_every_event_of_a_timeline_has_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_every_page_opens_for_those_who_may_read_it(role: Role, known: Known) -> None:
+def test_every_page_opens_for_those_who_may_read_it(role: Role, walks: Walks) -> None:
     client = signed_in(role, user=User.objects.filter(role=role, is_active=True).order_by("pk")[0])
-    at = addresses(known, 4 if role == Role.ADMIN else 1)
-    names = [name for name, rule in RULES.items() if rule in PAGES and name not in APART]
     wrong: list[object] = []
     counted, links = Counter[int](), dict[object, str]()
-    for name in names:
-        for address in at.of(name, ROUTES[name]):
-            answer = ask(client, "GET", address)
-            counted[answer.status] += 1
-            closed = RULES[name] in CLOSED[role]
-            allowed = (403, 405) if closed else (200, 204, 286, 302, 404, 405, 409, 410)
-            wrong += [] if answer.status in allowed else [(address, answer.status)]
-            wrong += [(address, words) for words in _read(answer)]
-            for link in LINK.findall(answer.text) if "html" in answer.kind else ():
-                link = html.unescape(link)
-                links.setdefault((name, re.sub(r"\d+|=[^&]*", "", link), answer.status), link)
+    for name, address, answer in walks(role):
+        counted[answer.status] += 1
+        closed = RULES[name] in CLOSED[role]
+        allowed = (403, 405) if closed else (200, 204, 286, 302, 404, 405, 409, 410)
+        wrong += [] if answer.status in allowed else [(address, answer.status)]
+        wrong += [(address, words) for words in _read(answer)]
+        for link in LINK.findall(answer.text) if "html" in answer.kind else ():
+            link = html.unescape(link)
+            links.setdefault((name, re.sub(r"\d+|=[^&]*", "", link), answer.status), link)
     for link in links.values():
         answer = ask(client, "GET", link)
         wrong += [(link, answer.status)] if answer.status >= 500 or answer.status == 403 else []
@@ -303,18 +318,17 @@ def test_a_host_gets_what_is_for_hosts(known: Known) -> None:
 # --- forms ---------------------------------------------------------------------------------------------------
 
 
-def test_every_form_is_sent_as_it_stands_without_an_error(known: Known) -> None:
+def test_every_form_is_sent_as_it_stands_without_an_error(
+    walks: Walks,
+) -> None:
     """Each form of each page, with what the page has filled in, as a browser sends it."""
     client = signed_in(user=User.objects.get(username="ana"))
-    at = addresses(known, 2)
     sent: dict[str, int] = {}
-    for name in (name for name, rule in RULES.items() if rule in PAGES and rule != OPEN and name not in APART):
-        for address in at.of(name, ROUTES[name]):
-            answer = ask(client, "GET", address)
-            for target, values in _forms(answer, address) if "html" in answer.kind else ():
-                kind = re.sub(r"\d+|r[a-z2-9]{9}\b", "#", target)
-                if kind not in sent and not target.startswith(("/sign-out", "/static")):
-                    sent[kind] = ask(client, "POST", target, *_encoded(values)).status
+    for name, address, answer in walks(Role.ADMIN):
+        for target, values in _forms(answer, address) if "html" in answer.kind and RULES[name] != OPEN else ():
+            kind = re.sub(r"\d+|r[a-z2-9]{9}\b", "#", target)
+            if kind not in sent and not target.startswith(("/sign-out", "/static")):
+                sent[kind] = ask(client, "POST", target, *_encoded(values)).status
     assert {target: status for target, status in sent.items() if status >= 500 or status in (403, 405)} == {}
     assert len(sent) > 60
 

@@ -19,6 +19,7 @@ from typing import Any
 from workers.contract.run.hardware import HardwareSpec
 from workers.contract.run.spec import DataSpec, ModelSpec, RunSpec
 from workers.contract.stack.training_rules import CHOICES, RESERVED
+from workers.trainer.configuration import imports
 
 GROUPS: dict[str, tuple[str, ...]] = {
     # A field belongs to the first group with a matching prefix.
@@ -58,7 +59,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def describe() -> dict[str, Any]:
-    from trl import GRPOConfig
+    with imports.speed_up():
+        from trl import GRPOConfig
 
     hints = typing.get_type_hints(GRPOConfig)
     fields = [
@@ -73,9 +75,10 @@ def describe() -> dict[str, Any]:
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
     """Check whether the installed TRL accepts these settings with this number of ranks; return {"ok", "error"}."""
-    from trl import GRPOConfig
+    with imports.speed_up():
+        from trl import GRPOConfig
 
-    from workers.trainer.configuration import config, hardware
+        from workers.trainer.configuration import config, hardware
     from workers.trainer.configuration.spec import SpecError
 
     processes = int(request.get("processes", 1))

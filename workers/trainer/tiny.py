@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workers.trainer import demo
-from workers.trainer.configuration import environment
+from workers.trainer.configuration import environment, imports
 
 if TYPE_CHECKING:
     from transformers import Qwen2Tokenizer
@@ -81,8 +81,9 @@ def main(argv: list[str] | None = None) -> int:
 def make(folder: Path, *, seed: int, steps: int) -> None:
     """Create a tokenizer and a random model, warm the model up, and save both as an ordinary model folder."""
     environment.wait_without_spinning()
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    with imports.speed_up():
+        import torch
+        from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(seed)
     tokenizer = make_tokenizer()

@@ -17,6 +17,7 @@ from workers.contract.run.spec import AttemptSpec
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer import data
+from workers.trainer.configuration import imports
 from workers.trainer.configuration.spec import SpecError, path_of
 from workers.trainer.recording.metrics import LineFile
 
@@ -139,7 +140,9 @@ def run(job: ModelJob) -> None:
     except ContractError as error:
         raise SpecError(f"The job's settings can't be used: {error}.") from error
     try:
-        importlib.import_module(f"workers.trainer.jobs.{name}").run(job, settings)
+        with imports.speed_up():
+            module = importlib.import_module(f"workers.trainer.jobs.{name}")
+        module.run(job, settings)
     except JobStopped:
         job.end("stopped")
     else:

@@ -19,6 +19,7 @@ from workers.contract.run.hardware import Rollout
 from workers.contract.run.jobs import ServeSettings
 from workers.contract.wire.documents import from_dict
 from workers.contract.wire.names import EventKind, FileName
+from workers.trainer.configuration import imports
 from workers.trainer.configuration.spec import SpecError, TrainerError
 from workers.trainer.jobs import ModelJob
 from workers.trainer.jobs.generation import GenerationError, GenerationRequest, GenerationResult, ModelEngine, Usage
@@ -67,10 +68,12 @@ def open_engine(job: ModelJob, *, with_base: bool = True) -> ModelEngine:
     """Load the job's model and return its engine. `with_base`: whether to load the base in addition to a full
     checkpoint, as for chats."""
     if job.spec.run.hardware.rollout is Rollout.SERVER:
-        from workers.trainer.jobs.vllm_engine import VllmEngine
+        with imports.speed_up():
+            from workers.trainer.jobs.vllm_engine import VllmEngine
 
         return VllmEngine(job)
-    from workers.trainer.jobs.transformers_engine import TransformersEngine
+    with imports.speed_up():
+        from workers.trainer.jobs.transformers_engine import TransformersEngine
 
     return TransformersEngine(job, with_base=with_base)
 
