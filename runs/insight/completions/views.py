@@ -34,7 +34,7 @@ from runs.insight.completions.reading import (
     table,
     valid_groups,
 )
-from runs.insight.completions.solving import names
+from runs.insight.completions.solving import limited, names
 from runs.insight.completions.solving import of as solving_of
 from runs.insight.completions.transcripts import turns
 from runs.insight.metrics.episode_charts import tool_names
@@ -218,6 +218,10 @@ def _common_context(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
         "episodes": in_turns,
         "columns": len(rewards) + 5 + in_turns,
         "solving": solving_of(run.spec),
+        "limited": [
+            (name, rows, sum(dict(entry.scores).get(name) is not None for entry in entries), len(entries))
+            for name, rows in limited(run.spec).items()
+        ],
         "widest": _largest_advantage(entries),
     }
 

@@ -77,7 +77,8 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
         return None
     mapping = version.mapping or {}
     import_report = (version.report or {}).get("mapped") or {}
-    lengths = (import_report.get("statistics") or {}).get("lengths") or {}
+    statistics = import_report.get("statistics") or {}
+    lengths, name_sets = statistics.get("lengths") or {}, statistics.get("name_sets")
     columns = tuple(str(column.get("name") if isinstance(column, dict) else column) for column in version.columns)
     bins, top_length = _bins(lengths)
     return DataFacts(
@@ -92,6 +93,8 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
         longest_prompt_tokens=_longest_prompt(lengths, "prompt_tokens"),
         prompt_bins=bins,
         prompt_top=top_length,
+        dataset=version.dataset.name,
+        name_sets=None if name_sets is None else tuple((frozenset(part["names"]), part["rows"]) for part in name_sets),
     )
 
 
