@@ -20,7 +20,15 @@ from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.records import SampleRow, SampleStore
 from runs.engine.states import ACTIVE
-from runs.insight.completions import difficulty, episode_changes, episodes, filters, group_retention, text_retention
+from runs.insight.completions import (
+    difficulty,
+    episode_changes,
+    episodes,
+    filters,
+    funnel,
+    group_retention,
+    text_retention,
+)
 from runs.insight.completions.difficulty import CLASSES, ORDERS, PERIODS, PromptChoice
 from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.filters import ENDS, EPISODE_SORTS, PREFIX, SORTS, CompletionFilter
@@ -97,6 +105,13 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
         "rewards_page": "" if row.superseded else _rewards_page(run, row),
     }
     return render(request, "insight/completions/_group.html", context)
+
+
+@require_safe
+@gzip_page
+def funnel_page(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    return render(request, "insight/completions/_funnel.html", {"run": run, "funnel": funnel.of(run)})
 
 
 @require_safe
