@@ -38,7 +38,7 @@ GROUPS = [
 ]
 
 
-def short(stages: list[funnel.Stage]) -> list[tuple[int | None, int | None, list[int | None]]]:
+def short(stages: list[funnel.SampleStage]) -> list[tuple[int | None, int | None, list[int | None]]]:
     return [(stage.count, stage.groups, [loss.count for loss in stage.losses]) for stage in stages]
 
 
