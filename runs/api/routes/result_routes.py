@@ -79,6 +79,7 @@ class FunnelLoss(ResponseBody):
 
 class FunnelStage(ResponseBody):
     name: str
+    """The stage, as on the page."""
     count: int | None
     """Number of prompts or completions that reach the stage. null if that isn't recorded."""
     groups: int | None
@@ -240,8 +241,9 @@ def completions(
 
 @router.get("runs/{slug:run_id}/funnel", response=FunnelResponse)
 def funnel(request: HttpRequest, run_id: str) -> Any:
-    """Read how many prompts and completions of a run reach each stage, from its files to the loss, and why others
-    don't."""
+    """Count the prompts and completions of a run at each stage from its files to the loss.
+
+    Each stage says what was lost before it, and why."""
     return dataclasses.asdict(funnels.of(queries.run_for(request, run_id)))
 
 

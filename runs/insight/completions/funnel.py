@@ -4,7 +4,7 @@ Prompts are counted from the imports and the spec, completions from the stored g
 None, and a note says why.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ TRAIN = "train"
 UNSCORED = "no score: no component applied, scoring failed, or the episode broke"
 MASKED = "mask_truncated_completions"
 SPREAD = Q(reward_low__lt=F("reward_high"))
+MAX_DERIVED = 50
+"""Maximum number of derived versions that are followed back to a file."""
 FLAT = Q(reward_low=F("reward_high"))
 
 
@@ -119,52 +121,67 @@ def _completions(spec: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator
     yield SampleStage("Trained on", trained, generated, counts["spread_train_groups"], _shown(*losses))
 
 
+@dataclass(frozen=True)
+class ImportCounts:
+    """Rows that one dataset brings, and those that its import and the filters of derived versions left out."""
+
+    loaded: int
+    training: int
+    rows: int | None
+    problems: int | None
+    repeated: int | None
+    filtered: int | None
+
+    @classmethod
+    def of(cls, version: DatasetVersion) -> "ImportCounts":
+        root, filtered = version, 0
+        for _ in range(MAX_DERIVED):
+            if root.source_kind != DatasetVersion.DERIVED:
+                break
+            if root.parent is None:
+                return cls(version.rows, version.rows - version.validation_rows, None, None, None, None)
+            filtered += max(0, root.parent.rows - root.rows)
+            root = root.parent
+        report = root.report or {}
+        rows, repeated = report.get("rows"), (report.get("mapped") or {}).get("dropped_duplicates")
+        is_known = isinstance(rows, int) and isinstance(repeated, int)
+        # A conversation may become a row for each of its turns, so there can be more rows than in the file.
+        problems = max(0, rows - root.rows - repeated) if is_known else None
+        in_files = root.rows + problems + repeated if problems is not None else None
+        return cls(version.rows, version.rows - version.validation_rows, in_files, problems, repeated, filtered)
+
+
 def _prompts(run: Run, visited: int) -> list[SampleStage]:
     versions = mixed_versions(run)
     if None in versions:
         return []
     data = run.spec.get("data") or {}
-    imports = [_import(version) for version in versions if version is not None]
-    files, loaded, training = (_sum(part[name] for part in imports) for name in ("rows", "loaded", "training"))
+    imports = [ImportCounts.of(version) for version in versions if version is not None]
+    files, loaded = _sum(part.rows for part in imports), sum(part.loaded for part in imports)
+    training = sum(part.training for part in imports)
     limits = [data.get("max_rows") or 0, *(source.get("max_rows") or 0 for source in data.get("sources") or ())]
-    chosen = _sum(min(part["training"], limit or part["training"]) for part, limit in zip(imports, limits, strict=True))
-    dropped = [
-        SampleLoss(reason, _sum(part[name] for part in imports))
-        for name, reason in (
-            ("problems", "rows with problems, and others that the mapping left out"),
-            ("repeated", "repeated prompts"),
-            ("filtered", "left out by the filter of a derived version, such as one for length"),
-        )
-    ]
-    held_out = [SampleLoss("held out for validation", (loaded or 0) - (training or 0))]
-    held_out.append(SampleLoss("beyond the maximum number of rows of a dataset", (training or 0) - (chosen or 0)))
-    unseen = SampleLoss("not drawn yet, or no longer stored", max(0, (chosen or 0) - visited))
+    chosen = sum(min(part.training, limit or part.training) for part, limit in zip(imports, limits, strict=True))
+    dropped = (
+        SampleLoss("rows with problems, and others that the mapping left out", _sum(part.problems for part in imports)),
+        SampleLoss("repeated prompts", _sum(part.repeated for part in imports)),
+        SampleLoss(
+            "left out by filters of derived versions, such as for length", _sum(part.filtered for part in imports)
+        ),
+    )
+    held_out = SampleLoss("held out for validation", loaded - training)
+    beyond = SampleLoss("beyond the maximum number of rows of a dataset", training - chosen)
+    unseen = SampleLoss("not drawn yet, or no longer stored", max(0, chosen - visited))
     return [
         SampleStage("Rows of the files", files, files),
         SampleStage("Prompts loaded", loaded, files, losses=_shown(*dropped)),
-        SampleStage("Prompts to train on", chosen, files, losses=_shown(*held_out)),
+        SampleStage("Prompts to train on", chosen, files, losses=_shown(held_out, beyond)),
         SampleStage("Prompts with completions", visited, files, losses=_shown(unseen)),
     ]
 
 
-def _import(version: DatasetVersion) -> dict[str, int | None]:
-    """Count the rows that one dataset brings, and those that its import or its filter left out."""
-    report, counts = version.report or {}, {"loaded": version.rows, "training": version.rows - version.validation_rows}
-    if version.source_kind == DatasetVersion.DERIVED:
-        parent_rows = version.parent.rows if version.parent else None
-        filtered = None if parent_rows is None else parent_rows - version.rows
-        return {**counts, "rows": parent_rows, "problems": 0, "repeated": 0, "filtered": filtered}
-    rows, repeated = report.get("rows"), (report.get("mapped") or {}).get("dropped_duplicates") or 0
-    if not isinstance(rows, int):
-        return {**counts, "rows": None, "problems": None, "repeated": repeated, "filtered": 0}
-    # A conversation may become a row for each of its turns, so there can be more rows than in the file.
-    problems = max(0, rows - version.rows - repeated)
-    return {**counts, "rows": max(rows, version.rows), "problems": problems, "repeated": repeated, "filtered": 0}
-
-
-def _sum(counts: Any) -> int | None:
+def _sum(counts: Iterable[int | None]) -> int | None:
     numbers = list(counts)
-    return None if None in numbers else sum(numbers)
+    return None if None in numbers else sum(count for count in numbers if count is not None)
 
 
 def _shown(*losses: SampleLoss) -> tuple[SampleLoss, ...]:

@@ -67,13 +67,17 @@ def test_prompts_are_followed_from_the_file_and_what_is_not_known_is_said() -> N
     run = Run.objects.get(pk=attempt.run_id)
     versions = DatasetVersion.objects.filter(pk=run.dataset_version_id)
     told = {"rows": 30, "mapped": {"dropped_duplicates": 4}}
+    parent = DatasetVersion.objects.create(
+        dataset=run.dataset_version.dataset, number=99, status="ready", rows=27, report={**told, "rows": 33}
+    )
     for columns, max_rows, expected in (
         ({"report": told}, 0, [(30, []), (20, [6, 4]), (15, [5]), (6, [9])]),
         ({"report": told}, 8, [(30, []), (20, [6, 4]), (8, [5, 7]), (6, [2])]),
-        ({"report": {}}, 0, [(None, []), (20, [None]), (15, [5]), (6, [9])]),
-        ({"report": {}, "source_kind": "derived"}, 0, [(None, []), (20, [None]), (15, [5]), (6, [9])]),
+        ({"report": {}}, 0, [(None, []), (20, [None, None]), (15, [5]), (6, [9])]),
+        ({"source_kind": "derived"}, 0, [(None, []), (20, [None, None, None]), (15, [5]), (6, [9])]),
+        ({"parent": parent, "source_kind": "derived"}, 0, [(33, []), (20, [2, 4, 7]), (15, [5]), (6, [9])]),
     ):
-        versions.update(rows=20, validation_rows=5, **columns)
+        versions.update(**{"rows": 20, "validation_rows": 5, **columns})
         run = Run.objects.get(pk=run.pk)
         run.spec = {**run.spec, "data": {**run.spec["data"], "max_rows": max_rows}}
         stages = funnel.of(run).prompts
