@@ -144,10 +144,11 @@ class ImportCounts:
             root = root.parent
         report = root.report or {}
         rows, repeated = report.get("rows"), (report.get("mapped") or {}).get("dropped_duplicates")
-        is_known = isinstance(rows, int) and isinstance(repeated, int)
+        if not isinstance(rows, int) or not isinstance(repeated, int):
+            return cls(version.rows, version.rows - version.validation_rows, None, None, None, filtered)
         # A conversation may become a row for each of its turns, so there can be more rows than in the file.
-        problems = max(0, rows - root.rows - repeated) if is_known else None
-        in_files = root.rows + problems + repeated if problems is not None else None
+        problems = max(0, rows - root.rows - repeated)
+        in_files = root.rows + problems + repeated
         return cls(version.rows, version.rows - version.validation_rows, in_files, problems, repeated, filtered)
 
 
