@@ -16,6 +16,7 @@ from runs.insight.scoring.scoring import try_on
 from runs.pages.playground.replay import recorded_as
 from tests.controlplane.catalogue.rewards.test_pages import fields, save
 from tests.controlplane.people import operator
+from tests.runs.builders import a_run
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import from_dict, to_dict
 from workers.rewards.reward import Completion
@@ -33,7 +34,11 @@ def test_the_editor_saves_shows_and_refuses_them() -> None:
     limited, other = RewardVersion.objects.get().components
     assert (limited["applies_to"], "applies_to" in other) == (["math", "code"], False)
     config = RewardConfig.objects.get()
-    assert 'value="math, code"' in operator().get(f"/rewards/{config.pk}/").content.decode()
+    sets = [{"names": ["algebra"], "rows": 3}]
+    a_run().dataset_version.dataset.versions.update(report={"mapped": {"statistics": {"name_sets": sets}}})
+    page = operator().get(f"/rewards/{config.pk}/").content.decode()
+    assert all(f'<option value="{name}"></option>' in page for name in ("sums", "algebra"))
+    assert 'value="math, code"' in page
     assert '<span class="tag">code</span>' in operator().get(f"/rewards/{config.pk}/v1/").content.decode()
     refused = save(fields("length", name="other", **{"c0-applies_to": "a, a"}))
     assert (refused.status_code, b"A name stands there twice." in refused.content) == (422, True)
