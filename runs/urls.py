@@ -139,6 +139,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/metrics.json", metrics_views.metrics, name="run_metrics"),
     path("runs/<slug:run_id>/completions/", completions_views.completions, name="run_completions"),
     path("runs/<slug:run_id>/completions/<int:sample_id>/", completions_views.group, name="run_completion_group"),
+    path("runs/<slug:run_id>/funnel/", completions_views.funnel_page, name="run_funnel"),
     path("runs/<slug:run_id>/prompts/", completions_views.prompts, name="run_prompts"),
     path("runs/<slug:run_id>/prompts/map.json", completions_views.prompts_map, name="run_prompts_map"),
     path("runs/<slug:run_id>/prompts/export", completions_views.prompts_export, name="run_prompts_export"),

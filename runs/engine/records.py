@@ -115,6 +115,10 @@ class SampleRow(models.Model):
     completions = models.IntegerField(default=0)
     solved = models.IntegerField(default=0)
     """Number of solved completions, as defined by runs.insight.completions.solving."""
+    scored = models.IntegerField(null=True)
+    """Number of completions with a total reward; NULL if an earlier version stored the group."""
+    unfinished = models.IntegerField(null=True)
+    """Number of scored completions that the length limit or a stop string ended; NULL as for `scored`."""
     size = models.IntegerField(default=0)
     """Size of `data` as JSON, in bytes; 0 if its texts are deleted and only the values of each completion are kept."""
     superseded = models.BooleanField(default=False)

@@ -169,7 +169,7 @@ def test_thirty_components_and_ugly_texts_break_no_page(
     group = site.django(
         "from runs.engine.records import SampleRow; result = SampleRow.objects.filter(run=run).first().pk", run=run
     )
-    for query in ("", "&s.every=1&s.q=a", f"&s.group={group}", "&s.view=prompts", "&s.prompt=7"):
+    for query in ("", "&s.every=1&s.q=a", f"&s.group={group}", "&s.view=prompts", "&s.prompt=7", "&s.view=funnel"):
         opened(page, site, run, query)
         for size in (seeing.PHONE, seeing.WIDE):
             seeing.resize(page, size)

@@ -66,6 +66,7 @@ GET runs/{run_id}/receipts
 GET runs/{run_id}/report
 GET runs/{run_id}/series
 GET runs/{run_id}/spec
+GET runs/{run_id}/funnel
 GET runs/{run_id}/waterfall
 GET search
 GET tokens

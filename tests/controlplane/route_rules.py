@@ -67,6 +67,7 @@ RULES = {
     "run_completions": READ,
     "run_completion_group": READ,
     "run_prompts": READ,
+    "run_funnel": READ,
     "run_prompts_map": READ,
     "run_prompts_export": READ,
     "run_prompt": READ,

@@ -31,6 +31,8 @@ def score(
     """
     built = reward.build(params)
     items = [Completion(item) if isinstance(item, str) else item for item in completions]
+    if not items:
+        return Scores([])
     if (reward.batch or reward.compare) and tools is None:
         return all_failed(len(items), "unavailable", f"{reward.title} can't be scored here.")
     if reward.batch and tools:

@@ -133,7 +133,10 @@ def _trainer(
 
     early = ConcurrentRewards(run, tools, lanes.reward) if run.rewards_beside else None
     turn_scores = credit.scores if credit else {}
-    factory = rewards.RewardFunctions(rows, tools, failures, record_scoring, turn_scores, score_together, early)
+    sources = run.data.every_source
+    factory = rewards.RewardFunctions(
+        rows, tools, failures, record_scoring, turn_scores, score_together, early, sources
+    )
     functions: list[Any] = list(factory.of(run.every_reward))
     tokenizers: list[Any] = [None] * len(functions)
     models = reward_models.load(run, chat=rows.by_id.chat)
@@ -161,7 +164,9 @@ def _trainer(
             lanes=lanes,
             reward_names=[reward.name for reward in run.every_reward],
             trained_on=len(run.rewards),
-            models=[reward_model.index for reward_model in models],
+            models={
+                reward_model.index: factory.rows_of(run.every_reward[reward_model.index]) for reward_model in models
+            },
             model=path_of(run.model),
             reward_funcs=functions,
             reward_processing_classes=tokenizers,
@@ -169,7 +174,7 @@ def _trainer(
             train_dataset=data.to_dataset(rows, rows.train),
             eval_dataset=data.to_dataset(rows, rows.evaluation) if rows.evaluation else None,
             peft_config=config.lora(run.lora),
-            mix=[source.weight for source in run.data.every_source] if run.data.sources else (),
+            mix=[source.weight for source in sources] if run.data.sources else (),
             best_metric=run.keep_best,
             only_samples=run.kind == EVALUATION,
             ahead=run.ahead,

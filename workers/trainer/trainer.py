@@ -4,9 +4,10 @@ Nothing here draws a random number or changes a tensor that TRL uses, so trainin
 GRPOTrainer with the same arguments and attention kernels; `bench overhead` proves it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -15,8 +16,8 @@ from trl import GRPOTrainer
 
 from workers.contract.run import evaluation
 from workers.contract.run.episodes import UNSCORED_ENDS
+from workers.contract.run.row_names import rows_metric
 from workers.contract.wire.names import StepPart
-from workers.rewards.reward import Failure
 from workers.trainer import rollout_state
 from workers.trainer.activity import RankActivity
 from workers.trainer.configuration import hardware
@@ -34,6 +35,7 @@ from workers.trainer.rollouts.async_generation import NextBatches
 from workers.trainer.rollouts.prompt_mix import MixedSampler
 from workers.trainer.scoring.failures import Failures
 from workers.trainer.scoring.groups import GroupFeed, advantages_of
+from workers.trainer.scoring.reward_models import drop_unusable
 from workers.trainer.scoring.rewards import RewardSet
 
 T = TypeVar("T")
@@ -49,7 +51,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         trained_on: int,
         activity: RankActivity,
         lanes: Lanes,
-        models: Sequence[int] = (),
+        models: Mapping[int, Callable[[int], bool] | None] = MappingProxyType({}),
         best_metric: str = "",
         only_samples: bool = False,
         ahead: bool = False,
@@ -60,7 +62,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         **arguments: Any,
     ) -> None:
         """Create the trainer. `trained_on`: the number of rewards that are trained on; the others are computed only in
-        evaluations. `models`: indexes of the rewards that are models. `best_metric`: the metric whose best checkpoint
+        evaluations. `models`: the indexes of rewards that are models, each with
+        a function that says to which rows it applies, or None for all. `best_metric`: the metric whose best checkpoint
         is never deleted. `only_samples`: whether evaluations only generate and score, without a loss. `ahead`: whether
         vLLM servers generate the next batch during training. `episodes`: the source of completions with several turns.
         `turn_credit`: the rewards that score each turn. `groups` is called with the trainer once it can generate.
@@ -174,19 +177,18 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         metrics[evaluation.OTHER].append(totals.nanmean().item())
 
     def _check_model_scores(self, rewards: torch.Tensor, rows: list[int]) -> None:
-        """Mark non-finite scores of reward models as failed. TRL skips NaN, but infinity would spoil all
-        advantages."""
-        for index in self._models:
+        """Remove scores of reward models that aren't finite or on rows to which they don't apply."""
+        start = self.accelerator.process_index * len(rows)
+        for index, applies in self._models.items():
             if index >= rewards.shape[1]:
                 continue  # a reward that is only computed in evaluations
-            not_finite = ~torch.isfinite(rewards[:, index])
-            rewards[not_finite, index] = torch.nan
-            own_rows = not_finite[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
-            message = "The reward model's score is not a finite number."
-            failures = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(own_rows) if is_bad]
+            applied = self._of_all_ranks([applies is None or applies(row) for row in rows])
+            scored, failures = drop_unusable(rewards[:, index], applied, slice(start, start + len(rows)))
             name = self._reward_names[index]
-            self._failures.note(name, rows, failures)
-            self._log_metric(f"rewards/{name}/failed", len(failures) / max(len(rows), 1))
+            self._failures.note(name, [rows[own] for own in scored], failures)
+            self._log_metric(f"rewards/{name}/failed", len(failures) / max(len(scored), 1))
+            if applies is not None:
+                self._log_metric(rows_metric(name), len(scored) / len(rows))
 
     def _metrics_of_episodes(self) -> None:
         assert self._episodes is not None  # noqa: S101  # checked by the caller

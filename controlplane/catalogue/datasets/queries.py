@@ -7,6 +7,10 @@ from django.http import Http404, HttpRequest
 
 from controlplane.catalogue.datasets.models import Dataset, DatasetVersion
 
+_NAMED_VERSIONS = 20
+"""Number of the newest versions whose sources and tags are suggested."""
+_SUGGESTED_NAMES = 200
+
 
 def datasets_for(request: HttpRequest) -> QuerySet[Dataset]:
     """Select all datasets if a user is signed in, otherwise none."""
@@ -48,3 +52,13 @@ def newest_versions(request: HttpRequest) -> list[DatasetVersion]:
         .annotate(run_count=Count("dataset__versions__runs", distinct=True))
         .order_by(Lower("dataset__name"))
     )
+
+
+def known_row_names(request: HttpRequest) -> list[str]:
+    """List names that rows go by, to suggest: those of datasets, then sources and tags of the newest versions."""
+    newest = DatasetVersion.objects.filter(dataset__in=datasets_for(request), status=DatasetVersion.READY)
+    statistics = "report__mapped__statistics__name_sets"
+    sets = newest.order_by("-pk").values_list(statistics, flat=True)[:_NAMED_VERSIONS]
+    names = {name for entries in sets for entry in entries or () for name in entry["names"]}
+    datasets = datasets_for(request).order_by(Lower("name")).values_list("name", flat=True)
+    return list(dict.fromkeys((*datasets[:_SUGGESTED_NAMES], *sorted(names)[:_SUGGESTED_NAMES])))

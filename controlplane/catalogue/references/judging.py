@@ -7,6 +7,7 @@ from typing import Any
 
 from controlplane.catalogue.versioned import checking
 from controlplane.platform.confined.limits import NotFinished
+from workers.contract.run import row_names
 from workers.contract.run.spec import RewardSpec
 from workers.contract.wire.documents import ContractError, from_dict
 from workers.rewards.extract import FENCE, after_last
@@ -84,10 +85,12 @@ def judges(components: Sequence[Mapping[str, Any]], *, judged: Collection[str] =
     return [_judge(part, is_checked=str(part.get("name")) in judged) for part in components]
 
 
-def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools) -> JudgedBatch:
-    """Score the answers of rows that all have one."""
+def judge(component: AnswerJudge, rows: Sequence[Row], tools: Tools, dataset: str = "") -> JudgedBatch:
+    """Score the answers of rows that all have one and to which the component applies. `dataset`: the name of theirs."""
     if component.spec is None or component.reward is None:
         return JudgedBatch(0, [])
+    if component.spec.applies_to:
+        rows = [row for row in rows if row_names.applies(component.spec, row_names.names_of(row, dataset))]
     params = component.reward.defaults() | component.spec.params
     completions = [completion(row["answer"], params) for row in rows]
     scores = score(component.reward, completions, rows, component.spec.params, tools)

@@ -78,7 +78,8 @@ def _score(check: ReferenceCheck) -> None:
     rows_left = _rows(check.dataset_version, after=check.done)
     while rows := list(islice(rows_left, BATCH)):
         answered = [row for row in rows if str(row["answer"] or "").strip()]
-        results = [(component, judge(component, answered, turn.tools)) for component in components if answered]
+        name = check.dataset_version.dataset.name
+        results = [(component, judge(component, answered, turn.tools, name)) for component in components if answered]
         if not turn.is_wanted():
             return
         for component, batch in results:

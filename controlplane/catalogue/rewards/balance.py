@@ -1,13 +1,14 @@
 """Balance of a reward config: how much each component can change the total, and whether one dominates the others."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.catalogue.rewards.models import NORMALIZE_THEN_SUM
 from controlplane.catalogue.versioned import checking
 from controlplane.platform.confined.limits import NotFinished
 from controlplane.platform.templatetags.figures import significant
+from workers.contract.run.row_names import applies
 from workers.contract.run.spec import RewardSpec, outcome_weights
 from workers.rewards.library import LIBRARY
 
@@ -111,8 +112,8 @@ def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
     bars = [_with_bar(span, start, width) for span in spans]
     return Balance(
         spans=bars,
-        low=_total(span.low for span in spans),
-        high=_total(span.high for span in spans),
+        low=_total(_limited(span.low, span.spec, min) for span in spans),
+        high=_total(_limited(span.high, span.spec, max) for span in spans),
         zero=round(-100 * start / width, 2),
         normalised=aggregation == NORMALIZE_THEN_SUM,
         drowns=_dominance(bars, aggregation),
@@ -127,6 +128,16 @@ def expected_range(spec: RewardSpec) -> tuple[float, float | None]:
         return reward.range if checking.problems(reward, spec.params) else reward.expected(spec.params)
     except NotFinished:
         return reward.range
+
+
+def _limited(bound: float | None, spec: RewardSpec, extreme: Callable[[float, float], float]) -> float | None:
+    """Return a component's bound in the totals of all rows, to which a limited component may add nothing."""
+    return extreme(bound, 0.0) if bound is not None and spec.applies_to else bound
+
+
+def _may_meet(spec: RewardSpec, other: RewardSpec) -> bool:
+    """Return whether two components are expected to score the same rows."""
+    return not spec.applies_to or applies(other, spec.applies_to)
 
 
 def _total(bounds: Iterable[float | None]) -> float | None:
@@ -165,9 +176,12 @@ def _dominance(spans: Sequence[ScoreSpan], aggregation: str) -> Dominance | None
     normalised = aggregation == NORMALIZE_THEN_SUM
     sizes = [(abs(span.spec.weight) if normalised else span.size, span) for span in spans]
     ranked = sorted((entry for entry in sizes if entry[0] > 0), key=lambda entry: entry[0], reverse=True)
-    if len(ranked) < 2:
+    if not ranked:
         return None
-    (size, span), (next_size, largest) = ranked[:2]
+    size, span = ranked[0]
+    if not (others := [(other_size, other) for other_size, other in ranked[1:] if _may_meet(span.spec, other.spec)]):
+        return None
+    next_size, largest = others[0]
     ratio = size / next_size if normalised else span.expected_size / largest.expected_size
     if size < next_size * min(MIN_RATIO * max(ratio, 1.0), MIN_RATIO_BY_WEIGHT):
         return None

@@ -8,10 +8,11 @@ from controlplane.catalogue.rewards.models import FAILED_SHARE, RewardConfig, Re
 from controlplane.catalogue.versioned.parts_yaml import DocumentReading, document_of
 from controlplane.platform import safe_yaml
 from controlplane.platform.safe_yaml import short_value
+from workers.contract.run import row_names
 from workers.rewards.reward import Reward
 
 TOP_KEYS = ("name", "description", "aggregation", "failed_share", "components")
-PART_KEYS = ("name", "function", "weight", "params", "per_turn")
+PART_KEYS = ("name", "function", "weight", "params", "per_turn", "applies_to")
 
 
 def export(version: RewardVersion) -> str:
@@ -35,6 +36,7 @@ def read(content: bytes, config: RewardConfig | None = None) -> RewardEditor:
     for prefix, path, part, reward in result.parts(RewardVersion.kind, document.get("components"), PART_KEYS):
         result.read_field(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
         _scores(result, prefix, reward, part.get("per_turn", False), path)
+        _rows(result, prefix, part.get("applies_to"), f"{path}.applies_to")
     return result.validate(editor_from(result.sent, config))
 
 
@@ -48,3 +50,13 @@ def _scores(result: DocumentReading, prefix: str, reward: Reward, per_turn: Any,
     elif per_turn and not reward.per_turn:
         cause = f"{path}.per_turn: {reward.title} scores whole completions only."
         result.wrong.append((prefix, field_name, cause))
+
+
+def _rows(result: DocumentReading, prefix: str, names: Any, path: str) -> None:
+    names = [] if names is None else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        hint = "a list of names of datasets, sources or tags"
+        result.wrong.append((prefix, "applies_to", f"{path}: expected {hint}, got {short_value(names)}."))
+        return
+    result.send(f"{prefix}-applies_to", ", ".join(names))
+    result.wrong += [(prefix, "applies_to", f"{path}: {problem}") for problem in row_names.problems(names)]

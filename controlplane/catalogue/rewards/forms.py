@@ -15,6 +15,7 @@ from controlplane.catalogue.rewards.models import AGGREGATIONS, FAILED_SHARE, Re
 from controlplane.catalogue.rewards.saving import RewardComposition
 from controlplane.catalogue.versioned.editing import ItemEditor, ItemForm, PartForm, rows_from, rows_of, unused_name
 from controlplane.catalogue.versioned.parameter_forms import PARAM, new_prefix, params_of
+from workers.contract.run import row_names
 from workers.contract.run.spec import RewardSpec
 from workers.rewards.library import LIBRARY
 from workers.rewards.reward import Reward
@@ -72,6 +73,14 @@ class ComponentForm(PartForm):
         help_text="Each turn: in a run with an environment, a turn’s score is credited to its own tokens.",
     )
 
+    applies_to = forms.CharField(
+        label="Only for",
+        max_length=8000,
+        required=False,
+        widget=forms.TextInput(attrs={"list": "row-names", "autocomplete": "off", "placeholder": "all rows"}),
+        help_text="Datasets, sources or tags, separated by commas. Other rows get no score from it.",
+    )
+
     def __init__(self, reward: Reward, *args: Any, **kwargs: Any) -> None:
         super().__init__(reward, *args, **kwargs)
         self.reward = reward
@@ -84,12 +93,19 @@ class ComponentForm(PartForm):
             raise forms.ValidationError("Enter letters, digits, - and _, starting with a letter.")
         return name
 
+    def clean_applies_to(self) -> tuple[str, ...]:
+        names = names_in(self.cleaned_data["applies_to"])
+        if found := " ".join(row_names.problems(names)):
+            raise forms.ValidationError(found)
+        return names
+
     def current_spec(self) -> RewardSpec | None:
         """Build the component from the form's current state, submitted or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
             weight = float(values["weight"] or 0)
-            return RewardSpec(str(values["name"]), self.reward.key, weight, params_of(values), _per_turn(values))
+            per_turn, applies_to = _per_turn(values), names_in(str(values["applies_to"] or ""))
+            return RewardSpec(str(values["name"]), self.reward.key, weight, params_of(values), per_turn, applies_to)
         return self.spec() if self.is_valid() else None
 
     @property
@@ -106,6 +122,7 @@ class ComponentForm(PartForm):
             weight=fields["weight"],
             params=params_of(fields),
             per_turn=_per_turn(fields),
+            applies_to=fields["applies_to"],
         )
 
 
@@ -158,7 +175,7 @@ def filled_row(spec: RewardSpec) -> ComponentForm:
     values = {PARAM + name: value for name, value in (reward.defaults() | spec.params).items()}
     weight = int(spec.weight) if float(spec.weight).is_integer() else spec.weight  # as people write it
     scores = TURNS if spec.per_turn else WHOLE
-    initial = {"name": spec.name, "weight": weight, "scores": scores} | values
+    initial = {"name": spec.name, "weight": weight, "scores": scores, "applies_to": ", ".join(spec.applies_to)} | values
     return ComponentForm(reward, prefix=new_prefix(), initial=initial)
 
 
@@ -167,13 +184,19 @@ def new_row(key: str, used: set[str], replaced: Mapping[str, Any] | None = None)
     row that it replaces, whose values are `replaced`."""
     if replaced:
         fields = [PARAM + entry["name"] for entry in LIBRARY[key].schema()]
-        row = filled_row(RewardSpec(str(replaced.get("name", key)), key, per_turn=replaced.get("scores") == TURNS))
+        applies_to = names_in(str(replaced.get("applies_to", "")))
+        per_turn = replaced.get("scores") == TURNS
+        row = filled_row(RewardSpec(str(replaced.get("name", key)), key, per_turn=per_turn, applies_to=applies_to))
         row.initial = {
             **row.initial,
             **{name: replaced.get(name, "") for name in fields if name in replaced or row.initial[name] is True},
         }
         return row
     return filled_row(RewardSpec(unused_name(key, used), key))
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def _per_turn(fields: Mapping[str, Any]) -> bool:

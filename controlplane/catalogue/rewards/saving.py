@@ -30,10 +30,12 @@ class RewardComposition(saving.Composition):
 
 
 def part_of(spec: RewardSpec) -> dict[str, Any]:
-    """Return a component as stored in versions and YAML, with `per_turn` only if it scores each turn."""
+    """Return a component as stored in versions and YAML, with `per_turn` only if it scores each turn, and `applies_to`
+    only if it is limited to some rows."""
     part = to_dict(spec)
-    if not spec.per_turn:
-        del part["per_turn"]
+    for name in ("per_turn", "applies_to"):
+        if not part[name]:
+            del part[name]
     return part
 
 

@@ -12,6 +12,7 @@ from controlplane.catalogue.versioned import views
 from controlplane.catalogue.versioned.differences import Difference, part_differences, setting_difference
 from controlplane.platform.accounts.roles import operator_required, person
 from controlplane.platform.templatetags.figures import setting
+from workers.contract.run.row_names import rows_of
 from workers.contract.run.spec import RewardSpec
 from workers.rewards.library import LIBRARY
 
@@ -61,13 +62,15 @@ def differences(before: RewardVersion, after: RewardVersion) -> list[Difference]
 
 
 def _weight(spec: RewardSpec) -> str:
-    return f" × {setting(spec.weight)}{', each turn' if spec.per_turn else ''}"
+    limit = f", only {rows_of(spec.applies_to)}" if spec.applies_to else ""
+    return f" × {setting(spec.weight)}{', each turn' if spec.per_turn else ''}{limit}"
 
 
 def _settings(old_spec: RewardSpec, new_spec: RewardSpec) -> list[Difference]:
     return [
         *setting_difference(f"{new_spec.name} weight", old_spec.weight, new_spec.weight),
         *setting_difference(f"{new_spec.name} scores", _scored(old_spec), _scored(new_spec)),
+        *setting_difference(f"{new_spec.name} applies to", rows_of(old_spec.applies_to), rows_of(new_spec.applies_to)),
     ]
 
 

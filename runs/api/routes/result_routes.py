@@ -1,6 +1,7 @@
 """Results of runs: logs, metrics, completions, events, health findings, kill receipts, checkpoints."""
 
 import codecs
+import dataclasses
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,7 @@ from runs.api.shapes import Cursor, Limit, ListResponse, PageResponse, ResponseB
 from runs.engine import checkpoints, queries, timeline
 from runs.engine.models import Attempt, Run
 from runs.engine.records import RunEvent, SampleRow
+from runs.insight.completions import funnel as funnels
 from runs.insight.completions.filters import MAX_TEXT
 from runs.insight.completions.groups import POLICY
 from runs.insight.completions.groups import completions as stored
@@ -64,6 +66,37 @@ class MetricPoints(ResponseBody):
     series: dict[str, dict[str, list[Any]]]
     """For each metric, columns of equal length: `value`, `step`, `t` (Unix seconds), `seq`, and `tokens` if `x` is
     `tokens`."""
+
+
+class FunnelLoss(ResponseBody):
+    reason: str
+    """Why the prompts or completions are lost."""
+    count: int | None
+    """How many are lost. null if that isn't recorded."""
+    groups: int | None
+    """How many groups are lost as a whole. null if they are lost one by one."""
+
+
+class FunnelStage(ResponseBody):
+    name: str
+    """The stage, as on the page."""
+    count: int | None
+    """Number of prompts or completions that reach the stage. null if that isn't recorded."""
+    groups: int | None
+    """Number of groups to which the completions belong. null for prompts."""
+    losses: list[FunnelLoss]
+    """What is lost between the previous stage and this one."""
+
+
+class FunnelResponse(ResponseBody):
+    prompts: list[FunnelStage]
+    """From the rows of the files to the prompts with completions. Empty if a dataset of the run is gone."""
+    completions: list[FunnelStage]
+    """From generated completions to those trained on. Empty before the first step."""
+    since_step: int
+    """Step before which groups are no longer stored. 0 if all are counted."""
+    notes: list[str]
+    """Sentences about what is not recorded."""
 
 
 class StepWaterfall(ResponseBody):
@@ -204,6 +237,14 @@ def completions(
     rows = from_source(valid_groups(run) if step is None else valid_groups(run).filter(step=step), source)
     shape = partial(_group, solving=CompletionReader(run).solving)
     return shapes.page(rows.filter(mode=mode) if mode else rows, shape, cursor, limit)
+
+
+@router.get("runs/{slug:run_id}/funnel", response=FunnelResponse)
+def funnel(request: HttpRequest, run_id: str) -> Any:
+    """Count the prompts and completions of a run at each stage from its files to the loss.
+
+    Each stage says what was lost before it, and why."""
+    return dataclasses.asdict(funnels.of(queries.run_for(request, run_id)))
 
 
 @router.get("runs/{slug:run_id}/events", response=PageResponse)

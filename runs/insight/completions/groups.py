@@ -30,6 +30,8 @@ class GroupFigures:
     mode: str
     count: int
     solved: int
+    scored: int
+    unfinished: int
     low: float | None
     mean: float | None
     high: float | None
@@ -74,13 +76,16 @@ class StoredCompletion:
 
 def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
     entries = _entries(data)
-    totals = [total for entry in entries if (total := number(entry.get("reward"))) is not None]
+    scored = [entry for entry in entries if number(entry.get("reward")) is not None]
+    totals = [total for entry in scored if (total := number(entry.get("reward"))) is not None]
     row, mode = data.get("row"), data.get("mode")
     return GroupFigures(
         row=row if isinstance(row, int) and not isinstance(row, bool) and -_INT32_LIMIT <= row < _INT32_LIMIT else None,
         mode=mode[:8] if isinstance(mode, str) and mode else "train",
         count=len(entries),
         solved=sum(solving.is_solved(entry.get("rewards")) for entry in entries),
+        scored=len(scored),
+        unfinished=sum(entry.get("end") in ("length", "stop") for entry in scored),
         low=min(totals, default=None),
         mean=mean(totals) if totals else None,
         high=max(totals, default=None),

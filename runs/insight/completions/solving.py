@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runs.engine.records import number
+from workers.contract.run.row_names import rows_of
 from workers.rewards.library import LIBRARY
 
 SHARE = 0.9
@@ -65,6 +66,12 @@ def names(spec: Mapping[str, Any]) -> list[str]:
     """Return the names of the reward components in the config's order, which determines their colours, followed by
     those that only evaluations compute."""
     return [str(part.get("name")) for key in ("rewards", "eval_rewards") for part in _parts(spec, key)]
+
+
+def limited(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the components that apply only to some rows, each with a description of these."""
+    parts = [part for key in ("rewards", "eval_rewards") for part in _parts(spec, key) if part.get("applies_to")]
+    return {str(part.get("name")): rows_of(list(map(str, part["applies_to"]))) for part in parts}
 
 
 def _parts(spec: Mapping[str, Any], key: str = "rewards") -> Iterable[Mapping[str, Any]]:

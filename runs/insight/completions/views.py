@@ -20,7 +20,15 @@ from runs.engine import queries
 from runs.engine.models import Run
 from runs.engine.records import SampleRow, SampleStore
 from runs.engine.states import ACTIVE
-from runs.insight.completions import difficulty, episode_changes, episodes, filters, group_retention, text_retention
+from runs.insight.completions import (
+    difficulty,
+    episode_changes,
+    episodes,
+    filters,
+    funnel,
+    group_retention,
+    text_retention,
+)
 from runs.insight.completions.difficulty import CLASSES, ORDERS, PERIODS, PromptChoice
 from runs.insight.completions.episodes import StoredEpisode
 from runs.insight.completions.filters import ENDS, EPISODE_SORTS, PREFIX, SORTS, CompletionFilter
@@ -34,7 +42,7 @@ from runs.insight.completions.reading import (
     table,
     valid_groups,
 )
-from runs.insight.completions.solving import names
+from runs.insight.completions.solving import limited, names
 from runs.insight.completions.solving import of as solving_of
 from runs.insight.completions.transcripts import turns
 from runs.insight.metrics.episode_charts import tool_names
@@ -97,6 +105,13 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
         "rewards_page": "" if row.superseded else _rewards_page(run, row),
     }
     return render(request, "insight/completions/_group.html", context)
+
+
+@require_safe
+@gzip_page
+def funnel_page(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    return render(request, "insight/completions/_funnel.html", {"run": run, "funnel": funnel.of(run)})
 
 
 @require_safe
@@ -218,6 +233,10 @@ def _common_context(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
         "episodes": in_turns,
         "columns": len(rewards) + 5 + in_turns,
         "solving": solving_of(run.spec),
+        "limited": [
+            (name, rows, sum(dict(entry.scores).get(name) is not None for entry in entries), len(entries))
+            for name, rows in limited(run.spec).items()
+        ],
         "widest": _largest_advantage(entries),
     }
 

@@ -1,5 +1,5 @@
-"""The charts of each section of the run page, derived from the run's frozen spec. With beta 0 there is no KL chart. A
-metric that is constant or not measured in a run has a note."""
+"""The charts of each section of the run page, from its frozen spec. With beta 0 there is no KL chart. A metric that is
+constant or not measured in a run has a note."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -10,6 +10,7 @@ from workers.contract.run import overlapping, prompts
 from workers.contract.run.batch_rules import Batch
 from workers.contract.run.evaluation import OTHER_REWARD
 from workers.contract.run.hardware import Rollout
+from workers.contract.run.row_names import rows_metric, rows_of
 from workers.contract.run.spec import RewardSpec, RunSpec, outcome_weights
 from workers.contract.wire.names import reward_time
 from workers.rewards.library import LIBRARY
@@ -26,6 +27,7 @@ STEP_PARTS = {
     "weight_sync": "weights to vLLM",
 }
 """Timed part of a step (time/<part>_s) -> its label."""
+APPLIES = "Share of a batch's completions to whose rows a component applies, by its choice of sources and tags"
 MAX_UNFOLDED_COMPONENTS = 12
 """Number of components above which their charts are folded; the summary chart stays visible."""
 
@@ -59,8 +61,8 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
     components = tuple(_components(spec))
     are_inline = len(components) <= MAX_INLINE_COMPONENTS
     totals = (*_reward(spec), *_sources(names), *_other_rewards(spec))
-    failure_charts = tuple(_reward_failures(spec, names))
-    yield ChartGroup("Reward", (*totals, *(components if are_inline else ()), _zero_spread(), *failure_charts))
+    shares = (_zero_spread(), *_reward_shares(spec, names))
+    yield ChartGroup("Reward", (*totals, *(components if are_inline else ()), *shares))
     if not are_inline:
         yield ChartGroup("Reward components", components, folded=len(components) > MAX_UNFOLDED_COMPONENTS)
     if spec.prompts.on:
@@ -124,10 +126,8 @@ def _other_rewards(spec: RunSpec) -> Iterator[Chart]:
         return
     hint = "Weighted sum, on held-out rows, of the rewards that are only evaluated and never trained on"
     yield Chart.single("other-reward", "Evaluation, other rewards", OTHER_REWARD, "total", "c8", help=hint)
-    parts = tuple(
-        ChartLine(f"eval_rewards/{reward.name}/mean", reward.name, colour(i))
-        for i, reward in enumerate(spec.eval_rewards, len(spec.rewards))
-    )
+    numbered = enumerate(spec.eval_rewards, len(spec.rewards))
+    parts = tuple(ChartLine(f"eval_rewards/{reward.name}/mean", reward.name, colour(i)) for i, reward in numbered)
     yield Chart("other-rewards", "Evaluation, components of other rewards", parts, help="Unweighted mean of each")
 
 
@@ -136,7 +136,7 @@ def _components(spec: RunSpec) -> Iterator[Chart]:
         mean = f"rewards/{reward.name}/mean"
         std, (low, high) = f"rewards/{reward.name}/std", _range(reward)
         line = ChartLine(mean, reward.name, colour(i), band=std, evaluation=f"eval_{mean}", low=low, high=high)
-        hint = f"{reward.name}: unweighted mean; weight {reward.weight:g}"
+        hint = f"{reward.name}: unweighted mean over {rows_of(reward.applies_to)}; weight {reward.weight:g}"
         yield Chart(f"reward-{i}", reward.name, (line,), help=hint)
 
 
@@ -152,15 +152,18 @@ def _total_range(spec: RunSpec) -> Range:
         bottom, top = _range(reward)
         if bottom is None or top is None:
             return None, None
-        low += min(bottom * weight, top * weight)
-        high += max(bottom * weight, top * weight)
+        edges = (bottom * weight, top * weight, *((0.0,) if reward.applies_to else ()))  # of rows without a score
+        low += min(edges)
+        high += max(edges)
     return low, high
 
 
-def _reward_failures(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
+def _reward_shares(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
     if lines := lines_of(((f"rewards/{reward.name}/failed", reward.name) for reward in spec.rewards), names):
         hint = "Share of a batch's completions on which a component failed, so they have no score from it"
         yield Chart("failed", "Scoring failures", lines, format="percent", zero=True, help=hint)
+    if lines := lines_of(((rows_metric(reward.name), reward.name) for reward in spec.rewards), names):
+        yield Chart("applies", "Completions by component", lines, format="percent", zero=True, help=APPLIES)
 
 
 def _zero_spread() -> Chart:

@@ -10,6 +10,8 @@ from typing import Any
 from controlplane.catalogue.rewards import scored
 from controlplane.catalogue.rewards.turns import TrialTurn
 from controlplane.platform.confined.limits import NotFinished
+from runs.insight.scoring.rows import NamedRow
+from workers.contract.run import row_names
 from workers.contract.run.spec import RewardSpec
 from workers.rewards.advantages import mean
 from workers.rewards.library import LIBRARY
@@ -60,8 +62,48 @@ def column(
 ) -> ComponentScores:
     """Score completions with one component, where rows[i] belongs to completions[i].
 
-    `ask` allows rewards that call other servers. `recorded` are the run's scores, if it can't score here.
+    `ask` allows rewards that call other servers. `recorded` are the run's scores, if it can't score here. Completions
+    of rows to which the component doesn't apply have no score, as in a run.
     """
+    applied = [index for index, row in enumerate(rows) if applies(spec, row)]
+    if len(applied) == len(completions):
+        return _column(spec, completions, rows, turn, ask=ask, recorded=recorded)
+    note = f"It applies only to {row_names.rows_of(spec.applies_to)}."
+    nothing = ComponentScores(spec, LIBRARY[spec.function], [None] * len(completions), notes=[note] * len(completions))
+    if not applied:
+        return replace(nothing, seconds=0.0)
+    recorded = None if recorded is None else [recorded[index] for index in applied]
+    scored_rows = [rows[index] for index in applied]
+    column_of_applied = _column(
+        spec, [completions[index] for index in applied], scored_rows, turn, ask=ask, recorded=recorded
+    )
+    return _spread(column_of_applied, applied, nothing)
+
+
+def applies(spec: RewardSpec, row: Row) -> bool:
+    """Return whether a component applies to a row, which any does to a row that is made up."""
+    return not isinstance(row, NamedRow) or row_names.applies(spec, row.names)
+
+
+def _spread(scores: ComponentScores, applied: Sequence[int], nothing: ComponentScores) -> ComponentScores:
+    """Put the scores of some completions in their places among all. `nothing`: the column of those without scores."""
+    values, notes = list(nothing.values), list(nothing.notes)
+    for position, index in enumerate(applied):
+        values[index] = scores.values[position]
+        notes[index] = scores.notes[position] if position < len(scores.notes) else ""
+    failures = [replace(failure, index=applied[failure.index]) for failure in scores.failures]
+    return replace(scores, values=values, notes=notes, failures=failures)
+
+
+def _column(
+    spec: RewardSpec,
+    completions: Sequence[Completion],
+    rows: Sequence[Row],
+    turn: TrialTurn,
+    *,
+    ask: bool,
+    recorded: list[float | None] | None,
+) -> ComponentScores:
     reward = LIBRARY[spec.function]
     unscored = partial(ComponentScores, spec, reward, [None] * len(completions))
     if reward.cost is Cost.TRAINER or (reward.cost is Cost.HTTP and not ask):

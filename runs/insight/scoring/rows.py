@@ -14,6 +14,7 @@ from runs.engine.models import Run
 from runs.engine.spec import mixed_versions
 from workers.contract.run.dataset import row_for_rewards
 from workers.contract.run.mixing import place_of
+from workers.contract.run.row_names import names_of
 
 MAX_BYTES = 16 * 2**20
 MAX_CACHED_ROWS = 64
@@ -26,9 +27,18 @@ EXAMPLE_ROW = {
 }
 
 
+class NamedRow(dict[str, Any]):
+    """A row with the names by which reward components may be limited to it (workers.contract.run.row_names). Rows of
+    other classes are made up, so that it is unknown which components would apply to them."""
+
+    def __init__(self, row: Mapping[str, Any], names: Collection[str]) -> None:
+        super().__init__(row)
+        self.names = frozenset(names)
+
+
 @dataclass(frozen=True)
 class RowSearch:
-    rows: dict[int, dict[str, Any]]
+    rows: dict[int, NamedRow]
     problem: str = ""
 
 
@@ -44,7 +54,9 @@ class RowPlace:
 
 def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     """Read the rows with these numbers in one pass, and return those that exist."""
-    cached_rows = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
+    cached_rows = {
+        number: _named(row, version) for number in numbers if (row := _cache.get((version.sha256, number))) is not None
+    }
     missing_numbers = [number for number in set(numbers) if number not in cached_rows]
     if not missing_numbers:
         return RowSearch(cached_rows)
@@ -57,13 +69,13 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
         _cache.put((version.sha256, number), row)
     left_out = result["left_out"]
     problem = f"{left_out} row{'s are' if left_out > 1 else ' is'} too large to show." if left_out else ""
-    return RowSearch(cached_rows | rows, problem)
+    return RowSearch(cached_rows | {number: _named(row, version) for number, row in rows.items()}, problem)
 
 
 def of_run(run: Run, numbers: Collection[int]) -> RowSearch:
     """Read rows of a run, whose mix numbers them over all of its datasets, as `by_number` does."""
     versions, problems = mixed_versions(run), list[str]()
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, NamedRow] = {}
     for index in sorted({place_of(number)[0] for number in numbers}):
         own_numbers = {place_of(number)[1]: number for number in numbers if place_of(number)[0] == index}
         version = versions[index] if index < len(versions) else None
@@ -72,7 +84,9 @@ def of_run(run: Run, numbers: Collection[int]) -> RowSearch:
             continue
         search = by_number(version, own_numbers)
         problems.append(search.problem)
-        found |= {own_numbers[number]: {**row, "row": own_numbers[number]} for number, row in search.rows.items()}
+        source = {"source": version.dataset.name} if len(versions) > 1 else {}
+        for number, row in search.rows.items():
+            found[own_numbers[number]] = NamedRow({**source, **row, "row": own_numbers[number]}, row.names)
     return RowSearch(found, " ".join(filter(None, problems)))
 
 
@@ -91,7 +105,11 @@ def row_at(version: DatasetVersion | None, index: int) -> RowPlace:
         example = {**EXAMPLE_ROW, "row": preview["row_id"]}
         return RowPlace(example, index, count, f"{problem} An example row is used instead.")
     row = row_for_rewards(preview, preview["metadata"], chat=bool(version.mapping.get("chat", True)))
-    return RowPlace(row, index, count, problem and f"{problem} The row may be truncated.")
+    return RowPlace(_named(row, version), index, count, problem and f"{problem} The row may be truncated.")
+
+
+def _named(row: Mapping[str, Any], version: DatasetVersion) -> NamedRow:
+    return NamedRow(row, names_of(row, version.dataset.name))
 
 
 def shown_prompt(row: Mapping[str, Any]) -> str:

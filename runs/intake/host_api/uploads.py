@@ -70,6 +70,8 @@ def _row(attempt: Attempt, line: int, data: dict[str, Any], solving: Solving, vo
         reward_high=group.high,
         completions=group.count,
         solved=group.solved,
+        scored=group.scored,
+        unfinished=group.unfinished,
         size=group.size,
         superseded=void_from is not None and data["step"] > void_from,
         sources=group.sources,

@@ -79,6 +79,7 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
     import_report = (version.report or {}).get("mapped") or {}
     statistics = import_report.get("statistics") or {}
     lengths, io_tests = statistics.get("lengths") or {}, statistics.get("with_io_tests")
+    name_sets = statistics.get("name_sets")
     columns = tuple(str(column.get("name") if isinstance(column, dict) else column) for column in version.columns)
     bins, top_length = _bins(lengths)
     return DataFacts(
@@ -95,6 +96,8 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
         longest_prompt_tokens=_longest_prompt(lengths, "prompt_tokens"),
         prompt_bins=bins,
         prompt_top=top_length,
+        dataset=version.dataset.name,
+        name_sets=None if name_sets is None else tuple((frozenset(part["names"]), part["rows"]) for part in name_sets),
     )
 
 

@@ -8,6 +8,7 @@ from controlplane.catalogue.hardware.prices import Money
 from controlplane.catalogue.hardware.sandboxes import HostSandbox
 from runs.engine.scheduling.limits import Allowance
 from runs.engine.warm.idle import IdleServer
+from workers.contract.run import row_names
 from workers.contract.run.batch_rules import ARGUMENTS as BATCH_ARGUMENTS
 from workers.contract.run.batch_rules import Batch
 from workers.contract.run.episodes import PartSpec
@@ -97,6 +98,16 @@ class DataFacts:
     """Number of prompts by length, in equal bins up to `prompt_top`; longer ones are in the last. Lengths are tokens
     if these were counted, otherwise characters."""
     prompt_top: int = 0
+    dataset: str = ""
+    """The name of the dataset, without its version."""
+    name_sets: tuple[tuple[frozenset[str], int], ...] | None = None
+    """Numbers of training rows by all names that they go by, other than the dataset's; None if the import kept none."""
+
+    def applies(self, reward: RewardSpec) -> bool | None:
+        """Return whether a component applies to any training row; None if that isn't known."""
+        if not reward.applies_to or self.dataset in reward.applies_to:
+            return True
+        return None if self.name_sets is None else any(row_names.applies(reward, names) for names, _ in self.name_sets)
 
     def train_rows(self, max_rows: int = 0) -> int:
         """Return the number of rows to train on; `max_rows` 0 is no bound."""
@@ -200,6 +211,11 @@ class Draft(RunSettings):
         sizes = {name: self.value(name) for name in BATCH_ARGUMENTS}
         processes = self.hardware.processes if self.hardware else 1
         return Batch(**sizes, processes=processes, evaluates=self.eval_rows > 0)
+
+    @property
+    def every_data(self) -> tuple[DataFacts, ...]:
+        """The datasets that the run draws from."""
+        return tuple(data for data, _ in self.mix) or ((self.data,) if self.data else ())
 
     @property
     def train_rows(self) -> int:

@@ -22,6 +22,7 @@ from runs.insight.completions import solving
 from runs.insight.evaluations import results
 from runs.insight.evaluations.results import EvaluationResult
 from workers.contract.run.batch_rules import Batch
+from workers.contract.run.row_names import rows_of
 from workers.contract.stack.training_rules import TRL_DEFAULTS
 from workers.rewards.library import LIBRARY
 
@@ -124,7 +125,10 @@ def _rewards(run: Run) -> list[str]:
     for reward in run.spec.get("rewards") or ():
         entry = LIBRARY.get(str(reward.get("function")))
         kind = entry.title if entry else reward.get("function")
-        rows.append((_plain_text(reward.get("name")), _plain_text(kind), _number(reward.get("weight", 1.0))))
+        limit = f", only {rows_of(list(map(str, names)))}" if (names := reward.get("applies_to")) else ""
+        rows.append(
+            (_plain_text(reward.get("name")), _plain_text(f"{kind}{limit}"), _number(reward.get("weight", 1.0)))
+        )
     return ["## Rewards", "", *heading, *_table(rows, "Component", "Kind", "Weight")]
 
 

@@ -6,6 +6,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from controlplane.catalogue.datasets.queries import known_row_names
 from controlplane.catalogue.rewards import code_check, config_yaml
 from controlplane.catalogue.rewards.forms import ConfigForm, RewardEditor, editor_from, editor_of, new_row
 from controlplane.catalogue.rewards.library import groups
@@ -56,6 +57,7 @@ def _context(request: HttpRequest, editor: RewardEditor) -> dict[str, Any]:
     return {
         "balance": editor.balance(),
         "groups": groups(person(request)),
+        "row_names": known_row_names(request),
         **sample_context(request, request.GET if request.method == "GET" else request.POST),
     }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.catalogue.rewards.turns import TrialTurn
 from controlplane.platform.http.request_body import field_value
-from runs.insight.scoring.evaluating import column
+from runs.insight.scoring.evaluating import applies, column
 from runs.pages.playground.episode_play import MAX_BYTES, utf8_safe
 from workers.contract.run.spec import RewardSpec, outcome_weights
 from workers.rewards.advantages import mean, totals
@@ -90,7 +90,8 @@ def _score_component(spec: RewardSpec, completion: Completion, row: Row, scoring
     reward = LIBRARY.get(spec.function)
     if reward is None:
         return ComponentScore(spec, None, note=GONE)
-    if missing_columns := [name for name in reward.needs if not row.get(name)]:
+    missing_columns = [name for name in reward.needs if not row.get(name)]
+    if missing_columns and applies(spec, row):
         return ComponentScore(spec, None, note=NEEDS_COLUMNS.format(", ".join(missing_columns).replace("_", " ")))
     parts = turns_of(completion) if spec.per_turn else [completion]
     # By pressing the button, the user agreed that other servers are called.

@@ -249,11 +249,14 @@ def score(
 
 
 def recorded_as(spec: Mapping[str, Any], component: RewardSpec) -> str:
-    """Return the name of the run's component with the same function and parameters, or "" if it has none."""
+    """Return the name of the run's component with the same function and parameters that has scored all rows to which
+    this one applies, or "" if it has none."""
     defaults = LIBRARY[component.function].defaults()
     for part in spec.get("rewards") or ():
         is_same = isinstance(part, Mapping) and part.get("function") == component.function
-        if is_same and {**defaults, **(part.get("params") or {})} == {**defaults, **component.params}:
+        limits = (part.get("applies_to") or []) if isinstance(part, Mapping) else []
+        has_scored = not limits or (bool(component.applies_to) and set(component.applies_to) <= set(limits))
+        if is_same and has_scored and {**defaults, **(part.get("params") or {})} == {**defaults, **component.params}:
             return str(part.get("name") or "")
     return ""
 

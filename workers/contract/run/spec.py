@@ -74,6 +74,9 @@ class RewardSpec:
     params: dict[str, Any] = field(default_factory=dict)
     per_turn: bool = False
     """True if the reward scores each turn of an episode separately, credited to that turn's tokens."""
+    applies_to: tuple[str, ...] = ()
+    """Names of datasets, sources or tags: the reward applies only to rows with one of them (contract.run.row_names).
+    Empty if it applies to all rows."""
 
 
 @dataclass(frozen=True)

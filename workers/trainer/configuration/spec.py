@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from workers.contract.run import evaluation, learnability, mixing, overlapping, prompts
+from workers.contract.run import evaluation, learnability, mixing, overlapping, prompts, row_names
 from workers.contract.run.batch_rules import Batch
 from workers.contract.run.evaluation import EVALUATION
 from workers.contract.run.jobs import WARM
@@ -158,3 +158,5 @@ def _check_rewards(spec: AttemptSpec) -> None:
             raise SpecError(f"Reward {reward.name!r}: {'; '.join(problems)}.")
         if reward.per_turn and not LIBRARY[reward.function].per_turn:
             raise SpecError(f"Reward {reward.name!r} scores whole completions only, not each turn.")
+        for problem in row_names.problems(reward.applies_to):
+            raise SpecError(f"Reward {reward.name!r}: {problem}")

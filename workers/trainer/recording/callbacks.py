@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from workers.contract.run.row_names import rows_metric
 from workers.contract.wire.names import EventKind, FileName
 from workers.trainer.configuration.spec import versions
 from workers.trainer.recording import memory
@@ -16,6 +18,13 @@ from workers.trainer.recording.metrics import LineFile
 from workers.trainer.recording.timing import StepTimes
 from workers.trainer.recording.waterfall import Waterfall
 from workers.trainer.scoring.failures import Failures
+
+
+def _has_no_rows(name: str, logs: Mapping[str, Any]) -> bool:
+    """Return whether a metric is the mean or deviation of a limited reward that applies to none of the batch's rows."""
+    reward, _, figure = name.removeprefix("eval_").removeprefix("rewards/").rpartition("/")
+    prefix = "eval_" if name.startswith("eval_") else ""
+    return figure in ("mean", "std") and logs.get(f"{prefix}{rows_metric(reward)}") == 0
 
 
 class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
@@ -46,7 +55,11 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         **_: Any,
     ) -> None:
         # Only times of steps are logged; TRL prefixes the reward times of evaluations with eval_.
-        logs = {name: value for name, value in (logs or {}).items() if not name.startswith("eval_time/")}
+        logs = {
+            name: value
+            for name, value in (logs or {}).items()
+            if not name.startswith("eval_time/") and not _has_no_rows(name, logs or {})
+        }
         times = self._times.pop() if "loss" in logs else {}  # evaluations log, too
         # If vLLM sleeps, torch also counts memory that vLLM has released, perhaps more than the GPU has.
         peaks = {} if getattr(args, "vllm_enable_sleep_mode", False) else memory.peaks()

@@ -8,12 +8,9 @@ from itertools import chain
 from typing import Any
 
 from workers.contract.run.prompts import MAX_SOURCE_CHARS
+from workers.contract.run.row_names import COLUMNS, TAGS, names_in
 from workers.trainer.data import Rows
 
-COLUMNS = ("source", "data_source", "source_dataset", "dataset", "family", "task", "subject", "category")
-"""Names under which the metadata of rows may hold their source, in order of preference."""
-TAGS = "tags"
-"""Name of the metadata's column of tags, which count in addition to the sources."""
 MAX_SOURCES = 12
 MIN_SHARE = 0.02
 """Minimum share of the rows that have a tag which is followed."""
@@ -66,8 +63,4 @@ def _followed(rows: Sequence[Collection[str]]) -> frozenset[str]:
 
 
 def _sources(row: Mapping[str, Any], column: str) -> list[str]:
-    value = row.get(column)
-    names = value if isinstance(value, list) else [value]
-    return list(
-        dict.fromkeys(name.strip()[:MAX_SOURCE_CHARS] for name in names if isinstance(name, str) and name.strip())
-    )
+    return list(dict.fromkeys(name[:MAX_SOURCE_CHARS] for name in names_in(row, column)))

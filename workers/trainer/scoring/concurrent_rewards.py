@@ -183,7 +183,9 @@ class ConcurrentRewards:
     def begin(self, completions: Sequence[Any], rows: Sequence[Row]) -> None:
         """Begin to score a complete group with all early rewards."""
         for early, split in self._rewards:
-            early.begin(*split(completions, rows))
+            parts, part_rows = split(completions, rows)
+            if parts:  # none if the reward doesn't apply to the group's row
+                early.begin(parts, part_rows)
 
     # --- groups of vLLM servers -----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ if the model has none.
 
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from workers.contract.run.spec import REWARD_MODEL, RewardSpec, RunSpec
+from workers.rewards.reward import Failure
 from workers.trainer.configuration.spec import SpecError
 
 FATAL_SIGNS = ("CUDA", "memory")
@@ -71,6 +73,20 @@ def _load(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardMod
         )
     _guard(model, reward.name)
     return RewardModel(index, reward.name, model, tokenizer)
+
+
+def drop_unusable(scores: torch.Tensor, applied: Sequence[bool], own: slice) -> tuple[list[int], list[Failure]]:
+    """Set scores to NaN that aren't finite or are on rows to which the model doesn't apply. TRL skips NaN, but infinity
+    would spoil all advantages. Return the indexes of this rank's scored completions, and the failures among these.
+
+    `scores` and `applied` are those of all ranks, `own` this rank's part of them."""
+    applies = torch.tensor(applied, device=scores.device)
+    finite = torch.isfinite(scores)
+    scores[~(finite & applies)] = torch.nan
+    scored = applies[own].nonzero().flatten().tolist()
+    are_finite = finite[own][applies[own]].tolist()
+    message = "The reward model's score is not a finite number."
+    return scored, [Failure(i, "not_a_number", message) for i, is_finite in enumerate(are_finite) if not is_finite]
 
 
 def _can_render_calls(tokenizer: Any) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 
 from workers.contract.run import corpora
 from workers.contract.run.episodes import PartSpec
+from workers.contract.run.mixing import SourceSpec
+from workers.contract.run.row_names import applies_to_row, rows_metric
 from workers.contract.run.spec import AttemptSpec, RewardSpec, RunSpec
 from workers.contract.wire.names import reward_time
 from workers.environments.entry import Entry
@@ -139,6 +141,8 @@ class RewardFunctions:
     together: Together = score_alone
     """Function that scores completions with rewards that compare whole groups."""
     early: ConcurrentRewards | None = None
+    sources: Sequence[SourceSpec] = ()
+    """The run's datasets, its own first, by whose names components may be limited to some rows."""
 
     def of(self, specs: Sequence[RewardSpec]) -> list[RewardFunction]:
         """Return one function per reward, in order. A reward model's function is never called, because TRL gets the
@@ -146,12 +150,19 @@ class RewardFunctions:
         batches = Batches(self.rows)
         return [self._function(spec, batches) for spec in specs]
 
+    def rows_of(self, spec: RewardSpec) -> Callable[[int], bool] | None:
+        """Return a function that says whether a component applies to a row; None if it applies to all rows."""
+        if not spec.applies_to:
+            return None
+        return lambda row: applies_to_row(spec, self.rows.by_id[row], self.sources)
+
     def _function(self, spec: RewardSpec, batches: Batches) -> RewardFunction:
         """Create the function that TRL calls with the columns of a batch. The function's name labels the charts. A row
         on which the reward fails gets the score None, so that one odd completion doesn't end a day of training; the
         share of such rows is a metric."""
         reward, early = LIBRARY[spec.function], self.early
-        early_reward = early.add(spec, lambda completions, rows: _parts(spec, completions, rows)[1:]) if early else None
+        parts_of = functools.partial(_parts, spec, self.sources)
+        early_reward = early.add(spec, lambda completions, rows: parts_of(completions, rows)[1:]) if early else None
         scorer: Score = early_reward.scores if early_reward else score
         if reward.compare or (early_reward and early and early.ranks > 1):
             scorer = functools.partial(self.together, scorer)
@@ -165,32 +176,53 @@ class RewardFunctions:
         ) -> Any:
             batch, rows = batches.of(completions, row, completion_ids)
             began = time.perf_counter()
-            indexes, parts, part_rows = _parts(spec, batch, rows)
+            indexes, parts, part_rows = parts_of(batch, rows)
             with self.doing(spec.name):
                 part_scores = scorer(reward, parts, part_rows, spec.params, self.tools)
             early_s = early_reward.seconds if early_reward else 0.0
             log_metric(reward_time(spec.name), time.perf_counter() - began + early_s)
             self.failures.note(spec.name, [row[index] for index in indexes], part_scores.failures)
             log_metric(f"rewards/{spec.name}/failed", len(part_scores.failures) / max(len(parts), 1))
-            if not spec.per_turn:
-                return part_scores.values
-            values = iter(part_scores.values)
-            scores_by_turn = [[next(values) for _ in range(indexes.count(index))] for index in range(len(batch))]
-            self.turn_scores[spec.name] = scores_by_turn
-            return [mean(turns) for turns in scores_by_turn]
+            if spec.applies_to:
+                log_metric(rows_metric(spec.name), len(set(indexes)) / max(len(batch), 1))
+            return self._by_completion(spec, batch, indexes, part_scores.values)
 
         scores.__name__ = spec.name
         return scores
 
+    def _by_completion(
+        self,
+        spec: RewardSpec,
+        completions: Sequence[GeneratedCompletion],
+        indexes: Sequence[int],
+        values: Sequence[float | None],
+    ) -> list[float | None]:
+        """Return one score per completion from those of its parts, and keep the scores of its turns. Completions
+        without parts, to whose rows the component doesn't apply, have none. `indexes`: the completion of each part."""
+        by_completion: list[list[float | None]] = [[] for _ in completions]
+        for index, value in zip(indexes, values, strict=True):
+            by_completion[index].append(value)
+        if not spec.per_turn:
+            return [parts[0] if parts else None for parts in by_completion]
+        self.turn_scores[spec.name] = [
+            parts or [None] * len(_turns(completion))
+            for parts, completion in zip(by_completion, completions, strict=True)
+        ]
+        return list(map(mean, by_completion))
+
 
 def _parts(
-    spec: RewardSpec, completions: Sequence[GeneratedCompletion], rows: Sequence[Mapping[str, Any]]
+    spec: RewardSpec,
+    sources: Sequence[SourceSpec],
+    completions: Sequence[GeneratedCompletion],
+    rows: Sequence[Mapping[str, Any]],
 ) -> tuple[list[int], list[Completion], list[Mapping[str, Any]]]:
-    """Split completions into the parts to score, whole completions or single turns. Return three lists: the completion
-    index, the part and the row of each."""
+    """Split the completions to whose rows a component applies into the parts to score, whole completions or single
+    turns. Return three lists: the completion index, the part and the row of each."""
     parts = [
         (index, part)
         for index, completion in enumerate(completions)
+        if applies_to_row(spec, rows[index], sources)
         for part in (_turns(completion) if spec.per_turn else [completion])
     ]
     return [index for index, _ in parts], [part for _, part in parts], [rows[index] for index, _ in parts]

@@ -29,7 +29,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     if all(r.weight == 0 for r in draft.rewards):
         yield stop("reward_version", "Every reward has weight 0, so every advantage is 0.", "Give a reward a weight.")
     for reward in draft.rewards:
-        for data in (mixed_data for mixed_data, _ in draft.mix) if draft.mix else (draft.data,):
+        for data in draft.every_data or (None,):
             yield from _component(reward, data, "reward_version")
         yield from _opened_tag(reward, draft, "reward_version")
     for data in (mixed_data for mixed_data, _ in draft.mix) if draft.mix else (draft.data,):
@@ -71,12 +71,12 @@ def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterat
             yield stop(field, f"{reward.name}: {problem}.", "Correct the reward config.")
     except NotFinished as error:
         yield unjudged(field, reward.name, error)
-    if data is None or not data.ready:
+    if data is None or not data.ready or data.applies(reward) is False:
         return
     for column in entry.needs:
         has_column = data.has_answer if column == "answer" else column in data.columns
         if not has_column:
-            yield stop(
+            yield (warn if data.applies(reward) is None else stop)(
                 field,
                 f"{reward.name} reads the column {column}, which {data.name} doesn't have.",
                 "Map that column in the dataset, or choose rewards that don't need it.",

@@ -88,6 +88,8 @@ def test_difficulty_tags_tests_code_and_the_split_are_counted() -> None:
     )
     assert found["difficulty"]["counts"] == [{"name": "easy", "count": 1}, {"name": "3", "count": 1}]
     assert found["tags"]["counts"] == [{"name": "sort", "count": 2}, {"name": "lists", "count": 1}]
+    assert {"names": ["sort"], "rows": 1} in found["name_sets"]  # of training rows
+    assert not any("lists" in counted["names"] for counted in found["name_sets"])
     assert (found["code"], found["with_tests"], found["validation"]) == (2, 1, 1)
 
 

@@ -63,15 +63,12 @@ def test_it_moves_no_total_unless_turns_are_all_that_is_scored() -> None:
     assert balance(specs, "sum_then_normalize").range == "0 to 2"
 
 
-def test_the_playground_shows_the_mean_of_a_completions_turns() -> None:
+def test_the_playground_shows_the_mean_of_a_completions_turns_and_that_it_is_not_in_the_total() -> None:
     said: list[dict[str, Any]] = [{"role": "assistant", "content": text} for text in ("aa", "ab", "abc")]
     spec = RewardSpec("variety", "unique_chars_normalised", per_turn=True)
     used = turn(10)
     scored = column(spec, [Completion("abc", tuple(said)), Completion("aabb")], [{}, {}], used)
     assert scored.values == [pytest.approx((0.5 + 1 + 1) / 3), 0.5]
-
-
-def test_the_playground_says_that_it_is_not_in_the_total() -> None:
     turns: list[dict[str, Any]] = [{"role": "assistant", "content": text} for text in ("aa", "abc")]
     each = RewardSpec("variety", "unique_chars_normalised", 3.0, per_turn=True)
     trial = try_on([each, RewardSpec("said", "length")], {}, [Completion("abc", tuple(turns)), Completion("abcd")])

@@ -8,11 +8,15 @@ from typing import Any
 from controlplane.catalogue.datasets.reader.columns.mapping import prompt_text
 from controlplane.catalogue.datasets.reader.excerpts import visible
 from workers.contract.run.code_tests import is_input_output
+from workers.contract.run.dataset import VALIDATION
+from workers.contract.run.row_names import MAX_NAME_CHARS, names_of
 
 BINS = 24
 MAX_COUNTED_NAMES = 200
 """Maximum number of difficulties or tags that are counted by name."""
 MAX_LISTED_NAMES = 30
+MAX_NAME_SETS = 200
+"""Maximum number of different sets of names of rows that are counted; with more, none are kept."""
 MIN_WORDS = 3
 """Number of words below which a prompt is very short."""
 _CODE = re.compile(r"^[ \t]*+(?:def|class|import|from)\s+\w|```", re.MULTILINE)
@@ -77,6 +81,26 @@ class NameCounts:
         }
 
 
+class NameSets:
+    """Counts of training rows by all names that a row goes by (workers.contract.run.row_names)."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[frozenset[str]] | None = Counter()
+
+    def add(self, names: frozenset[str]) -> None:
+        if self._counts is None:
+            return
+        self._counts[frozenset(name for name in names if name.isprintable() and len(name) <= MAX_NAME_CHARS)] += 1
+        if len(self._counts) > MAX_NAME_SETS:
+            self._counts = None
+
+    def as_list(self) -> list[dict[str, Any]] | None:
+        """Return each set of names with its number of rows, most frequent first; None if there are too many sets."""
+        if self._counts is None:
+            return None
+        return [{"names": sorted(names), "rows": count} for names, count in self._counts.most_common()]
+
+
 class Statistics:
     """Statistics of a version's rows: lengths, names, and numbers of rows with certain properties."""
 
@@ -86,6 +110,7 @@ class Statistics:
             name: Lengths() for name in ("prompt_chars", "prompt_tokens", "answer_chars", "answer_tokens", "turns")
         }
         self._difficulty, self._tags = NameCounts(), NameCounts()
+        self._name_sets = NameSets()
         self._counts: Counter[str] = Counter()
 
     def add(
@@ -108,6 +133,8 @@ class Statistics:
         self._counts["code"] += bool(row.get("test_cases")) or bool(answer and _CODE.search(answer))
         self._counts["short"] += len(prompt.split(None, MIN_WORDS)) < MIN_WORDS
         self._add_names(row.get("metadata") or {})
+        if row.get("split") != VALIDATION:
+            self._name_sets.add(names_of(row.get("metadata") or {}))
 
     def _add_names(self, metadata: Mapping[str, Any]) -> None:
         difficulty, tags = metadata.get("difficulty"), metadata.get("tags")
@@ -128,6 +155,7 @@ class Statistics:
             "difficulty": self._difficulty.as_dict(),
             "with_difficulty": self._counts["difficulty"],
             "tags": self._tags.as_dict(),
+            "name_sets": self._name_sets.as_list(),
             "with_answer": self._counts["answers"],
             "with_tests": self._counts["tests"],
             "with_io_tests": self._counts["io_tests"],

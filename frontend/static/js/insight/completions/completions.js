@@ -76,6 +76,7 @@ export class CompletionsTab {
     if (query.has("group")) path += `${query.get("group")}/`;
     else if (query.has("prompt")) path = `${prompts}${query.get("prompt")}/`;
     else if (query.get("view") === "prompts") path = prompts;
+    else if (query.get("view") === "funnel") path = base.replace(/completions\/$/, "funnel/");
     for (const name of ["group", "prompt", "view"]) query.delete(name);
     const text = query.toString();
     return text ? `${path}?${text}` : path;
