@@ -165,7 +165,7 @@ def scored_count(ids: Sized) -> int:
 
 
 def last_scores(values: Sequence[float | None]) -> list[float]:
-    return [value for value in values[-scored_count(values) :] if value is not None]  # type: ignore[arg-type]
+    return [value for value in values[-scored_count(values) :] if value is not None]
 
 
 def _score_in_process(engine: Any) -> ScoreByVllm:
