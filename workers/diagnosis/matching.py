@@ -23,6 +23,7 @@ MAX_EVIDENCE = 4
 MAX_SHAPES = 20_000
 """Maximum number of shapes (lines without digits) remembered per log; beyond it, only lines with errors are matched."""
 MAX_EXCEPTIONS = 100
+RETRIED_WITHIN_BYTES = 500  # after a line; other processes' lines may come between
 MAX_TRACEBACK_CHARS = 4096
 """Number of characters before an error in which its traceback's last frame is searched."""
 UNEXPLAINED_ID = "unexplained"
@@ -96,7 +97,7 @@ class Scan:
         self._latest: dict[str, int] = {}
         """Offset of the last matching line, by entry."""
         self._retried: dict[str, int] = {}
-        """Offset of the last matching line whose next line says that it is tried again, by entry."""
+        """Offset of the last matching line soon after which a line says that it is tried again, by entry."""
         self._is_ignored = False  # True until the end of a traceback that Python reports but ignores
         self._raised_at = -1  # offset of the last line that raises or logs an error
         self._progress = Progress()
@@ -126,9 +127,9 @@ class Scan:
 
     def _read(self, limit: int | None) -> None:
         shapes: dict[int, _Shape] = {}
-        before = _Shape()
+        before, end = _Shape(), 0
         for offset, number, raw in raw_lines(self.log.path, limit):
-            if before.entries and _RETRIED.search(raw):
+            if offset < end and before.entries and _RETRIED.search(raw):
                 self._retried |= {id_: self._latest[id_] for id_ in before.entries}
             key = shape_of(raw)
             shape = shapes.get(key)
@@ -143,9 +144,9 @@ class Scan:
                     self._errors.pop("last", None)
             if shape.is_raised:
                 self._raised_at = offset
-            for id_ in shape.entries:
-                self._latest[id_] = offset
-            before = shape
+            self._latest |= dict.fromkeys(shape.entries, offset)
+            if shape.entries or shape.is_raised:
+                before, end = shape, offset + len(raw) + RETRIED_WITHIN_BYTES
 
     def _match(self, offset: int, number: int, raw: bytes, *, only_raised: bool) -> _Shape:
         """Match a line of a new shape."""
@@ -270,8 +271,7 @@ class Scan:
 
 
 def _is_noise(line: LineFacts) -> bool:
-    table = catalogue()
-    patterns = table.noise if line.is_exception else (*table.noise, *table.fallbacks)
+    patterns = catalogue().noise if line.is_exception else (*catalogue().noise, *catalogue().fallbacks)
     return any(pattern.search(line.text) for pattern in patterns)
 
 
