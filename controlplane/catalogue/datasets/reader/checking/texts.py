@@ -32,20 +32,7 @@ def problems(
     """Yield the problems of a row from mapping.canonical, made of `source_row`, whose texts still have the control
     characters at their ends."""
     prompt, answer = prompt_text(row["prompt"]), row["answer"] or ""
-    system = [(mapping.system, turn["content"]) for turn in row["prompt"] if turn["role"] == "system"]
-    names = [name for name in (mapping.answer, mapping.follow_up_response, mapping.choices) if name]
-    given = [(name, text) for name in names for text in _texts(value_of(source_row, name))]
-    turns = value_of(source_row, mapping.prompt) if mapping.messages and not mapping.answer else None
-    for field, text in ((mapping.prompt, prompt), *system, *given, (mapping.prompt, last_text(turns))):
-        if text.isprintable():  # much faster than a search
-            continue
-        if match := _LATEX.search(text):
-            tail = text[match.start() + 1 : match.end()]
-            message = f"“{field}” has a control character before “{tail}”: it was “{_NAMES[match[0][0]]}{tail}”."
-            yield _problem(line, "latex_escapes", message, text, match.start(), field)
-        elif match := _CONTROL.search(text):
-            message = f"“{field}” contains the control character U+{ord(match[0]):04X}."
-            yield _problem(line, "control_characters", message, text, match.start(), field)
+    yield from _damaged(row, source_row, mapping, line)
     may_have_tokens = mapping.chat and ("<" in prompt or "[" in prompt)
     if may_have_tokens and (match := CHAT_TOKENS.search(prompt)):
         message = f"“{mapping.prompt}” contains “{match[0]}”, and the model's chat template is put around it."
@@ -83,6 +70,31 @@ def left_out(source_row: Mapping[str, Any], mapping: ColumnMapping, line: int) -
             text = f"Message {number} in “{mapping.prompt}” has “{names[0]}”, which isn't part of the prompt."
             yield DataProblem(line, "left_out_parts", visible(text), field=visible(mapping.prompt))
             return
+
+
+def _damaged(
+    row: Mapping[str, Any], source_row: Mapping[str, Any], mapping: ColumnMapping, line: int
+) -> Iterator[DataProblem]:
+    """Yield the control characters in a row's texts."""
+    system = [(mapping.system, turn["content"]) for turn in row["prompt"] if turn["role"] == "system"]
+    names = [name for name in (mapping.answer, mapping.follow_up_response, mapping.choices) if name]
+    given = [(name, text) for name in names for text in _texts(value_of(source_row, name))]
+    turns = value_of(source_row, mapping.prompt) if mapping.messages and not mapping.answer else None
+    for field, text in (
+        (mapping.prompt, prompt_text(row["prompt"])),
+        *system,
+        *given,
+        (mapping.prompt, last_text(turns)),
+    ):
+        if text.isprintable():  # much faster than a search
+            continue
+        if match := _LATEX.search(text):
+            tail = text[match.start() + 1 : match.end()]
+            message = f"“{field}” has a control character before “{tail}”: it was “{_NAMES[match[0][0]]}{tail}”."
+            yield _problem(line, "latex_escapes", message, text, match.start(), field)
+        elif match := _CONTROL.search(text):
+            message = f"“{field}” contains the control character U+{ord(match[0]):04X}."
+            yield _problem(line, "control_characters", message, text, match.start(), field)
 
 
 def _texts(value: Any) -> Iterator[str]:
