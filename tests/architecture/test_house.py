@@ -34,9 +34,9 @@ BOUNDS = {
     # records and kinds of TLS errors (100), several datasets in one run (400), defaults of scripts, SamplingParams and
     # commands of notebooks, and leads on the page (400), completions by source, fair shares of children, fields with
     # too many values and full disks (350), rows in any shape of JSON and lists as rows (320), the reward that calls
-    # reference functions (380), contexts, indexes of choices and prefills in proposals (150), rewards for the rows of
-    # some datasets, sources or tags (450), a run's funnel of samples (260).
-    "product_python_lines": 122_060,
+    # reference functions (380), contexts, indexes of choices, prefills and images in proposals (230), rewards for the
+    # rows of some datasets, sources or tags (450), a run's funnel of samples (260).
+    "product_python_lines": 122_140,
     "css_lines": 6_500,
     "template_conditions": 1_200,
     "template_lines_over_160": 0,

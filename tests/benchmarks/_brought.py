@@ -339,6 +339,75 @@ CASES = (
         "1",
     ),
     Brought(
+        "LaTeX that is all of an answer",
+        lines(*({"problem": f"Halve {n}", "answer": f"\frac{{{n}}}{{2}}"} for n in NUMBERS)),
+        kind="latex_escapes",
+    ),
+    Brought(
+        "LaTeX in one of several answers",
+        lines(*({"problem": f"Halve {n}", "answers": [f"{n}/2", f"\frac{{{n}}}{{2}}"]} for n in NUMBERS)),
+        kind="latex_escapes",
+    ),
+    Brought(
+        "LaTeX in a choice",
+        each(lambda n: {"question": f"Halve {n}", "choices": ["\frac12", "x"], "answer": n % 2}),
+        kind="latex_escapes",
+    ),
+    Brought(
+        "LaTeX in a system prompt",
+        each(lambda n: {"system": "Use \boxed.", "question": f"Halve {n}", "answer": "x"}),
+        kind="latex_escapes",
+    ),
+    Brought(
+        "tests of code in some rows with answers",
+        each(
+            lambda n: {
+                "prompt": [user(f"Do {n}")],
+                "reward_model": {"ground_truth": f"{n}" if n > 2 else json.dumps({"inputs": ["1"], "outputs": ["2"]})},
+            }
+        ),
+        kind="tests_as_answer",
+    ),
+    Brought(
+        "whole floats in a table",
+        b"question,answer\n" + b"".join(b"Double %d,%d.0\n" % (n, 2 * n) for n in NUMBERS),
+        kind="whole_floats",
+    ),
+    Brought(
+        "tests and empty solutions",
+        each(
+            lambda n: {
+                "question": f"Sum {n}",
+                "solutions": "",
+                "input_output": json.dumps({"inputs": [f"{n}"], "outputs": [f"{n}"]}),
+            }
+        ),
+        {"prompt": "question", "test_cases": "input_output", "answer": ""},
+    ),
+    Brought(
+        "tests and code",
+        each(
+            lambda n: {
+                "text": f"Write f{n}",
+                "code": f"def f{n}(x):\n    return x",
+                "test_list": [f"assert f{n}(1) == 1"],
+                "test_setup_code": "",
+            }
+        ),
+        {"prompt": "text", "test_cases": "test_list", "answer": "code"},
+        "def f1(x):\n    return x",
+    ),
+    Brought(
+        "images with other names",
+        each(lambda n: {"question": f"Find {n}", "decoded_image": {"bytes": "x", "path": "a.png"}, "answer": f"{n}"}),
+        kind="images",
+    ),
+    Brought(
+        "links to images",
+        each(lambda n: {"question": f"![](images/{n}.png) Find it", "answer": f"x{n}"}),
+        kind="image_marks",
+    ),
+    Brought(
         "rows in an object",
         json.dumps(
             {"version": "1", "data": [{"question": f"Double {n}", "answer": f"{2 * n}"} for n in NUMBERS]}

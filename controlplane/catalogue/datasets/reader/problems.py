@@ -182,6 +182,15 @@ _WARNINGS = {
         "A list as text",
         "If the list only wraps the answer, write the answer without brackets and quotes.",
     ),
+    "whole_floats": (
+        "Whole numbers with “.0”",
+        "Tables write them so if a column has empty cells. Write them as whole numbers, or use a reward that compares "
+        "numbers.",
+    ),
+    "tests_as_answer": (
+        "Tests as an answer",
+        "Rows with tests and rows with answers need mappings of their own. Split the file into one of each.",
+    ),
     "unclear_numbering": (
         "Choices that may count from 0 or from 1",
         "Compare a few rows with their right choices, and set the numbering in the mapping.",

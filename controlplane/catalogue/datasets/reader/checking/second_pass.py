@@ -73,7 +73,7 @@ def _check_batch(batch: records.RecordBatch, mapping: ColumnMapping) -> _SecondP
             fields = None  # the first pass has reported why
         problems += row_code.problems(record.row, fields, mapping, record.line)
         if fields is not None:
-            problems += texts.problems(fields, mapping, record.line)
+            problems += texts.problems(fields, record.row, mapping, record.line)
             problems += texts.left_out(record.row, mapping, record.line)
             facts.update(whole_file.facts(fields, record.row, mapping))
             prompts.append(prompt_text(fields["prompt"]))

@@ -29,7 +29,9 @@ BESIDE_QUESTIONS = (
     *("answers", "golden_answers", "label", "target", "expected", "reference", "gold", "response", "output"),
 )
 """Names of further answers if the messages end with a question."""
-NOT_ROLES = re.compile(r"(?:^|_)(?:tests?|cases?|examples?|solutions?|tools?|choices|options)(?:_|\.|$)")
+NOT_ROLES = re.compile(
+    r"(?:^|_)(?:tests?|cases?|examples?|solutions?|tools?|choices|options|input_output|io)(?:_|\.|$)"
+)
 """Columns whose inner values are never a prompt or an answer."""
 MESSAGES = ("messages", "conversations", "conversation", "chat", "dialogue", "turns", "prompt")
 TESTS = (

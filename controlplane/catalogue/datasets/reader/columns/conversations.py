@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 from controlplane.catalogue.datasets.reader.columns.fields import RowProblem, kind, parse_list, required_value
@@ -26,6 +27,7 @@ _ROLES = {
     **dict.fromkeys(("assistant", "gpt", "model", "bot", "ai"), "assistant"),
     **dict.fromkeys((TOOL, "function", "function_call", "function_response", "observation", "ipython"), TOOL),
 }
+_IMAGE_STARTS = ("data:image/", "data:video/", "data:audio/", "iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
 _CONTENTS = ("content", "value", "text")
 _CALLS = ("tool_calls", "function_call")
 
@@ -107,15 +109,31 @@ def uses_tools(value: Any) -> bool:
 
 def check_images(row: Mapping[str, Any]) -> None:
     """Raise RowProblem if the row has an image, a video or a sound. A string could also be a caption or an address, so
-    it counts only if a text in the row has a marker such as “<image>”."""
-    if IMAGE_WORDS.isdisjoint(row):
-        return
-    for name in row.keys() & IMAGE_WORDS:
-        value = row[name]
-        if value and (
-            not isinstance(value, str) or any(f"<{name.rstrip('s')}>" in str(other) for other in row.values())
-        ):
+    it counts only if a text in the row has a marker such as “<image>”, or if it is the content of an image."""
+    for name, value in row.items():
+        if not value or not _may_be_image(name):
+            continue
+        if name in IMAGE_WORDS:
+            has_mark = any(f"<{name.rstrip('s')}>" in str(other) for other in row.values())
+            is_image = not isinstance(value, str) or has_mark or _is_image(value)
+        else:
+            is_image = _is_image(value)
+        if is_image:
             raise RowProblem("images", f"“{name}” has content, but {NO_IMAGES}.", name)
+
+
+@lru_cache(maxsize=1024)
+def _may_be_image(name: str) -> bool:
+    return not IMAGE_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+
+
+def _is_image(value: Any) -> bool:
+    """Return whether a value is the content of an image or a reference to one, as the datasets library writes it."""
+    if isinstance(value, str):
+        return value.startswith(_IMAGE_STARTS)
+    if isinstance(value, list):
+        return any(map(_is_image, value))
+    return isinstance(value, dict) and any(value.get(key) for key in ("bytes", "path", "url", "src"))
 
 
 def _message(message: Any, number: int, name: str, *, is_last: bool) -> Message | None:

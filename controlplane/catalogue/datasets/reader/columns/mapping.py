@@ -33,7 +33,7 @@ NO_PLAIN_MESSAGES = "Messages need a chat template, so they can't become plain t
 REASONING = "reasoning"
 LAST_TURN = "last_turn"
 """Metadata with the assistant's last message if it isn't part of the prompt and another column has the answer."""
-IMAGE_MARKS = ("<image>", "<video>", "<audio>")
+IMAGE_MARKS = ("<image>", "<video>", "<audio>", "<img ", "<|image_pad|>", "<|vision_start|>", "<image_1>")
 FILE_ROW, TURN = "file_row", "turn"
 """Metadata of a row made from one question of a file's row: that row's number, from 0, and the question's, from 1."""
 

@@ -288,9 +288,13 @@ def _code_with_tests(guess: Recognised, rows: Rows, names: Mapping[str, str]) ->
     has_all_tests = guess.mapping.transform == INSTRUCTION and all(has_tests(r, column, is_named=True) for r in rows)
     transform = WITH_TESTS if has_all_tests else guess.mapping.transform
     mapping = replace(guess.mapping, test_cases=column, transform=transform)
-    if mapping.answer == column or mapping.answer.startswith(f"{column}."):
+    if not mapping.answer or mapping.answer == column or mapping.answer.startswith(f"{column}."):
         rest = {key: name for key, name in names.items() if not name.startswith(column) and name != mapping.prompt}
-        mapping = replace(mapping, answer=with_word(("solution", "solutions"), rest))
+        filled = {key: name for key, name in rest.items() if all(map(answer_texts, (value_of(r, name) for r in rows)))}
+        solved = {key: name for key, name in filled.items() if all_match(rows, name, bool) and _are_answers(rows, name)}
+        mapping = replace(
+            mapping, answer=with_word(("solution", "code"), solved, excluded=("test", "starter", "setup"))
+        )
     return replace(guess, schema="code_with_tests", title=f"{guess.title}, with tests", why=why, mapping=mapping)
 
 

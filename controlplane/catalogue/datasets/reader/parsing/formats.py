@@ -130,7 +130,8 @@ def _layout(path: Path, text: bytes, *, gzip: bool) -> tuple[str, str] | None:
         is_series = first_line[end:].lstrip(b" \t,")[:1] in (b"", b"{")
     else:
         is_series = first_line.endswith((b"{", b"[", b",", b":"))
-    if has_more and not is_series:
+    has_rows_inside = b"[" in first_line or b"{" in first_line[1:]
+    if not is_series and (has_more or not has_rows_inside):
         return None
     with open_content(path, gzip=gzip) as file:
         content = file.read(jsonobject.MAX_BYTES).removeprefix(BOM)
