@@ -53,14 +53,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", type=Path, metavar="FILE", help='JSON: {"grpo": {...}, "processes": n}')
     options = parser.parse_args(argv)
     os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", CUDA_VISIBLE_DEVICES="")
-    result = describe() if options.check is None else check(json.loads(options.check.read_bytes()))
-    print(json.dumps(result))
+    with imports.speed_up():  # its own work is little
+        print(json.dumps(describe() if options.check is None else check(json.loads(options.check.read_bytes()))))
     return 0
 
 
 def describe() -> dict[str, Any]:
-    with imports.speed_up():
-        from trl import GRPOConfig
+    from trl import GRPOConfig
 
     hints = typing.get_type_hints(GRPOConfig)
     fields = [
@@ -75,10 +74,9 @@ def describe() -> dict[str, Any]:
 
 def check(request: dict[str, Any]) -> dict[str, Any]:
     """Check whether the installed TRL accepts these settings with this number of ranks; return {"ok", "error"}."""
-    with imports.speed_up():
-        from trl import GRPOConfig
+    from trl import GRPOConfig
 
-        from workers.trainer.configuration import config, hardware
+    from workers.trainer.configuration import config, hardware
     from workers.trainer.configuration.spec import SpecError
 
     processes = int(request.get("processes", 1))

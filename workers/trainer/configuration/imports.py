@@ -14,10 +14,9 @@ from workers.contract.stack.commands import KEEP_FROZEN
 
 @contextmanager
 def speed_up() -> Iterator[None]:
-    """Speed up imports of torch, transformers, TRL and vLLM while the context is open. They create millions of
-    permanent objects, and a fifth of the time would be spent in the garbage collector, which traverses these
-    repeatedly. Afterwards the objects are frozen, since vLLM triggers a dozen more collections while it starts.
-    transformers and TRL would also each search all installed packages, which takes a second for 300 packages."""
+    """Speed up imports of torch, transformers, TRL and vLLM while the context is open. The garbage collector would
+    traverse the millions of permanent objects that they create, which takes a fifth of the time. Afterwards these are
+    frozen, as vLLM collects a dozen times more. transformers and TRL would each search all packages for a second."""
     os.environ.setdefault(KEEP_FROZEN, "1")
     importlib.metadata.packages_distributions = functools.cache(importlib.metadata.packages_distributions)
     gc.disable()

@@ -68,8 +68,7 @@ class ModelJob:
 
     @property
     def tokenizer(self) -> str:
-        """The checkpoint's folder if it contains a tokenizer, whose chat template training used; otherwise the base's
-        folder or hub id."""
+        """The checkpoint's folder if it has a tokenizer, whose chat template training used; otherwise the base."""
         has_tokenizer = (self.checkpoint / "tokenizer_config.json").is_file()
         return str(self.checkpoint) if has_tokenizer else self.base
 
@@ -84,8 +83,7 @@ class ModelJob:
 
     @contextmanager
     def unfinished(self, title: str) -> Iterator[Path]:
-        """Yield a folder for unfinished files and delete it afterwards. Raises SpecError if the files don't fit on the
-        disk."""
+        """Yield a folder for unfinished files, deleted afterwards. Raises SpecError if they don't fit on the disk."""
         folder = self.folder / FileName.UNFINISHED
         try:
             yield folder
@@ -140,9 +138,7 @@ def run(job: ModelJob) -> None:
     except ContractError as error:
         raise SpecError(f"The job's settings can't be used: {error}.") from error
     try:
-        with imports.speed_up():
-            module = importlib.import_module(f"workers.trainer.jobs.{name}")
-        module.run(job, settings)
+        imports.speed_up()(importlib.import_module)(f"workers.trainer.jobs.{name}").run(job, settings)
     except JobStopped:
         job.end("stopped")
     else:

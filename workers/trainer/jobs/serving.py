@@ -65,11 +65,9 @@ def run(job: ModelJob, settings: ServeSettings) -> None:
 
 
 def open_engine(job: ModelJob, *, with_base: bool = True) -> ModelEngine:
-    """Load the job's model and return its engine. `with_base`: whether to load the base in addition to a full
-    checkpoint, as for chats."""
+    """Load the job's model and return its engine. `with_base`: load the base, too, beside a full checkpoint."""
     if job.spec.run.hardware.rollout is Rollout.SERVER:
-        with imports.speed_up():
-            from workers.trainer.jobs.vllm_engine import VllmEngine
+        from workers.trainer.jobs.vllm_engine import VllmEngine
 
         return VllmEngine(job)
     with imports.speed_up():
