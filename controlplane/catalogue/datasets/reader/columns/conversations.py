@@ -17,9 +17,10 @@ CHAT_TOKENS = re.compile(
     r"<\|(?:im_start|im_end|start_header_id|eot_id|begin_of_text|endoftext|user|assistant|system|end)\|>"
     r"|<\|(?:start|message|channel|header_start|eot|im_user|im_middle|START_OF_TURN_TOKEN|USER_TOKEN)\|>"
     r"|<start_of_turn>|<｜(?:User|Assistant)｜>|\[/?INST\]|<</?SYS>>|\[gMASK\]"
-    r"|(?:###? ?(?:Response|Assistant|Answer)|\n(?:Assistant|ASSISTANT)):\s*\Z"
 )
-"""Tokens that a chat template writes around messages, or the end of a prompt that has been written as plain text."""
+"""Tokens that a chat template writes around messages."""
+TEMPLATE_END = re.compile(r"(?:###? ?(?:Response|Assistant|Answer)|\n(?:Assistant|ASSISTANT)):\s*\Z")
+"""End of a prompt that a template for plain text has written."""
 _OPEN_END = re.compile(r"<(think|answer|reasoning|thinking|scratchpad)>(?!.*</\1>)", re.DOTALL)
 _ROLES = {
     **dict.fromkeys(("system", "developer"), "system"),
@@ -110,8 +111,9 @@ def uses_tools(value: Any) -> bool:
 def check_images(row: Mapping[str, Any]) -> None:
     """Raise RowProblem if the row has an image, a video or a sound. A string could also be a caption or an address, so
     it counts only if a text in the row has a marker such as “<image>”, or if it is the content of an image."""
-    for name, value in row.items():
-        if not value or not _may_be_image(name):
+    for name in _image_names(tuple(row)):
+        value = row[name]
+        if not value:
             continue
         if name in IMAGE_WORDS:
             has_mark = any(f"<{name.rstrip('s')}>" in str(other) for other in row.values())
@@ -122,9 +124,9 @@ def check_images(row: Mapping[str, Any]) -> None:
             raise RowProblem("images", f"“{name}” has content, but {NO_IMAGES}.", name)
 
 
-@lru_cache(maxsize=1024)
-def _may_be_image(name: str) -> bool:
-    return not IMAGE_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))
+@lru_cache(maxsize=256)
+def _image_names(names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not IMAGE_WORDS.isdisjoint(re.split(r"[^a-z]+", name.lower()))]
 
 
 def _is_image(value: Any) -> bool:

@@ -31,6 +31,7 @@ from controlplane.catalogue.datasets.reader.columns.column_names import (
 )
 from controlplane.catalogue.datasets.reader.columns.conversations import (
     CHAT_TOKENS,
+    TEMPLATE_END,
     are_messages,
     begins_answer,
     ends_with_answer,
@@ -103,6 +104,7 @@ MIN_FILLED_SHARES = (0.9, 0.5, 0.0)
 """Minimum shares of rows with a value, tried in turn, so that columns that nearly all rows fill take precedence."""
 CHOOSE_ANSWER = "Choose the answer column, or “no answers”."
 _IDENTIFIER = re.compile(r"\d+|[a-zA-Z_][\w.:/#-]{0,40}\d[\w.:/#-]{0,40}|[0-9a-fA-F-]{16,40}")
+TEMPLATES = (CHAT_TOKENS, TEMPLATE_END)
 WHOLE_FUNCTION = "Complete the function. Answer with the whole function, in one block of Python."
 
 
@@ -346,7 +348,7 @@ def _templated(guess: Recognised, rows: Rows, names: Mapping[str, str]) -> Recog
     """Propose plain text if the prompts already contain a chat template's tokens."""
     if guess.mapping.messages or not guess.mapping.prompt:
         return guess
-    if not all_match(rows, guess.mapping.prompt, lambda value: bool(CHAT_TOKENS.search(str(value)))):
+    if not all_match(rows, guess.mapping.prompt, lambda text: any(p.search(str(text)) for p in TEMPLATES)):
         return guess
     why = f"{guess.why} The prompts already contain a chat template's tokens, so they stay plain text."
     return replace(guess, why=why, mapping=replace(guess.mapping, chat=False))
