@@ -32,7 +32,7 @@ def problems(
     """Yield the problems of a row from mapping.canonical, made of `source_row`, whose texts still have the control
     characters at their ends."""
     prompt, answer = prompt_text(row["prompt"]), row["answer"] or ""
-    yield from _damaged(row, source_row, mapping, line)
+    yield from _damaged(prompt, row, source_row, mapping, line)
     may_have_tokens = mapping.chat and ("<" in prompt or "[" in prompt)
     if may_have_tokens and (match := CHAT_TOKENS.search(prompt)):
         message = f"“{mapping.prompt}” contains “{match[0]}”, and the model's chat template is put around it."
@@ -73,7 +73,7 @@ def left_out(source_row: Mapping[str, Any], mapping: ColumnMapping, line: int) -
 
 
 def _damaged(
-    row: Mapping[str, Any], source_row: Mapping[str, Any], mapping: ColumnMapping, line: int
+    prompt: str, row: Mapping[str, Any], source_row: Mapping[str, Any], mapping: ColumnMapping, line: int
 ) -> Iterator[DataProblem]:
     """Yield the control characters in a row's texts."""
     system = [(mapping.system, turn["content"]) for turn in row["prompt"] if turn["role"] == "system"]
@@ -81,7 +81,7 @@ def _damaged(
     given = [(name, text) for name in names for text in _texts(value_of(source_row, name))]
     turns = value_of(source_row, mapping.prompt) if mapping.messages and not mapping.answer else None
     for field, text in (
-        (mapping.prompt, prompt_text(row["prompt"])),
+        (mapping.prompt, prompt),
         *system,
         *given,
         (mapping.prompt, last_text(turns)),

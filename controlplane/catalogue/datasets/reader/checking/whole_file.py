@@ -15,7 +15,7 @@ from workers.rewards.extract import OTHER_ANSWERS, PUNCTUATION
 ANSWERS, ENDING, CONTAINED, SEVERAL, IN_BRACKETS, NUMBERED, AT_AN_END, WITH_ZERO, TESTS = range(9)
 """Facts about a row: it has an answer of two characters or more; its prompt ends with that answer, or contains it; each
 item of a list is right; the answer is a JSON list as text; it is numbered; it is the first or the last choice; it is a
-whole number with “.0”; it is made of tests."""
+whole number with “.0”; it holds tests."""
 MIN_ROWS = 4
 ENDING_SHARE, CONTAINED_SHARE = 0.5, 0.9
 """Shares of the rows beyond which it is told that prompts end with, or contain, their answers."""
@@ -80,7 +80,7 @@ def problems(counts: Mapping[int, int], mapping: ColumnMapping) -> Iterator[Data
         )
         yield DataProblem(0, "whole_floats", text, field=name)
     if tests := counts.get(TESTS, 0):
-        text = f"“{name}” is made of inputs and outputs of tests in {tests:,} rows, but is used as their answer."
+        text = f"“{name}” holds the inputs and outputs of tests in {tests:,} rows, but is used as their answer."
         yield DataProblem(0, "tests_as_answer", text, field=name)
     if counts.get(NUMBERED, 0) >= 1 and not counts.get(AT_AN_END, 0):
         other, end = (FROM_1, "first") if mapping.numbering == FROM_0 else (FROM_0, "last")
